@@ -1,6 +1,6 @@
 """Queues: where messages wait, in order, for consumers with credit.
 
-Kinds: Relay (no buffer), ExclusiveQueue (one consumer), SharedQueue (each message to one of many), Topic (each message
+Kinds: Relay (no buffer), ConsumedQueue (each message to one consumer; distribution.py says which), Topic (each message
 to all), PartitionedQueue (several inside one). All of them keep their elements in a CursoredQueue. Pure: no trio, no
 sockets, no clock of its own.
 

@@ -1,7 +1,6 @@
-"""Base of the queues whose messages are consumed: one cursor, and an element leaves when it is settled, or unread
-(removal.py).
+"""A queue whose messages are consumed: one cursor, and an element leaves when it is settled, or unread (removal.py).
 
-Shared by ExclusiveQueue (one subscription) and SharedQueue (many).
+Which consumer gets what is for its strategy to say (distribution.py).
 
 Two kinds of elements are in nobody's hands and not available either; the cursor passes over both:
 
@@ -17,15 +16,17 @@ is named as what failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final, Unpack
 
 from ..flow import SourceController
+from ..flow.kinds import ResourceKind
 from .cursored import BLOCK_BITS
 from .cursors import Wait
 from .dead_letters import FAILED, REJECTED
 from .delayed import DelayedElements, backoff_ms
+from .distribution import Distribution
 from .element_states import WORDS, ElementStates
 from .environment import QueueEnvironment, TimerHandle
 from .intake import Run
@@ -34,6 +35,7 @@ from .observer import Fate
 from .policy import QueuePolicy
 from .queue import MessageQueue, QueueOptions
 from .removal import Removal, gives_up
+from .selectors.selector import Selection
 from .slices import Slice
 from .storage import Restored
 from .subscription import Subscription
@@ -51,12 +53,20 @@ DUE_MS_MAX: Final = 2**63 - 1
 
 
 class ConsumedQueue(MessageQueue):
-    """One consuming cursor. Not for direct use."""
+    """One consuming cursor; each message goes to one consumer."""
 
     def __init__(
-        self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
+        self,
+        name: str,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        distribution: Callable[[ConsumedQueue], Distribution],
+        *,
+        kind: ResourceKind = ResourceKind.QUEUE,
+        **options: Unpack[QueueOptions],
     ) -> None:
-        super().__init__(name, policy, environment, **options)
+        """`distribution`: makes the strategy that says which consumer gets what."""
+        super().__init__(name, policy, environment, kind=kind, **options)
         self.states = ElementStates(self.elements)
         """Where each of its elements is."""
         self._cursor = self.states.cursor
@@ -69,23 +79,26 @@ class ConsumedQueue(MessageQueue):
         self._restored_ms = 0
         self._lost_in_hand: set[int] = set()
         """In a consumer's hands, and not here any more: their records could not be read."""
+        self.distribution = distribution(self)
+        self.dispatch = self.distribution.dispatch
+        self._arrived = self.distribution.arrived
 
     def _full_action(self) -> str:
         policy = self.policy
         if policy.full != "dead_letter":
             return policy.full or self.full_default
-        if not gives_up(self.name_on_disk, policy, self._environment):
+        if not gives_up(self.name_on_disk, policy, self.environment):
             return "block"
         return "drop_oldest" if policy.dead_letter is None else "dead_letter"
 
     @property
     def waits_for_consumers(self) -> bool:
-        return self.intake.action.holds_back
+        return self.distribution.senders_wait and self.intake.action.holds_back
 
     def has_waiting(self, subscription: Subscription) -> bool:
         return self.elements.live_count > self.unsettled_count or self.controller.blocks_somebody
 
-    def _take(self, count_max: int, bytes_max: int) -> Slice | None:
+    def take(self, count_max: int, bytes_max: int) -> Slice | None:
         """The next elements that are not past their date; those that are leave here. None: nothing lies ahead, or what
         does has to come into memory first.
         """
@@ -109,7 +122,7 @@ class ConsumedQueue(MessageQueue):
                     continue
             if part is None or not self.expiry.is_needed:
                 return part
-            now_ms = self._environment.now_ms()
+            now_ms = self.environment.now_ms()
             expired = [
                 sequence
                 for sequence, message in zip(part.sequences, part.messages, strict=True)
@@ -127,26 +140,26 @@ class ConsumedQueue(MessageQueue):
 
     def _available_of(self, part: Slice) -> Slice | None:
         """What of this may be handed over now. The cursor passes over what waits for its time or is given up."""
-        now_ms = self._environment.now_ms()
+        now_ms = self.environment.now_ms()
         later, letters, passed = self.states.delayed, self.states.dead_lettering, list[int]()
         for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
             if (later is not None and later.holds(sequence)) or (letters is not None and sequence in letters):
                 passed.append(sequence)
             elif message.due_at_ms > now_ms:
-                later = self._make_later()
+                later = self.make_later()
                 if later.is_full and not part.returned:
                     self._cursor.untake(part, place)
                     self._cursor.waiting_for = Wait.CROWDED
                     passed += part.sequences[place:]
                     break
                 passed.append(sequence)
-                self._put_later([sequence], message.due_at_ms)
+                self.put_later([sequence], message.due_at_ms)
         rest = part.without(passed) if passed else part
         if rest is not None and rest.attempts is not None:
-            rest.attempts = self._seen_of(rest.sequences, rest.messages)
+            rest.attempts = self.seen_of(rest.sequences, rest.messages)
         return rest
 
-    def _seen_of(self, sequences: SequenceOf[int], messages: SequenceOf[Message]) -> dict[int, int] | None:
+    def seen_of(self, sequences: SequenceOf[int], messages: SequenceOf[Message]) -> dict[int, int] | None:
         """Those of these that may have been seen by a consumer, and how often they have failed.
 
         After a crash all that may have been seen counts as seen. What was not due yet then has not been.
@@ -192,6 +205,7 @@ class ConsumedQueue(MessageQueue):
 
     def came_in(self, index: int) -> None:
         super().came_in(index)
+        self.distribution.resume(index)
         if self._unknown_due and index == self._unknown_due[-1]:
             self._learn_due(index)
         if self.states.dead_lettering is not None:
@@ -202,25 +216,33 @@ class ConsumedQueue(MessageQueue):
     @property
     def awaits_disk(self) -> bool:
         waiting_for = self._cursor.waiting_for
-        return isinstance(waiting_for, int) or waiting_for is Wait.NOTED
+        return isinstance(waiting_for, int) or waiting_for is Wait.NOTED or self.distribution.awaits_disk
 
     def may_go_on(self) -> None:
         if self._cursor.arrived(Wait.NOTED):
             self.context.request_dispatch()
+        self.distribution.resume(Wait.NOTED)
+
+    def may_hand_over(self, first: int, end: int) -> bool:
+        """Whether the store knows that what lies in `first` .. `end - 1` may be handed out; else it is told."""
+        cursor = self._cursor
+        cursor.out_to = max(cursor.out_to, end)  # how far it is to know
+        return self._storage is None or self._storage.may_hand_over(first, end)
 
     def restored(self, found: Restored) -> None:
         super().restored(found)
+        self.distribution.restored(found.grouped)
         seen_to = min(found.handed_to, self.elements.next_sequence)  # what comes in from now on is new
         self._cursor.restore(seen_to, found.attempts)
-        self._restored_ms = self._environment.now_ms()
+        self._restored_ms = self.environment.now_ms()
         self._unknown_due = sorted(found.due, reverse=True)
         most = self.policy.redeliveries_max
         spent = [] if most is None or not self.removal.gives_up else [s for s, n in found.attempts.items() if n > most]
         if self._unknown_due:
-            self._make_later()
+            self.make_later()
         if self._unknown_due or spent:
             # Not from in here: the storage is not ready yet.
-            self._environment.scheduling.call_later(0.0, lambda: self._take_up(spent))
+            self.environment.scheduling.call_later(0.0, lambda: self._take_up(spent))
 
     def _take_up(self, spent: list[int]) -> None:
         """What an earlier run had given up goes on its way, and what it had delayed is looked up."""
@@ -236,7 +258,11 @@ class ConsumedQueue(MessageQueue):
     def reading_blocks(self) -> Iterable[int]:
         returned = self._cursor.next_returned
         here = self._cursor.position >> BLOCK_BITS
-        return (here,) if returned is None else (here, returned >> BLOCK_BITS)
+        blocks = (here,) if returned is None else (here, returned >> BLOCK_BITS)
+        return (*blocks, *self.distribution.reading_blocks())
+
+    def pinned_below(self) -> int:
+        return self.distribution.pinned_below()
 
     def seen(self) -> Mapping[int, int]:
         seen, later, cursor = self._cursor.seen(), self.states.delayed, self._cursor
@@ -253,7 +279,26 @@ class ConsumedQueue(MessageQueue):
         handed_to = max(cursor.position, cursor.out_to)
         return handed_to if cursor.seen_exactly else max(handed_to, cursor.seen_to)
 
-    def _hand_over(self, subscription: Subscription, part: Slice) -> None:
+    # ------------------------------------------------------------------ consumers
+
+    def _check_newcomer(self, selection: Selection | None) -> None:
+        self.distribution.check(selection)
+
+    def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
+        self.distribution.joined(subscription)
+
+    def _detached(self, subscription: Subscription) -> None:
+        self.distribution.left(subscription)
+
+    def enter_ring(self, subscription: Subscription) -> None:
+        if self.distribution.credited(subscription):
+            super().enter_ring(subscription)
+
+    def _is_in_line(self, subscription: Subscription) -> bool:
+        return subscription in self.ring or self.distribution.is_seeking(subscription)
+
+    def hand_over(self, subscription: Subscription, part: Slice) -> None:
+        """Deliver what was taken."""
         count = len(part.messages)
         self.unsettled_count += count
         subscription.unsettled_count += count
@@ -261,27 +306,33 @@ class ConsumedQueue(MessageQueue):
         subscription.consumer.deliver(subscription, part, dropped_count=0)
 
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
+        distribution = self.distribution
         if self.closed:
+            distribution.settled(subscription, ())
             return
+        keys = distribution.keys_of(sequences) if distribution.grouped_count else ()
         if self._lost_in_hand:
             sequences, wire_bytes = self._without_lost(sequences)
             if not sequences:
+                distribution.settled(subscription, keys)
                 return
         count = len(sequences)
         inside_count = count
         if self.elements.outside_count and (outside_count := self._count_outside(sequences)):
             inside_count -= outside_count
             wire_bytes = sum([len(m.wire) for s in sequences if (m := self.elements.get(s)) is not None])
-        self.elements.remove(sequences, unread=self._may_be_read(sequences))
-        self._cursor.forget(sequences)
+        cursor = self._cursor
+        self.elements.remove(sequences, unread=cursor.is_out(sequences) or distribution.may_read(sequences))
+        cursor.forget(sequences)
         self.unsettled_count -= count
         self.settled_count += count
-        self._last_active_seconds = self._environment.clock()
+        self._last_active_seconds = self.environment.clock()
         if self._storage is not None:
             self._storage.settled(sequences)
         if inside_count < count:
             self._account_for_outside_gone()
         self.controller.release(inside_count, wire_bytes + inside_count * MESSAGE_OVERHEAD_BYTES)
+        distribution.settled(subscription, keys)
 
     def _count_outside(self, sequences: SequenceOf[int]) -> int:
         """How many of these are not in memory."""
@@ -300,31 +351,36 @@ class ConsumedQueue(MessageQueue):
         charged: SequenceOf[int] | None = None,
         for_good: bool = False,
     ) -> None:
+        distribution = self.distribution
         if self.closed:
+            distribution.given_back(subscription, ())
             return
+        keys = distribution.keys_of(sequences) if distribution.grouped_count else ()
         if self._lost_in_hand:
             sequences, _wire_bytes = self._without_lost(sequences)
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
         if self.expiry.is_needed:
             sequences = self.removal.without_expired(sequences)
-        if not attempted:
-            self._put_back(sequences)
-            self.context.request_dispatch()
-            return
+        if attempted:
+            self._come_back(sequences, sequences if charged is None else charged, for_good=for_good)
+        else:
+            distribution.requeue(sequences)
+        self.context.request_dispatch()
+        distribution.given_back(subscription, keys)
+
+    def _come_back(self, sequences: SequenceOf[int], charged: SequenceOf[int], *, for_good: bool) -> None:
+        """Make elements available again that were seen; those `charged` among them have failed once more."""
         self._cursor.mark_seen(sequences)
         spent: list[int] = []
-        if charged is None:
-            charged = sequences
         if charged:
             sequences, spent = self._charge(sequences, charged, for_good=for_good)
-        self._put_back(sequences)
+        self.distribution.requeue(sequences)
         if self._storage is not None:
             attempts_of = self._cursor.attempts_of
             self._storage.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
         if spent:
             self.removal.give_up(spent, REJECTED if for_good else FAILED)
-        self.context.request_dispatch()
 
     def losing(self, sequences: SequenceOf[int]) -> None:
         if self.observer is not None:
@@ -360,24 +416,13 @@ class ConsumedQueue(MessageQueue):
                 spent.append(sequence)
             elif policy.redelivery_delay_ms:
                 waiting.setdefault(count, []).append(sequence)
-        now_ms = self._environment.now_ms()
+        now_ms = self.environment.now_ms()
         for count, failed in waiting.items():
-            self._put_later(failed, now_ms + backoff_ms(policy, count))
+            self.put_later(failed, now_ms + backoff_ms(policy, count))
         if out := set(spent).union(*waiting.values()):
             cursor.let_in(out)
             sequences = [sequence for sequence in sequences if sequence not in out]
         return sequences, spent
-
-    def _put_back(self, sequences: SequenceOf[int]) -> None:
-        """Hook of the kinds: these are available again."""
-        self._cursor.give_back(sequences, attempted=False)
-
-    def _may_be_read(self, sequences: SequenceOf[int]) -> bool:
-        """Hook of the kinds: somebody may yet come to where some of these lie, which are in somebody's hands."""
-        return self._cursor.is_out(sequences)
-
-    def _available_again(self, sequences: SequenceOf[int]) -> None:
-        """Hook of the kinds: these lie ahead of the cursor, and are available from now on."""
 
     # ------------------------------------------------------------------ leaving unread
 
@@ -414,10 +459,7 @@ class ConsumedQueue(MessageQueue):
             self.context.request_dispatch()
         elif self.controller.limiter.throttled:
             self.context.request_dispatch()  # other blocks than before may leave memory
-        self._dropped(messages)
-
-    def _dropped(self, messages: SequenceOf[Message]) -> None:
-        """Hook of the kinds: elements left unread, those among them that were in memory had these messages."""
+        self.distribution.dropped(messages)
 
     # ------------------------------------------------------------------ what waits for its time
 
@@ -425,27 +467,30 @@ class ConsumedQueue(MessageQueue):
         """Fewer elements wait for their time: what waited for that goes on."""
         if self._cursor.arrived(Wait.CROWDED):
             self.context.request_dispatch()
+        self.distribution.resume(Wait.CROWDED)
 
     def _delayed(self, run: Run) -> Run:
         messages = run.messages
-        due_ms = min(self._environment.now_ms() + messages[0].head.delay_ms, DUE_MS_MAX)
+        due_ms = min(self.environment.now_ms() + messages[0].head.delay_ms, DUE_MS_MAX)
         return Run([message.delayed(due_ms) for message in messages], run.charge_bytes)
 
     def _append(self, messages: list[Message], run: Run) -> int:
         first = self.elements.extend(messages, run.charge_bytes)
         if messages[0].due_at_ms:
-            later = self._make_later()
+            later = self.make_later()
             if len(later) + len(messages) <= later.count_max:  # else the cursor stops there, when it comes there
-                self._put_later(self.elements.live_sequences(first, self.elements.next_sequence), messages[0].due_at_ms)
+                self.put_later(self.elements.live_sequences(first, self.elements.next_sequence), messages[0].due_at_ms)
         return first
 
-    def _make_later(self) -> DelayedElements:
+    def make_later(self) -> DelayedElements:
+        """The index of what waits for its time, made if it is not there yet."""
         if self.states.delayed is None:
             self.states.delayed = DelayedElements(self.policy.delayed_count_max)
         return self.states.delayed
 
-    def _put_later(self, sequences: SequenceOf[int], due_ms: int) -> None:
-        if self._make_later().put(sequences, due_ms):
+    def put_later(self, sequences: SequenceOf[int], due_ms: int) -> None:
+        """Let these elements wait until then."""
+        if self.make_later().put(sequences, due_ms):
             self._arm_later()
 
     def _arm_later(self) -> None:
@@ -454,8 +499,8 @@ class ConsumedQueue(MessageQueue):
             self._later_timer = None
         next_ms = None if self.states.delayed is None else self.states.delayed.next_ms
         if next_ms is not None and not self.closed:
-            delay_seconds = max(0, next_ms - self._environment.now_ms()) / 1000
-            self._later_timer = self._environment.scheduling.call_later(
+            delay_seconds = max(0, next_ms - self.environment.now_ms()) / 1000
+            self._later_timer = self.environment.scheduling.call_later(
                 min(delay_seconds, WALL_CLOCK_SECONDS), self._let_due_go
             )
 
@@ -464,10 +509,10 @@ class ConsumedQueue(MessageQueue):
         self._later_timer = None
         assert self.states.delayed is not None, "a timer runs only for what waits"
         position = self._cursor.position
-        due = self.states.delayed.take_due(self._environment.now_ms(), DUE_COUNT)
+        due = self.states.delayed.take_due(self.environment.now_ms(), DUE_COUNT)
         if due:
-            self._put_back([sequence for sequence in due if sequence < position])
-            self._available_again([sequence for sequence in due if sequence >= position])
+            self.distribution.requeue([sequence for sequence in due if sequence < position])
+            self.distribution.available_again([sequence for sequence in due if sequence >= position])
             self._go_on_if_crowded()
             self.context.request_dispatch()
         self._arm_later()
@@ -493,7 +538,7 @@ class ConsumedQueue(MessageQueue):
         self._unknown_due.pop()
         block = self.elements.block(index)
         if block is not None and block.outside is None:
-            later, now_ms = self._make_later(), self._environment.now_ms()
+            later, now_ms = self.make_later(), self.environment.now_ms()
             for sequence, message in enumerate(block.elements, block.base):
                 if (
                     message is not None
@@ -502,9 +547,9 @@ class ConsumedQueue(MessageQueue):
                     and not later.is_full
                     and (self.states.dead_lettering is None or sequence not in self.states.dead_lettering)
                 ):
-                    self._put_later([sequence], message.due_at_ms)
+                    self.put_later([sequence], message.due_at_ms)
         if self._unknown_due:
-            self._environment.scheduling.call_later(0.0, self._look_up_due)
+            self.environment.scheduling.call_later(0.0, self._look_up_due)
 
     @property
     def delayed_count(self) -> int:
@@ -518,6 +563,7 @@ class ConsumedQueue(MessageQueue):
     def _close_gates(self) -> int:
         if self._later_timer is not None:
             self._later_timer.cancel()
+        self.distribution.close()
         return super()._close_gates()
 
     def facts(self) -> Mapping[str, object]:
@@ -530,4 +576,4 @@ class ConsumedQueue(MessageQueue):
             facts["dead letters that wait"] = len(self.states.dead_lettering)
             if self.states.dead_lettering.trouble:
                 facts["because"] = self.states.dead_lettering.trouble
-        return facts
+        return facts | self.distribution.facts()

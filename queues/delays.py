@@ -1,8 +1,8 @@
 """Delayed messages to a topic: they wait in a queue in front of it, and are published when they are due.
 
 A topic is read by many cursors at one position, so an element that is not due yet can't stand in it. It waits in a
-`DelayQueue`, which is on disk like any other, and whose one consumer is the `Publisher`: what it is handed it gives to
-the topic, as a source like any sender. While the topic has no room the message stays where it is. Who is subscribed
+queue of its own, which is on disk like any other, and whose one consumer is the `Publisher`: what it is handed it gives
+to the topic, as a source like any sender. While the topic has no room the message stays where it is. Who is subscribed
 when it is due gets it, not who was when it was sent. A persistent one leaves the queue and comes into the topic in one
 write.
 
@@ -18,10 +18,13 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Final
 
+import attrs
+
 from ..flow import Account, Flow, WindowLimiter
 from ..flow.kinds import ResourceKind
+from .consumed import ConsumedQueue
 from .environment import QueueEnvironment
-from .exclusive import ExclusiveQueue
+from .exclusive import SingleDistribution
 from .message import Message, wire_bytes_of
 from .policy import QueuePolicy
 from .queue import MessageQueue
@@ -35,36 +38,39 @@ RETRY_SECONDS: Final = 0.1
 """After the topic would have refused one."""
 
 
-class DelayQueue(ExclusiveQueue):
-    """What waits for one priority of one topic."""
+class DelayedDistribution(SingleDistribution):
+    """Elements go to the publisher when their time has come, not sooner: senders don't wait for that."""
 
-    kind_label = ResourceKind.DELAY_QUEUE
+    __slots__ = ()
 
-    def __init__(
-        self,
-        name: str,
-        policy: QueuePolicy,
-        environment: QueueEnvironment,
-        *,
-        priority: int,
-        destination: str,
-        lasting: bool,
-        topic: Callable[[], MessageQueue],
-    ) -> None:
-        """`topic`: the partition to which it is published."""
-        super().__init__(
-            f"{name} (delayed)", policy, environment, priority=priority, destination=destination, lasting=lasting
-        )
-        self._publisher = Publisher(self.name, self, topic, environment)
-        self.subscribe(self._publisher)
+    senders_wait = False
 
-    @property
-    def waits_for_consumers(self) -> bool:
-        return False  # it is published when its time has come, not sooner
 
-    def _full_action(self) -> str:
-        action = super()._full_action()
-        return action if action == "reject" else "block"  # nothing of it is old or new: none of it is published yet
+def delay_queue(
+    name: str,
+    policy: QueuePolicy,
+    environment: QueueEnvironment,
+    *,
+    priority: int,
+    destination: str,
+    lasting: bool,
+    topic: Callable[[], MessageQueue],
+) -> ConsumedQueue:
+    """Make the queue for what waits for one priority of one topic. `topic`: the partition to which it is published."""
+    if policy.full != "reject":  # nothing of it is old or new: none of it is published yet
+        policy = attrs.evolve(policy, full="block")
+    queue = ConsumedQueue(
+        f"{name} (delayed)",
+        policy,
+        environment,
+        DelayedDistribution,
+        priority=priority,
+        destination=destination,
+        lasting=lasting,
+        kind=ResourceKind.DELAY_QUEUE,
+    )
+    queue.subscribe(Publisher(queue.name, queue, topic, environment))
+    return queue
 
 
 class Publisher:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .delays import DelayQueue
+from .consumed import ConsumedQueue
+from .delays import delay_queue
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
 from .groups import GroupTable
@@ -16,7 +17,7 @@ from .names import Address
 from .partitioned import PartitionedQueue, by_priority
 from .policy import QueuePolicy
 from .queue import MessageQueue
-from .shared import SharedQueue
+from .shared import shared_queue
 from .subscription import Consumer
 from .topic import Topic
 
@@ -65,7 +66,7 @@ class Destination:
         self.policies_age = 0
         """Of the registry, when `policy` was looked up."""
         self._environment = environment
-        self.delay_queues: dict[int, DelayQueue] | None = None
+        self.delay_queues: dict[int, ConsumedQueue] | None = None
         """Of a topic: what waits to be published, by priority. None: nothing ever had to."""
         self.producers_count = 0
         self.idle_since_seconds: float | None = None
@@ -90,7 +91,7 @@ class Destination:
                 if self.is_paused:
                     topic.pause()
                 return topic
-            queue = SharedQueue(
+            queue = shared_queue(
                 name,
                 self.policy,
                 environment,
@@ -127,14 +128,14 @@ class Destination:
             return self.delay_queue(priority)
         return self.queue.partition(priority)
 
-    def delay_queue(self, priority: int) -> DelayQueue:
+    def delay_queue(self, priority: int) -> ConsumedQueue:
         """What waits to be published at this priority."""
         if self.delay_queues is None:
             self.delay_queues = {}
         queue = self.delay_queues.get(priority)
         if queue is None or (queue.closed and not self.queue.closed):
             topic = self.queue.partition(priority)
-            queue = self.delay_queues[priority] = DelayQueue(
+            queue = self.delay_queues[priority] = delay_queue(
                 topic.name,
                 self.policy,
                 self._environment,
@@ -172,7 +173,7 @@ class Destination:
     def close(self, reason: str, *, keep: bool) -> None:
         """Delete all that is in it (`keep`: but what is stored stays)."""
 
-        def close(queue: DelayQueue) -> None:
+        def close(queue: ConsumedQueue) -> None:
             queue.close_queue(reason, keep=keep)
 
         for queue in (self.delay_queues or {}).values():

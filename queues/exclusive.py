@@ -1,40 +1,35 @@
-"""A queue with one subscription: the plainest path from elements to a consumer. Seed 002 "Exclusive Queue"."""
+"""One consumer gets everything: the plainest path from elements to a consumer. Seed 002 "Exclusive Queue"."""
 
 from __future__ import annotations
 
-from ..flow.kinds import ResourceKind
+from collections.abc import Sequence as SequenceOf
+
 from .consumed import ConsumedQueue
+from .distribution import Distribution
 from .selectors.selector import Selection
-from .subscription import Consumer, Subscription
 
 
-class ExclusiveQueue(ConsumedQueue):
+class SingleDistribution(Distribution):
     """At most one subscription at a time."""
 
-    kind_label = ResourceKind.EXCLUSIVE_QUEUE
+    __slots__ = ("_cursor", "_queue")
 
-    def subscribe(
-        self,
-        consumer: Consumer,
-        *,
-        exclusive: bool = True,
-        durable_id: int | None = None,
-        shares: bool = False,
-        selection: Selection | None = None,
-        from_beginning: bool = False,
-    ) -> Subscription:
-        """As in MessageQueue. Raises ValueError if there is a subscription already, or for a selection: what it did not
-        take nobody could.
-        """
+    def __init__(self, queue: ConsumedQueue) -> None:
+        super().__init__()
+        self._queue = queue
+        self._cursor = queue.states.cursor
+
+    def check(self, selection: Selection | None) -> None:
+        name, subscriptions = self._queue.name, self._queue.subscriptions
         if selection is not None:
-            raise ValueError(f"{self.name} has one consumer, who gets all: subscribe without a selection")
-        if self.subscriptions:
-            (taken,) = self.subscriptions.values()
-            raise ValueError(f"{self.name} has its one consumer already: {taken.consumer.label}; close that one first")
-        return super().subscribe(consumer, exclusive=exclusive, durable_id=durable_id, shares=shares)
+            raise ValueError(f"{name} has one consumer, who gets all: subscribe without a selection")
+        if subscriptions:
+            (taken,) = subscriptions.values()
+            raise ValueError(f"{name} has its one consumer already: {taken.consumer.label}; close that one first")
 
     def dispatch(self, budget: int) -> bool:
-        ring = self._ring
+        queue = self._queue
+        ring = queue.ring
         while ring:
             subscription = next(iter(ring))
             if subscription.source.blocked:
@@ -44,12 +39,15 @@ class ExclusiveQueue(ConsumedQueue):
                 return False
             if budget <= 0:
                 return True
-            room_count, room_bytes = self._room_of(subscription)
+            room_count, room_bytes = queue.room_of(subscription)
             if not room_count:
                 continue
-            part = self._take(min(budget, room_count), room_bytes)
+            part = queue.take(min(budget, room_count), room_bytes)
             if part is None:
                 return False
             budget -= part.cost
-            self._hand_over(subscription, part)
+            queue.hand_over(subscription, part)
         return False
+
+    def requeue(self, sequences: SequenceOf[int]) -> None:
+        self._cursor.give_back(sequences, attempted=False)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import repeat
@@ -60,7 +60,6 @@ class QueueOptions(TypedDict, total=False):
 class MessageQueue(FlowResource):
     """Base of the queue kinds that hold elements. Not for direct use."""
 
-    kind_label = ResourceKind.QUEUE
     upkeep_bytes = 7232
     """Empty, with its destination; a topic takes as much."""
 
@@ -71,6 +70,11 @@ class MessageQueue(FlowResource):
     can_page = True
     """It goes to disk when memory is short, if the broker has a store and the policy says so."""
 
+    dispatch: Callable[[int], bool]
+    """Hands out at most about so many messages; True when there is more to do at once. Each kind has its own."""
+    _arrived: Callable[[list[Message]], None]
+    """Takes note of messages that came into `elements`. Each kind has its own."""
+
     def __init__(
         self,
         name: str,
@@ -80,11 +84,12 @@ class MessageQueue(FlowResource):
         priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
+        kind: ResourceKind = ResourceKind.QUEUE,
     ) -> None:
         """`destination`: its name without the priority, if that differs from `name`; `lasting` False: what is
-        persistent is not kept beyond the broker's life, for it goes with a connection.
+        persistent is not kept beyond the broker's life, for it goes with a connection; `kind`: what people are told.
         """
-        super().__init__(name, self.kind_label, environment.manager)
+        super().__init__(name, kind, environment.manager)
         self.name_on_disk = destination if destination is not None else name
         self.policy = policy
         self.priority = priority
@@ -93,7 +98,7 @@ class MessageQueue(FlowResource):
         self.closed = False
         self.is_kept = False
         """It is closed, and what is stored of it stays for the next start."""
-        self._environment = environment
+        self.environment = environment
         self.observer: Observer | None = None if environment.observer_of is None else environment.observer_of(self)
         """Is told what becomes of its messages."""
         self._store = environment.store
@@ -112,16 +117,16 @@ class MessageQueue(FlowResource):
                 self,
                 self.controller,
                 residency,
-                self._open_storage,
+                self.open_storage,
                 pages_out=policy.paging != "throttle",
                 placeholders=policy.paging == "offload",
                 store=environment.store,
                 scheduling=environment.scheduling,
                 clock=environment.clock,
             )
-        self.context = environment.scheduling.register(self._dispatch_turn, f"{self.kind_label} {name}", priority)
+        self.context = environment.scheduling.register(self._dispatch_turn, f"{kind} {name}", priority)
         self.subscriptions: dict[int, Subscription] = {}
-        self._ring: OrderedDict[Subscription, None] = OrderedDict()
+        self.ring: OrderedDict[Subscription, None] = OrderedDict()
         """Subscriptions that may have credit, the next one to be served first. An OrderedDict, to leave it in O(1)."""
         self.held_turns = HeldTurns(self._is_in_line)
         self.expiry = Expiry(self, environment)
@@ -157,13 +162,13 @@ class MessageQueue(FlowResource):
             policy.memory_bytes,
             count_max=policy.count_max if action.holds_back else None,
             quota_bytes=policy.bytes_max if action.holds_back else None,
-            clock=self._environment.clock,
+            clock=self.environment.clock,
         )
 
     def _make_intake(self, action: FullAction, residency: ResidencyLimiter | None) -> Intake:
-        return Intake(self, self, self.policy, self._environment, action, residency, priority=self.priority)
+        return Intake(self, self, self.policy, self.environment, action, residency, priority=self.priority)
 
-    def _open_storage(self) -> QueueStorage:
+    def open_storage(self) -> QueueStorage:
         """Its place in the store, taken when it is first needed."""
         if self._storage is None:
             assert self._store is not None, "only a queue with a store asks"
@@ -172,7 +177,7 @@ class MessageQueue(FlowResource):
 
     def open_stored(self) -> None:
         """Take what an earlier run left of it."""
-        self._open_storage()
+        self.open_storage()
 
     def restored(self, found: Restored) -> None:
         """An earlier run left this."""
@@ -232,11 +237,11 @@ class MessageQueue(FlowResource):
         if head.delay_ms:
             run = self._delayed(run)
             messages = run.messages
-        self._last_active_seconds = self._environment.clock()
+        self._last_active_seconds = self.environment.clock()
         # Before they are in: a new storage takes care of what comes, not of what is there.
         storage = None
         if self.keeps and head.persistent:
-            storage = self._storage if self._storage is not None else self._open_storage()
+            storage = self._storage if self._storage is not None else self.open_storage()
         before = self.elements.next_sequence
         if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
             self._accept_expiring(run)
@@ -262,15 +267,12 @@ class MessageQueue(FlowResource):
     def _append(self, messages: list[Message], run: Run) -> int:
         return self.elements.extend(messages, run.charge_bytes)
 
-    def _arrived(self, messages: list[Message]) -> None:
-        """Hook of the kinds: these are in `elements` now."""
-
     # ------------------------------------------------------------------ expiry
 
     def _accept_expiring(self, run: Run) -> None:
         messages = run.messages
         head = messages[0].head
-        now_ms = self._environment.now_ms()
+        now_ms = self.environment.now_ms()
         at_ms = head.expires_at_ms
         if head.ttl_ms:
             at_ms = _held_until(at_ms, now_ms + head.ttl_ms)
@@ -309,19 +311,20 @@ class MessageQueue(FlowResource):
         which durable subscription of a topic it serves; `shares`: others may serve that, too; `selection`: which
         messages it takes (None: all); `from_beginning`: see `hold_beginning`.
 
-        Raises FlowClosedError once the queue is closed.
+        Raises FlowClosedError once the queue is closed; ValueError where there is one consumer who gets all.
         """
         if self.closed:
             raise FlowClosedError(f"{self.name} was deleted: look it up again before you subscribe to it")
+        self._check_newcomer(selection)
         subscription = Subscription(
-            self, consumer, exclusive=exclusive, clock=self._environment.clock, on_resume=self._subscription_resumed
+            self, consumer, exclusive=exclusive, clock=self.environment.clock, on_resume=self._subscription_resumed
         )
         subscription.durable_id = durable_id
         subscription.shares = shares
         subscription.selection = selection
         self.subscriptions[id(subscription)] = subscription
         self._subscribed(subscription, from_beginning=from_beginning)
-        self._enter_ring(subscription)
+        self.enter_ring(subscription)
         if self.intake.pace is not None:
             self.intake.pace.relax()
         return subscription
@@ -329,15 +332,18 @@ class MessageQueue(FlowResource):
     def unsubscribed(self, subscription: Subscription) -> None:
         """Called by `Subscription.close`."""
         self.subscriptions.pop(id(subscription), None)
-        self._ring.pop(subscription, None)
+        self.ring.pop(subscription, None)
         self.held_turns.forget(subscription)
-        self._last_active_seconds = self._environment.clock()
+        self._last_active_seconds = self.environment.clock()
         self._detached(subscription)
         if not self.subscriptions:
             if self._storage is not None:
                 self._storage.rested()
             if self.pager is not None:
                 self.pager.consumers_left()
+
+    def _check_newcomer(self, selection: Selection | None) -> None:
+        """Hook: raise ValueError if no subscription can be added."""
 
     def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
         """Hook: before its first dispatch."""
@@ -358,21 +364,21 @@ class MessageQueue(FlowResource):
         if subscription.closed:
             return False
         self.held_turns.hold(subscription)
-        self._enter_ring(subscription)
+        self.enter_ring(subscription)
         return True
 
     def _is_in_line(self, subscription: Subscription) -> bool:
         """It waits to be served by the next dispatch."""
-        return subscription in self._ring
+        return subscription in self.ring
 
-    def _enter_ring(self, subscription: Subscription) -> None:
+    def enter_ring(self, subscription: Subscription) -> None:
         """It has credit: the next dispatch considers it."""
         if subscription.closed:
             return
-        self._ring[subscription] = None  # one that is in it keeps its place
+        self.ring[subscription] = None  # one that is in it keeps its place
         self.context.request_dispatch()
 
-    def _room_of(self, subscription: Subscription) -> tuple[int, int]:
+    def room_of(self, subscription: Subscription) -> tuple[int, int]:
         """Its credit. (0, 0) if it has none: then its source is blocked.
 
         Raises QueueInvariantError if the consumer did not block it: nobody would ever wake it.
@@ -395,7 +401,7 @@ class MessageQueue(FlowResource):
         settle; what is due expires. Not kept beyond the broker's life. A second call does nothing.
         """
         if self.paused_since_seconds is None and not self.closed:
-            self.paused_since_seconds = self._environment.clock()
+            self.paused_since_seconds = self.environment.clock()
 
     def unpause(self) -> None:
         """Go on."""
@@ -431,7 +437,7 @@ class MessageQueue(FlowResource):
             self.controller.release(inside_count, inside_bytes + inside_count * MESSAGE_OVERHEAD_BYTES)
         if self.elements.trims_to is not None and not self._trims:
             self._trims = True
-            self._environment.do_in_steps(self.name_on_disk, self._trimming())
+            self.environment.do_in_steps(self.name_on_disk, self._trimming())
         return count
 
     def _trimming(self) -> Iterator[None]:
@@ -450,7 +456,7 @@ class MessageQueue(FlowResource):
 
     def note_activity(self) -> None:
         """Take note that the queue is in use."""
-        self._last_active_seconds = self._environment.clock()
+        self._last_active_seconds = self.environment.clock()
 
     def _account_for_outside_gone(self) -> None:
         assert self.pager is not None, "only what pages is outside"
@@ -498,7 +504,7 @@ class MessageQueue(FlowResource):
 
     def when_saved(self, first: int, callback: Saved) -> None:
         """Call this when the persistent elements from `first` on are on disk or settled."""
-        storage = self._storage if self._storage is not None else self._open_storage()
+        storage = self._storage if self._storage is not None else self.open_storage()
         storage.when_saved(first, self.elements.next_sequence, callback)
 
     @property
@@ -540,10 +546,6 @@ class MessageQueue(FlowResource):
     def waits_for_consumers(self) -> bool:
         """Its senders wait while consumers take. Else what has no room in memory goes to the disk at once."""
         return False
-
-    @abstractmethod
-    def dispatch(self, budget: int) -> bool:
-        """Hand out at most about `budget` messages; True when there is more to do at once."""
 
     @abstractmethod
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
@@ -601,18 +603,18 @@ class MessageQueue(FlowResource):
 
     def _let_all_go(self, reason: str) -> int:
         if self.intake.pace is not None:
-            self._environment.let_sources_go(self, self.intake.pace.close())
+            self.environment.let_sources_go(self, self.intake.pace.close())
         if self.pager is not None:
             self.pager.close()
         gone_count = self.elements.live_count
         self._trims = True
         self.elements.trims_to = self.elements.next_sequence if self.elements.block_count else None
-        self._environment.do_in_steps(self.name_on_disk, self._cancelling(reason))
+        self.environment.do_in_steps(self.name_on_disk, self._cancelling(reason))
         return gone_count
 
     def _cancelling(self, reason: str) -> Iterator[None]:
         """Tell all who take from it that it was deleted, in steps."""
-        environment = self._environment
+        environment = self.environment
         try:
             for subscription in list(self.subscriptions.values()):
                 environment.carefully(subscription.close)
@@ -639,7 +641,7 @@ class MessageQueue(FlowResource):
 
     def _shut(self, gate: FlowController[Run]) -> int:
         waiting_count = sum([len(run.messages) for run in gate.shut(at_once=False)])
-        self._environment.let_sources_go(self, gate)
+        self.environment.let_sources_go(self, gate)
         return waiting_count
 
     @property
@@ -670,7 +672,7 @@ class MessageQueue(FlowResource):
     @property
     def idle_seconds(self) -> float:
         """Since something was added or settled."""
-        return self._environment.clock() - self._last_active_seconds
+        return self.environment.clock() - self._last_active_seconds
 
     def statistics(self) -> QueueStatistics:
         limiter = self.controller.limiter
@@ -701,7 +703,7 @@ class MessageQueue(FlowResource):
         if self.closed:
             return facts | {"deleted": "what is in it is let go of, in steps"}
         if self.paused_since_seconds is not None:
-            facts["paused_seconds"] = self._environment.clock() - self.paused_since_seconds
+            facts["paused_seconds"] = self.environment.clock() - self.paused_since_seconds
         if self.elements.outside_count:
             facts["blocks on disk only"] = self.elements.outside_count
         if self.unsettled_count:

@@ -18,6 +18,7 @@ from collections.abc import Sequence as SequenceOf
 from itertools import islice
 from typing import Final, Unpack, cast
 
+from ..flow.kinds import ResourceKind
 from .blocks import Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
 from .cursors import TrackingCursor, Wait
@@ -60,7 +61,7 @@ class ReaderQueue(MessageQueue):
     def __init__(
         self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
     ) -> None:
-        super().__init__(name, policy, environment, **options)
+        super().__init__(name, policy, environment, kind=ResourceKind.TOPIC, **options)
         self.beginning: TrackingCursor | None = None
         """Keeps what comes in for those who are attached in steps; None: nobody is. It never reads."""
         self._beginning_holds_count = 0
@@ -150,7 +151,7 @@ class ReaderQueue(MessageQueue):
         if len(self._to_make) <= MADE_AT_ONCE:
             self.make_readers(MADE_AT_ONCE)
         else:
-            self._environment.do_in_steps(self, self._making_readers())
+            self.environment.do_in_steps(self, self._making_readers())
 
     def _making_readers(self) -> Iterator[None]:
         while not self.closed and self.make_readers(1):
@@ -172,7 +173,7 @@ class ReaderQueue(MessageQueue):
         self.keep(READER_BYTES)
         if self._may_keep:
             self.keeps = True
-            self._open_storage().reader_moved(durable_id, is_new=True)
+            self.open_storage().reader_moved(durable_id, is_new=True)
         if is_late and not self._to_make:
             self.let_go_of_beginning()
         return reader
@@ -235,7 +236,7 @@ class ReaderQueue(MessageQueue):
     def may_go_on(self) -> None:
         noting, self._noting = self._noting, {}
         if noting:
-            self._environment.do_in_steps(self, self._going_on(noting))
+            self.environment.do_in_steps(self, self._going_on(noting))
 
     def _going_on(self, readers: Iterable[DurableReader]) -> Iterator[None]:
         for reader in readers:
@@ -243,7 +244,7 @@ class ReaderQueue(MessageQueue):
                 self._wake_readers(reader)
             yield
 
-    def _open_storage(self) -> QueueStorage:
+    def open_storage(self) -> QueueStorage:
         if self._storage is None:
             assert self._store is not None, "only a queue with a store asks"
             self._storage = self._store.storage_of(self, topic=True)
@@ -270,7 +271,7 @@ class ReaderQueue(MessageQueue):
 
     def open_stored(self) -> None:
         """Take what an earlier run left of it; what no durable subscription needs goes."""
-        self._open_storage()
+        self.open_storage()
         for reader in self.readers.values():
             self._gone(reader.cursor.pass_over(()))  # what it waited for may have gone with the run that it was sent in
         fronts = [reader.cursor.front for reader in self.readers.values()]
@@ -288,7 +289,7 @@ class ReaderQueue(MessageQueue):
         if subscription.closed and subscription.durable_id not in self.readers:
             return  # the durable subscription was removed
         self.settled_count += len(sequences)
-        self._last_active_seconds = self._environment.clock()
+        self._last_active_seconds = self.environment.clock()
         assert subscription.cursor is not None
         self._gone(subscription.cursor.settle(sequences))
         if subscription.durable_id is not None:
@@ -368,7 +369,7 @@ class ReaderQueue(MessageQueue):
         refusals = self._refusals.get(cursor)
         if refusals is None:
             by = subscription if subscription.durable_id is None else self.readers[subscription.durable_id]
-            refusals = self._refusals[cursor] = Refusals(self, cursor, by, self._environment)
+            refusals = self._refusals[cursor] = Refusals(self, cursor, by, self.environment)
         return refusals
 
     def _without_spent(self, subscription: Subscription, part: Slice) -> Slice | None:
@@ -389,11 +390,11 @@ class ReaderQueue(MessageQueue):
             self._wake_readers(refusals.reader)
         else:
             for subscription in refusals.subscriptions:
-                self._enter_ring(subscription)
+                self.enter_ring(subscription)
 
     def done_with(self, refusals: Refusals, sequences: SequenceOf[int]) -> None:
         """This cursor needs these, which were withdrawn, no more."""
-        self._last_active_seconds = self._environment.clock()
+        self._last_active_seconds = self.environment.clock()
         self._gone(refusals.cursor.settle(sequences))
         if refusals.reader is not None:
             self._reader_moved(refusals.reader)
@@ -424,7 +425,7 @@ class ReaderQueue(MessageQueue):
 
     def _expire_given_back(self, sequences: SequenceOf[int]) -> None:
         if self.expiry.is_needed:
-            now_ms = self._environment.now_ms()
+            now_ms = self.environment.now_ms()
             get = self.elements.get
             dead = [s for s in sequences if (m := get(s)) is not None and 0 < m.expires_at_ms <= now_ms]
             self.expire(sorted(dead))
@@ -440,7 +441,7 @@ class ReaderQueue(MessageQueue):
         else:
             self._let_go.update(self._overdue.intersection(sequences))
         if (self._all_let_go or self._let_go) and self._overdue_timer is None and not self.closed:
-            self._overdue_timer = self._environment.scheduling.call_later(0, self._expire_overdue)
+            self._overdue_timer = self.environment.scheduling.call_later(0, self._expire_overdue)
 
     def _expire_overdue(self) -> None:
         self._overdue_timer = None
@@ -471,7 +472,7 @@ class ReaderQueue(MessageQueue):
             self._telling.append((index, iter(waiting)))
             self.context.request_dispatch()
         if self._refusals:
-            self._environment.do_in_steps(self, self._telling_refusals(list(self._refusals.values())))
+            self.environment.do_in_steps(self, self._telling_refusals(list(self._refusals.values())))
 
     def _tell(self, count: int) -> None:
         """Let so many go on who waited for a block that has come."""
@@ -505,7 +506,7 @@ class ReaderQueue(MessageQueue):
         if self._reading_look is None:
             self._reading_look = iter(list(self.subscriptions.values()))
             self.context.request_dispatch()
-        return self._reading | self._blocks_of(islice(self._ring, READING_AT_ONCE)) | {self._foremost >> BLOCK_BITS}
+        return self._reading | self._blocks_of(islice(self.ring, READING_AT_ONCE)) | {self._foremost >> BLOCK_BITS}
 
     @staticmethod
     def _blocks_of(subscriptions: Iterable[Subscription]) -> set[int]:
@@ -535,7 +536,7 @@ class ReaderQueue(MessageQueue):
     def _wake(self, subscription: Subscription) -> None:
         """Its cursor may find something: whoever reads with that one may get it."""
         if subscription.durable_id is None:
-            self._enter_ring(subscription)
+            self.enter_ring(subscription)
         elif (reader := self.readers.get(subscription.durable_id)) is not None:  # or it was removed meanwhile
             self._wake_readers(reader)
 
@@ -546,7 +547,7 @@ class ReaderQueue(MessageQueue):
             self.context.request_dispatch()
             return
         for subscription in reader.subscriptions:
-            self._enter_ring(subscription)
+            self.enter_ring(subscription)
 
     def _wake_on(self, count: int) -> None:
         """Wake so many of those who are to be woken."""
@@ -558,7 +559,7 @@ class ReaderQueue(MessageQueue):
         part = list(islice(left, count))
         if self.readers.get(reader.durable_id) is reader:  # it was not removed meanwhile
             for subscription in part:
-                self._enter_ring(subscription)
+                self.enter_ring(subscription)
         if len(part) < count:
             self._waking = None
         if self._waking is not None or self._to_wake:

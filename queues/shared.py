@@ -17,21 +17,22 @@ may go on, so a settlement costs the same however many lines there are:
 When the last of a key that was held is settled or given back, its line goes before ANYBODY from wherever it stood.
 Lines go before what lies ahead of the cursor. Each look at a line or at an element counts against the budget.
 
-Consumers with a selector are not in the ring: they look for what they take by themselves (seeking.py), also among what
-is set aside. While one of them holds a key, what others are to get of it stands nowhere.
+Consumers with a selector are not in the ring: they look for what they take by themselves (selector_scan.py), also among
+what is set aside. While one of them holds a key, what others are to get of it stands nowhere.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Final, Unpack
 
 from ..flow.bounds import UNBOUNDED
-from ..flow.kinds import ResourceKind
+from .consumed import ConsumedQueue
 from .cursors import Wait
+from .distribution import Distribution
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
 from .fair_share import FairShare, Taken
@@ -40,9 +41,8 @@ from .groups import GroupTable
 from .message import Message
 from .policy import QueuePolicy
 from .queue import QueueOptions
-from .seeking import SeekingQueue
+from .selector_scan import SelectorScan
 from .slices import VISIT_COST, Slice, fit
-from .storage import Restored
 from .subscription import Subscription
 
 LOOK_COUNT_MIN: Final = 4
@@ -58,33 +58,43 @@ PLACED_COST: Final = 4
 """
 
 
-class SharedQueue(SeekingQueue):
+class SharedDistribution(Distribution):
     """Many subscriptions, each message to one of them."""
 
-    kind_label = ResourceKind.QUEUE
+    __slots__ = (
+        "_aside",
+        "_called",
+        "_cursor",
+        "_environment",
+        "_exclusivity",
+        "_groups",
+        "_others_first",
+        "_queue",
+        "_ring",
+        "_sought_keys",
+        "_subscription_of",
+        "_uncounted",
+        "scan",
+    )
 
-    def __init__(
-        self,
-        name: str,
-        policy: QueuePolicy,
-        environment: QueueEnvironment,
-        *,
-        groups: GroupTable | None = None,
-        exclusivity: Exclusivity | None = None,
-        **options: Unpack[QueueOptions],
-    ) -> None:
-        """`groups`, `exclusivity`: those of the destination, if this queue is one of its partitions."""
-        super().__init__(name, policy, environment, **options)
+    def __init__(self, queue: ConsumedQueue, groups: GroupTable, exclusivity: Exclusivity) -> None:
+        """`groups`, `exclusivity`: those of the destination, if the queue is one of its partitions."""
+        super().__init__()
+        self._queue = queue
+        self._environment = queue.environment
+        self._ring = queue.ring
+        self._cursor = queue.states.cursor
+        self.scan = SelectorScan(queue, self, queue.environment)
+        self._others_first = False
+        """Those without a selector came first the last time that there was less than one for each."""
         self._sought_keys: dict[int, str] = {}
         """Of what was taken out for a search and is in somebody's hands, as far as it has a group: its block may be
         outside when it comes back."""
         self._uncounted: set[int] = set()
         """Blocks of an earlier run with groups, that were not in memory yet."""
-        self._groups = GroupTable() if groups is None else groups
-        self._exclusivity = Exclusivity() if exclusivity is None else exclusivity
-        self._grouped_count = 0
-        """Elements with a group."""
-        self._aside = self.states.set_aside = GroupBacklog(ranked=self.intake.action.lets_oldest_leave)
+        self._groups = groups
+        self._exclusivity = exclusivity
+        self._aside = queue.states.set_aside = GroupBacklog(ranked=queue.intake.action.lets_oldest_leave)
         self._called: OrderedDict[Subscription, None] = OrderedDict()
         """Those of the ring before whom lines may stand."""
         self._subscription_of: dict[int, Subscription] = {}
@@ -93,26 +103,26 @@ class SharedQueue(SeekingQueue):
 
     # ------------------------------------------------------------------ who may get something
 
-    def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
+    def joined(self, subscription: Subscription) -> None:
         self._subscription_of[id(subscription.consumer)] = subscription
         if subscription.selection is not None:
-            self._begin_search(subscription, subscription.selection)
+            self.scan.begin(subscription, subscription.selection)
         self._exclusivity.joined(subscription)
 
-    def _detached(self, subscription: Subscription) -> None:
+    def left(self, subscription: Subscription) -> None:
         consumer_id = id(subscription.consumer)
         if self._subscription_of.get(consumer_id) is subscription:
             del self._subscription_of[consumer_id]
         self._aside.clear_place(subscription)
         self._called.pop(subscription, None)
         if subscription.selection is not None:
-            self._end_search(subscription)
+            self.scan.end(subscription)
         self._exclusivity.left(subscription)
 
     def _turn_has_changed(self) -> None:
         active = self._exclusivity.active
         if active is None:
-            self._environment.do_in_steps(self.name_on_disk, self._sharing_again())
+            self._environment.do_in_steps(self._queue.name_on_disk, self._sharing_again())
             return
         subscription = self._subscription_of.get(id(active))
         if subscription is not None:
@@ -122,17 +132,17 @@ class SharedQueue(SeekingQueue):
         """Nobody is alone any more: all who may have something are in line, in steps. Who has credit later comes by
         itself.
         """
-        for subscription in list(self.subscriptions.values()):
-            if self.closed or self._exclusivity.active is not None:
+        for subscription in list(self._queue.subscriptions.values()):
+            if self._queue.closed or self._exclusivity.active is not None:
                 return
             self._environment.carefully(partial(self._share_with, subscription))
             yield
 
     def _share_with(self, subscription: Subscription) -> None:
-        if self._is_ready(subscription):
-            self._enter_ring(subscription)
+        if self.is_ready(subscription):
+            self._queue.enter_ring(subscription)
 
-    def _is_ready(self, subscription: Subscription) -> bool:
+    def is_ready(self, subscription: Subscription) -> bool:
         """It may be asked for its room."""
         return (
             not subscription.closed
@@ -141,18 +151,19 @@ class SharedQueue(SeekingQueue):
         )
 
     def _ready_room_of(self, subscription: Subscription) -> tuple[int, int]:
-        return self._room_of(subscription) if self._is_ready(subscription) else (0, 0)
+        return self._queue.room_of(subscription) if self.is_ready(subscription) else (0, 0)
 
-    def _enter_ring(self, subscription: Subscription) -> None:
+    def credited(self, subscription: Subscription) -> bool:
         if subscription.selection is None:
             self._call(subscription)
-            super()._enter_ring(subscription)
-        elif not subscription.closed:
-            self._seek(self._searches[subscription])
+            return True
+        if not subscription.closed:
+            self.scan.seek(self.scan.searches[subscription])
+        return False
 
-    def _is_in_line(self, subscription: Subscription) -> bool:
-        search = self._searches.get(subscription)
-        return search in self._seeking if search is not None else super()._is_in_line(subscription)
+    def is_seeking(self, subscription: Subscription) -> bool:
+        search = self.scan.searches.get(subscription)
+        return search is not None and search in self.scan.seeking
 
     def _call(self, subscription: Subscription) -> None:
         """It has credit: the lines before it may go on."""
@@ -162,11 +173,11 @@ class SharedQueue(SeekingQueue):
     # ------------------------------------------------------------------ dispatch
 
     def dispatch(self, budget: int) -> bool:
-        if self._searches:
+        if self.scan.searches:
             return self._dispatch_sought(budget)
         while budget > 0:
             before = budget
-            if self._grouped_count:
+            if self.grouped_count:
                 budget = self._dispatch_grouped(budget)
             budget = self._dispatch_ungrouped(budget)
             if budget == before:
@@ -174,40 +185,39 @@ class SharedQueue(SeekingQueue):
         return bool(self._ring) and (self._cursor.has_more or bool(self._aside))
 
     def _dispatch_sought(self, budget: int) -> bool:
-        """As `dispatch`, with consumers that have a selector. See seeking.py for whose turn it is."""
+        """As `dispatch`, with consumers that have a selector. See selector_scan.py for whose turn it is."""
         others_first = False
-        if self._ring and self._cursor.ahead_count < len(self._ring) + len(self._seeking):
+        if self._ring and self._cursor.ahead_count < len(self._ring) + len(self.scan.seeking):
             others_first = self._others_first = not self._others_first
         while budget > 0:
             before = budget
             if not others_first:
-                budget = self._serve_seekers(budget)
+                budget = self.scan.serve(budget)
             if self._ring and budget > 0:
-                if self._grouped_count:
+                if self.grouped_count:
                     budget = self._dispatch_grouped(budget)
                 budget = self._dispatch_ungrouped(budget)
             if budget == before and not others_first:
                 return False
             others_first = False
-        if self._seeking or (self._hand is not None and self._hand.users):
+        if self.scan.has_more:
             return True
         return bool(self._ring) and (self._cursor.has_more or bool(self._aside))
 
     def _dispatch_ungrouped(self, budget: int) -> int:
         """Hand over slices up to the next grouped element. Returns what is left of the budget."""
-        ring = self._ring
-        cursor = self._cursor
+        queue, ring, cursor = self._queue, self._ring, self._cursor
         share_count = turns_left = 0
         look_count = LOOK_COUNT_MIN
         while ring and budget > 0:
             subscription = next(iter(ring))
-            if not self._is_ready(subscription):
+            if not self.is_ready(subscription):
                 del ring[subscription]
                 budget -= 1
                 continue
             if not cursor.has_more:
                 break
-            room_count, room_bytes = self._room_of(subscription)
+            room_count, room_bytes = queue.room_of(subscription)
             if not room_count:
                 continue
             ready_count = len(ring)
@@ -219,17 +229,17 @@ class SharedQueue(SeekingQueue):
                 turns_left -= 1
                 room_count = min(room_count, share_count)
                 ring.move_to_end(subscription)
-            if self._grouped_count:
+            if self.grouped_count:
                 room_count = min(room_count, look_count)
                 look_count *= 2
-            part = self._take(min(budget, room_count), room_bytes)
+            part = queue.take(min(budget, room_count), room_bytes)
             # Asked anew: an expiry may have made room, which a sender filled with grouped ones.
-            if part is not None and self._grouped_count:
+            if part is not None and self.grouped_count:
                 part = self._ungrouped_head(part)
             if part is None:
                 break
             budget -= VISIT_COST + part.cost
-            self._hand_over(subscription, part)
+            queue.hand_over(subscription, part)
         return budget
 
     def _ungrouped_head(self, part: Slice) -> Slice | None:
@@ -276,7 +286,7 @@ class SharedQueue(SeekingQueue):
                 continue
             # What was given back is not put back for nothing, so it is taken one by one.
             count_max = 1 if self._cursor.next_returned is not None else min(budget, look_count)
-            part = self._take(count_max, UNBOUNDED)
+            part = self._queue.take(count_max, UNBOUNDED)
             if part is None:
                 break
             cost = PLACED_COST << part.returned
@@ -308,10 +318,10 @@ class SharedQueue(SeekingQueue):
         """Place the next element that is set aside of this key. False: its holder (None: nobody) has no room for it."""
         aside = self._aside
         sequence = aside.first(key)
-        message = self.elements.get(sequence) if sequence is not None else None
+        message = self._queue.elements.get(sequence) if sequence is not None else None
         assert sequence is not None and message is not None, "what is set aside is in the queue"
         if 0 < message.expires_at_ms <= self._environment.now_ms():
-            self.removal.drop_expired((sequence,))
+            self._queue.removal.drop_expired((sequence,))
             return True
         if holder is not None:
             subscription = holder if shares.fits(holder, message) else None
@@ -373,17 +383,17 @@ class SharedQueue(SeekingQueue):
                 sequences: SequenceOf[int] = range(first, last + 1)  # settled much faster than a list
                 if len(sequences) > count:
                     sequences = [sequence for sequence, _message in taken[:count]]
-                attempts = self._seen_of(sequences, messages[:count])
-                self._hand_over(subscription, Slice(messages[:count], sequences, wire_bytes, attempts))
-            if count < len(taken) and not self.closed:
+                attempts = self._queue.seen_of(sequences, messages[:count])
+                self._queue.hand_over(subscription, Slice(messages[:count], sequences, wire_bytes, attempts))
+            if count < len(taken) and not self._queue.closed:
                 self._replace(taken[count:])
-            if self._is_ready(subscription):
+            if self.is_ready(subscription):
                 self._ring[subscription] = None
                 self._call(subscription)
 
     def _replace(self, taken: Taken) -> None:
         """These were placed, but not handed over."""
-        self._put_back([sequence for sequence, _message in taken])
+        self.requeue([sequence for sequence, _message in taken])
         for _sequence, message in taken:
             if message.head.group is not None:
                 self._groups.done(message.head.group)
@@ -391,135 +401,131 @@ class SharedQueue(SeekingQueue):
     def _group_is_free(self, key: str) -> None:
         if self._aside.has_line(key):
             self._aside.line_up(key, ANYBODY)
-            self.context.request_dispatch()
-        if self._searches:
-            for search in self._searches.values():
-                if search.free(key):
-                    self._look_first(search)
-            self._seek_on(Wait.GROUPS)
+            self._queue.context.request_dispatch()
+        if self.scan.searches:
+            self.scan.group_is_free(key)
 
     # ------------------------------------------------------------------ for those who seek
 
     @property
-    def _has_groups(self) -> bool:
-        return bool(self._grouped_count or self._uncounted)
+    def has_groups(self) -> bool:
+        return bool(self.grouped_count or self._uncounted)
 
-    def _group_is_held(self, key: str, subscription: Subscription) -> bool:
+    def group_is_held(self, key: str, subscription: Subscription) -> bool:
         owner = self._groups.owner(key)
         return owner is not None and owner is not subscription.consumer
 
-    def _taken_out(self, subscription: Subscription, sequences: SequenceOf[int], messages: list[Message]) -> None:
+    def taken_out(self, subscription: Subscription, sequences: SequenceOf[int], messages: list[Message]) -> None:
         for sequence in sequences if self._aside else ():
             if self._aside.key_of(sequence) is not None:
                 self._aside.discard(sequence)
-        super()._taken_out(subscription, sequences, messages)
-        if self._grouped_count:
+        self._cursor.take_out(sequences)
+        if self.grouped_count:
             for sequence, message in zip(sequences, messages, strict=True):
                 key = message.head.group
                 if key is not None:
                     self._sought_keys[sequence] = key
                     self._groups.handed_over(key, subscription.consumer)
 
-    # ------------------------------------------------------------------ groups of what is stored
+    # ------------------------------------------------------------------ elements
+
+    def arrived(self, messages: list[Message]) -> None:
+        if messages[0].head.group is not None:
+            self.grouped_count += len(messages)
+        if self.scan.searches:
+            self.scan.seek_all()
+
+    def available_again(self, sequences: SequenceOf[int]) -> None:
+        if self.scan.searches:
+            self.scan.available_again(sequences)
+
+    def dropped(self, messages: SequenceOf[Message]) -> None:
+        if self.grouped_count:
+            self.grouped_count -= sum([message.head.group is not None for message in messages])
+        if self.scan.searches:
+            self.scan.after_drop()
+
+    def resume(self, why: int | Wait) -> None:
+        if isinstance(why, int) and why in self._uncounted:
+            block = self._queue.elements.block(why)
+            if block is not None and block.outside is None:
+                self._uncounted.discard(why)
+                self.grouped_count += sum(m is not None and m.head.group is not None for m in block.elements)
+        if self.scan.searches:
+            self.scan.resume(why)
+
+    def restored(self, grouped: Iterable[int]) -> None:
+        self._uncounted = set(grouped)
 
     def pinned_below(self) -> int:
         """Keys of what is held or set aside are read again when it is settled."""
-        return self._cursor.position if self._grouped_count else 0
+        return self._cursor.position if self.grouped_count else 0
 
-    def restored(self, found: Restored) -> None:
-        super().restored(found)
-        self._uncounted = set(found.grouped)
+    def may_read(self, sequences: SequenceOf[int]) -> bool:
+        return bool(self.scan.searches) and self.scan.may_read(sequences)
 
-    def came_in(self, index: int) -> None:
-        if index in self._uncounted:
-            block = self.elements.block(index)
-            if block is not None and block.outside is None:
-                self._uncounted.discard(index)
-                self._grouped_count += sum(m is not None and m.head.group is not None for m in block.elements)
-        super().came_in(index)
+    def reading_blocks(self) -> Iterable[int]:
+        return self.scan.reading_blocks()
 
-    def _arrived(self, messages: list[Message]) -> None:
-        if messages[0].head.group is not None:
-            self._grouped_count += len(messages)
-        if self._searches:
-            super()._arrived(messages)
+    @property
+    def awaits_disk(self) -> bool:
+        return self.scan.awaits_disk
 
     # ------------------------------------------------------------------ settling
 
-    def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
-        keys = self._keys(sequences) if self._grouped_count and not self.closed else ()
-        super().settled(subscription, sequences, wire_bytes)
-        self._grouped_count -= len(keys)
-        if not self.elements.live_count:
-            self._grouped_count = 0  # blocks that left unread took theirs along
-        if keys and not self._grouped_count:
-            self.context.request_dispatch()  # blocks that were held in memory for their keys may leave
-        self._let_go(subscription, keys)
+    def settled(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
+        self.grouped_count -= len(keys)
+        if not self._queue.elements.live_count:
+            self.grouped_count = 0  # blocks that left unread took theirs along
+        if keys and not self.grouped_count:
+            self._queue.context.request_dispatch()  # blocks that were held in memory for their keys may leave
+        self.given_back(subscription, keys)
 
-    def given_back(
-        self,
-        subscription: Subscription,
-        sequences: SequenceOf[int],
-        *,
-        attempted: bool,
-        charged: SequenceOf[int] | None = None,
-        for_good: bool = False,
-    ) -> None:
-        keys = self._keys(sequences) if self._grouped_count and not self.closed else ()
-        super().given_back(subscription, sequences, attempted=attempted, charged=charged, for_good=for_good)
-        self._let_go(subscription, keys)
-
-    def _let_go(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
-        """It held messages of these keys, one for each time a key is named."""
+    def given_back(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
         for key in keys:
             self._groups.done(key)
         if subscription.closed:
             self._exclusivity.left(subscription)
 
-    def _put_back(self, sequences: SequenceOf[int]) -> None:
+    def requeue(self, sequences: SequenceOf[int]) -> None:
         """What is set aside of a key lies behind what comes back of it, so that goes to the front of the same line."""
-        if not self._aside:
-            super()._put_back(sequences)
-            if self._searches:
-                self._available_again(sequences)
-            return
-        others: list[int] = []
-        for sequence in sequences:
-            message = self.elements.get(sequence)
-            key = message.head.group if message is not None else None
-            if key is None or not self._aside.has_line(key) or sequence >= self._cursor.position:
-                others.append(sequence)  # what was taken out of what lies ahead lies there again
-                continue
-            self._aside.put(key, sequence)
-        super()._put_back(others)
-        if self._searches:
-            self._available_again(sequences)
+        others = sequences if not self._aside else [s for s in sequences if not self._returns_to_line(s)]
+        self._cursor.give_back(others, attempted=False)
+        if self.scan.searches:
+            self.scan.available_again(sequences)
 
-    def _keys(self, sequences: SequenceOf[int]) -> list[str]:
+    def _returns_to_line(self, sequence: int) -> bool:
+        """Put this element into the line of its key. False: there is none, or it was taken out of what lies ahead of
+        the cursor, and lies there again.
+        """
+        message = self._queue.elements.get(sequence)
+        key = message.head.group if message is not None else None
+        if key is None or not self._aside.has_line(key) or sequence >= self._cursor.position:
+            return False
+        self._aside.put(key, sequence)
+        return True
+
+    def keys_of(self, sequences: SequenceOf[int]) -> SequenceOf[str]:
         if self._sought_keys:
             return [key for sequence in sequences if (key := self._key_of(sequence)) is not None]
-        messages = [self.elements.get(sequence) for sequence in sequences]
+        messages = [self._queue.elements.get(sequence) for sequence in sequences]
         return [message.head.group for message in messages if message is not None and message.head.group is not None]
 
     def _key_of(self, sequence: int) -> str | None:
         """It is not in the hands of whoever had it any more, or was in nobody's."""
         key = self._sought_keys.pop(sequence, None)
         if key is None:
-            message = self.elements.get(sequence)
+            message = self._queue.elements.get(sequence)
             key = message.head.group if message is not None else None
         return key
 
-    # ------------------------------------------------------------------ leaving unread
+    # ------------------------------------------------------------------ end, and what people see
 
-    def _dropped(self, messages: SequenceOf[Message]) -> None:
-        if self._grouped_count:
-            self._grouped_count -= sum([message.head.group is not None for message in messages])
-        super()._dropped(messages)
+    def close(self) -> None:
+        self.scan.close()
 
-    # ------------------------------------------------------------------ what people see
-
-    def facts(self) -> Mapping[str, object]:
-        facts = dict(super().facts())
+    def facts(self) -> dict[str, object]:
+        facts = self.scan.facts()
         longest = self._aside.longest()
         if longest is not None:
             key, count = longest
@@ -528,3 +534,21 @@ class SharedQueue(SeekingQueue):
             facts["set_aside_count"] = len(self._aside)
             facts["most_for_group"] = f"{key} ({count}), {held_by}"
         return facts
+
+
+def shared_queue(
+    name: str,
+    policy: QueuePolicy,
+    environment: QueueEnvironment,
+    *,
+    groups: GroupTable | None = None,
+    exclusivity: Exclusivity | None = None,
+    **options: Unpack[QueueOptions],
+) -> ConsumedQueue:
+    """Make a queue whose messages are shared out. `groups`, `exclusivity`: see SharedDistribution; None: its own."""
+    distribution = partial(
+        SharedDistribution,
+        groups=GroupTable() if groups is None else groups,
+        exclusivity=Exclusivity() if exclusivity is None else exclusivity,
+    )
+    return ConsumedQueue(name, policy, environment, distribution, **options)

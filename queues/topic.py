@@ -40,7 +40,6 @@ from typing import Final, Unpack
 
 from ..flow import FlowController, ResidencyLimiter
 from ..flow.bounds import UNBOUNDED
-from ..flow.kinds import ResourceKind
 from .blocks import NOTHING_GONE, Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
 from .cursors import TrackingCursor
@@ -68,7 +67,6 @@ LED_AT_ONCE: Final = 512
 class Topic(SkippingQueue):
     """Many tracking cursors over one sequence."""
 
-    kind_label = ResourceKind.TOPIC
     full_default = "drop_oldest"
     intake: TopicIntake
 
@@ -102,7 +100,7 @@ class Topic(SkippingQueue):
         self.lead: FlowController[Run] = self.intake.lead
 
     def _make_intake(self, action: FullAction, residency: ResidencyLimiter | None) -> TopicIntake:
-        return TopicIntake(self, self.policy, self._environment, action, residency, priority=self.priority)
+        return TopicIntake(self, self.policy, self.environment, action, residency, priority=self.priority)
 
     # ------------------------------------------------------------------ in
 
@@ -122,7 +120,7 @@ class Topic(SkippingQueue):
             policy.memory_bytes + beside_bytes,
             count_max=None if policy.count_max is None else policy.count_max + policy.count_max // 16 + BLOCK_SIZE,
             quota_bytes=None if policy.bytes_max is None else policy.bytes_max + policy.bytes_max // 16 + MIB,
-            clock=self._environment.clock,
+            clock=self.environment.clock,
         )
 
     @property
@@ -156,10 +154,10 @@ class Topic(SkippingQueue):
 
     def _arrived(self, messages: list[Message]) -> None:
         if self._caught_up:
-            self._ring.update(self._caught_up)
+            self.ring.update(self._caught_up)
             self._caught_up.clear()
         if self._selecting:
-            self._ring.update(self._selecting)
+            self.ring.update(self._selecting)
         if self._selecting_away:
             self._away.update(self._selecting_away)
 
@@ -238,14 +236,14 @@ class Topic(SkippingQueue):
     def _foremost(self) -> int:
         return self.lead_position
 
-    def _enter_ring(self, subscription: Subscription) -> None:
+    def enter_ring(self, subscription: Subscription) -> None:
         self._caught_up.pop(subscription, None)
-        super()._enter_ring(subscription)
+        super().enter_ring(subscription)
 
     # ------------------------------------------------------------------ out
 
     def dispatch(self, budget: int) -> bool:
-        ring = self._ring
+        ring = self.ring
         self._ahead_of = -1
         if self._lead_unsure or self._lead_search is not None:
             self._find_lead()
@@ -281,7 +279,7 @@ class Topic(SkippingQueue):
             budget -= VISIT_COST
             cursor = subscription.cursor
             assert cursor is not None
-            room_count, room_bytes = self._room_of(subscription)
+            room_count, room_bytes = self.room_of(subscription)
             if not room_count:
                 continue
             ring.move_to_end(subscription)
@@ -352,7 +350,7 @@ class Topic(SkippingQueue):
         if at_end:
             self._caught_up[subscription] = None
         elif passed is not None:
-            self._ring[subscription] = None
+            self.ring[subscription] = None
             if subscription.durable_id is not None:
                 self._reader_moved(self.readers[subscription.durable_id])
             if passed.end > self.lead_position:
@@ -363,7 +361,7 @@ class Topic(SkippingQueue):
         """What of this is not past its date. The rest leaves, or this one passes it over while others hold it.
         `looked`: all that the cursor has come by.
         """
-        now_ms = self._environment.now_ms()
+        now_ms = self.environment.now_ms()
         expired = [
             sequence
             for sequence, message in zip(part.sequences, part.messages, strict=True)
@@ -401,7 +399,7 @@ class Topic(SkippingQueue):
             for index in {sequence >> BLOCK_BITS for sequence in sequences}:
                 block = self.elements.block(index)
                 if block is not None and block.outside is not None:
-                    block.looked_ms = self._environment.now_ms()  # what is held then is looked at when it comes back
+                    block.looked_ms = self.environment.now_ms()  # what is held then is looked at when it comes back
                     self.pager.want(index)
         sequences = [sequence for sequence in sequences if self.elements.get(sequence) is not None]
         if not sequences:
@@ -414,7 +412,7 @@ class Topic(SkippingQueue):
                 dead -= cursor.held_of(dead) | cursor.withdrawn
         self._overdue.update([sequence for sequence in sequences if sequence not in dead])
         if dead and self._selecting:  # what one of them stood before may have gone
-            self._ring.update(self._selecting)
+            self.ring.update(self._selecting)
             self.context.request_dispatch()
         if not dead:
             return

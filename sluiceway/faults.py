@@ -51,6 +51,8 @@ from sluiceway.queues.paging import Pager
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.refusals import Refusals
 from sluiceway.queues.removal import Removal
+from sluiceway.queues.selector_scan import SelectorScan
+from sluiceway.queues.shared import SharedDistribution
 from sluiceway.queues.steps import Line
 from sluiceway.queues.subscription import Subscription
 from sluiceway.store.gradual import Gradual
@@ -168,7 +170,16 @@ class Faults:
                     met = met.queue
                 case Place():
                     met = met.owner
-                case QueueRecords() | DeadLettering() | Publisher() | Pager() | Expiry() | Removal():
+                case (
+                    QueueRecords()
+                    | DeadLettering()
+                    | Publisher()
+                    | Pager()
+                    | Expiry()
+                    | Removal()
+                    | SelectorScan()
+                    | SharedDistribution()
+                ):
                     met = met._queue
                 case Intake():
                     met = met.queue

@@ -1,7 +1,7 @@
 """The two sides of a STOMP connection: what arrived is judged, what may be answered is written.
 
-`ServerMachine` is what a listener gives to each connection; `ClientMachine` is the other end, for clients and for tests.
-Both own a `Parser` and one `State`, and move by the tables in `transitions`.
+`ServerMachine` is what a listener gives to each connection; `ClientMachine` is the other end, for clients and for
+tests. Both own a `Parser` and one `State`, and move by the tables in `transitions`.
 
 How to drive the server: feed `receive_data` whatever arrived and work through the events in order. On a `Connect`
 answer with `accept` (then call ``receive_data(b"")``: the client may have sent more already) or `reject`. On a

@@ -5,7 +5,7 @@ Text goes through a grammar (grammar.py) and is compiled once into closures over
 is taken. Length, nesting and patterns are bounded, and nothing in it can backtrack. Each selector knows what a look at
 a message costs (`Selector.looks_max`, `spent_units`), so that whoever looks does it in steps of a millisecond.
 
-Not here: who skips what a selector does not take (seeking.py, topic.py, logs/outlets.py, browsing.py).
+Not here: who skips what a selector does not take (selector_scan.py, skipping.py, logs/log_readers.py, browsing.py).
 Source: JMS 1.1 section 3.8; ActiveMQ's and Artemis' additions as far as docs/selectors.md says.
 """
 

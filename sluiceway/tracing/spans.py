@@ -135,7 +135,7 @@ class QueueTracing:
         self._tracing = tracing
         self._elements = queue.elements
         self._destination = queue.name_on_disk
-        self.is_topic = queue.kind_label is ResourceKind.TOPIC
+        self.is_topic = queue.kind is ResourceKind.TOPIC
         self.origin: SourceController | None = None
         self.traced: dict[int, _Traced] = {}
         """By sequence."""

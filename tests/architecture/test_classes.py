@@ -17,10 +17,6 @@ CHAIN_MAX: Final = 3
 """A class, what it inherits from, and what that inherits from: as far as they are of the product."""
 
 TOO_LONG: Final = {
-    "sluiceway.queues.delays.DelayQueue": 5,
-    "sluiceway.queues.exclusive.ExclusiveQueue": 4,
-    "sluiceway.queues.seeking.SeekingQueue": 4,
-    "sluiceway.queues.shared.SharedQueue": 5,
     "sluiceway.queues.skipping.SkippingQueue": 4,
     "sluiceway.queues.topic.Topic": 5,
 }

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from sluiceway.protocols.stomp.header_codec import rewrite
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.dead_letters import DeadLetterRouter
 from sluiceway.queues.logs.batches import encode
 from sluiceway.queues.logs.codecs import Codec
@@ -18,7 +19,7 @@ from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.page_cache import PageCache
 from sluiceway.queues.logs.ports import PLACE_RANGES_MAX, GroupState
 from sluiceway.queues.logs.refused import REFUSED_MAX
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.steps import Steps
 from tests.limits.counting import STEP_UNITS_MAX, Counting
 from tests.limits.law import CROWD_COUNT
@@ -36,7 +37,7 @@ class CrowdWorld(LogWorld):
 
     def __init__(self, **policy: object) -> None:
         super().__init__(cache_bytes=64 << 20, **policy)
-        self.dead: SharedQueue | None = None
+        self.dead: ConsumedQueue | None = None
         self.dead_count_max: int | None = None
         router = DeadLetterRouter(
             self,
@@ -52,10 +53,10 @@ class CrowdWorld(LogWorld):
     def durable_names(self, durable_id: int) -> tuple[str, str | None]:
         raise AssertionError("no topics here")
 
-    def queue_for_dead_letters(self, name: str, priority: int) -> SharedQueue:
+    def queue_for_dead_letters(self, name: str, priority: int) -> ConsumedQueue:
         """The only one."""
         if self.dead is None:
-            self.dead = SharedQueue(
+            self.dead = shared_queue(
                 name, make_policy(count_max=self.dead_count_max), self.environment, priority=priority
             )
         return self.dead

@@ -16,12 +16,13 @@ import attrs
 
 from sluiceway.dispatcher import DispatcherConfig, DispatcherCore
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SourceController, WindowLimiter
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES, Message
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.slices import Slice
 from sluiceway.queues.subscription import Subscription
 from sluiceway.queues.topic import Topic
@@ -88,8 +89,8 @@ class World:
         first, self.made_count = self.made_count, self.made_count + count
         return [Message(envelope, b"x" * wire_bytes, number) for number in range(first, first + count)]
 
-    def shared(self, **policy: object) -> SharedQueue:
-        return SharedQueue("/queue/a", make_policy(**policy), self.environment)
+    def shared(self, **policy: object) -> ConsumedQueue:
+        return shared_queue("/queue/a", make_policy(**policy), self.environment)
 
     def topic(self, **policy: object) -> Topic:
         return Topic("/topic/a", make_policy(**policy), self.environment)

@@ -5,6 +5,7 @@ Queues and topics of all policies over one MemoryBudget, with and without a stor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from sluiceway.flow import MemoryBudget, size_in_words
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head, World
@@ -32,7 +33,9 @@ class Memory:
         self.queues: list[MessageQueue] = []
         self.producers: list[OfferingProducer] = []
 
-    def queue(self, kind: type[MessageQueue] = SharedQueue, *, priority: int = 4, **policy: Any) -> MessageQueue:
+    def queue(
+        self, kind: Callable[..., MessageQueue] = shared_queue, *, priority: int = 4, **policy: Any
+    ) -> MessageQueue:
         name = f"/queue/{len(self.queues)}"
         queue = kind(name, QueuePolicy(**policy), self.world.environment, priority=priority)
         self.queues.append(queue)
@@ -142,8 +145,10 @@ def test_a_priority_of_its_own_passes_when_the_backlog_of_others_fills_the_memor
     assert not producer.outbox
 
 
-@pytest.mark.parametrize("kind", [SharedQueue, Topic])
-def test_what_drops_the_oldest_does_so_at_its_part_of_the_memory(unstored: Memory, kind: type[MessageQueue]) -> None:
+@pytest.mark.parametrize("kind", [shared_queue, Topic])
+def test_what_drops_the_oldest_does_so_at_its_part_of_the_memory(
+    unstored: Memory, kind: Callable[..., MessageQueue]
+) -> None:
     """No sender waits; each holds about its part."""
     queues = [unstored.queue(kind, full="drop_oldest") for _ in range(8)]
     consumers = [unstored.world.consumer(1) for _ in queues]
@@ -216,7 +221,7 @@ def test_what_an_earlier_run_left_is_not_loaded_at_once() -> None:
     world.flush()
     engine = world.close_in_order()
     memory = Memory(StoreWorld(engine), capacity_bytes=2 * MIB)
-    restored = SharedQueue("/queue/a", QueuePolicy(), memory.world.environment)
+    restored = shared_queue("/queue/a", QueuePolicy(), memory.world.environment)
     memory.queues.append(restored)
     restored.open_stored()
     assert memory.held_bytes == 0
@@ -233,7 +238,7 @@ def test_what_an_earlier_run_left_is_not_loaded_at_once() -> None:
 
 def test_what_nobody_hears_drains_and_what_nobody_consumes_does_not(unstored: Memory) -> None:
     """Who drains gets a waiver when others hold the memory: a sender to a topic without readers must not wait."""
-    drains = [unstored.queue(kind, full="block").controller.limiter.share for kind in (Topic, SharedQueue)]
+    drains = [unstored.queue(kind, full="block").controller.limiter.share for kind in (Topic, shared_queue)]
     assert [share.drains() for share in drains if share is not None and share.drains is not None] == [True, False]
     for queue in unstored.queues:
         unstored.consume(queue)

@@ -11,11 +11,11 @@ import pytest
 
 from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter, SourceController
 from sluiceway.queues.browsing import BROWSE_PRIORITY, QueueBrowser
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.message import Message
 from sluiceway.queues.names import Address, parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry
-from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.slices import Slice
 from sluiceway.queues.storage import Joint, PulledQueue, QueueStorage, Saved
 from tests.queues.rig import Producer, World, assert_exact, make_policy, numbers
@@ -156,13 +156,13 @@ def store() -> FakeStore:
     return FakeStore()
 
 
-def browse(world: World, queue: SharedQueue, viewer: FakeViewer | None = None) -> tuple[FakeViewer, QueueBrowser]:
+def browse(world: World, queue: ConsumedQueue, viewer: FakeViewer | None = None) -> tuple[FakeViewer, QueueBrowser]:
     """A viewer and its browser, which has not begun."""
     viewer = viewer or FakeViewer(world)
     return viewer, QueueBrowser(queue.name, [queue], viewer, world.environment)
 
 
-def browsed(world: World, queue: SharedQueue) -> list[int]:
+def browsed(world: World, queue: ConsumedQueue) -> list[int]:
     """What a viewer with much room sees."""
     viewer, browser = browse(world, queue)
     world.run()
@@ -171,7 +171,7 @@ def browsed(world: World, queue: SharedQueue) -> list[int]:
     return viewer.numbers
 
 
-def paging_queue(world: World, store: FakeStore, *, memory_bytes: int = 200_000) -> SharedQueue:
+def paging_queue(world: World, store: FakeStore, *, memory_bytes: int = 200_000) -> ConsumedQueue:
     """A queue that is mostly outside: 20 blocks and more of 4,000 messages, a few of them in memory."""
     world.environment = attrs.evolve(world.environment, store=store)  # type: ignore[arg-type]
     queue = world.shared(memory_bytes=memory_bytes)

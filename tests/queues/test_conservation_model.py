@@ -21,14 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import sluiceway.queues.cursored as cursored
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.element_states import MOVES, ElementStates, State
-from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.exclusive import SingleDistribution
 from sluiceway.queues.exclusivity import Exclusivity
 from sluiceway.queues.groups import GroupTable
 from sluiceway.queues.message import Message
 from sluiceway.queues.partitioned import Attachment, PartitionedQueue, by_priority
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, Selector, compile_selector
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import SharedDistribution, shared_queue
 from tests.queues.rig import Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS
@@ -127,8 +127,10 @@ class ConservationMachine(RuleBasedStateMachine):
 
     def _make(self, priority: int) -> ConsumedQueue:
         if self.exclusive_queue:
-            return ExclusiveQueue(f"priority {priority}", self.policy, self.world.environment, priority=priority)
-        return SharedQueue(
+            return ConsumedQueue(
+                f"priority {priority}", self.policy, self.world.environment, SingleDistribution, priority=priority
+            )
+        return shared_queue(
             f"priority {priority}",
             self.policy,
             self.world.environment,
@@ -340,7 +342,7 @@ class ConservationMachine(RuleBasedStateMachine):
             assert queue.controller.limiter.throttled or not queue.controller.overflow_count
             assert queue.controller.limiter.throttled or not queue.controller.blocked_sources()
             eligible = open_parties
-            if isinstance(queue, SharedQueue):
+            if isinstance(queue.distribution, SharedDistribution):
                 active = self.exclusivity.active
                 if active is not None:
                     own = [party for party in self.parties if party.consumer is active]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.queues.consumed import DUE_COUNT, PASS_COUNT
+from sluiceway.queues.consumed import DUE_COUNT, PASS_COUNT, ConsumedQueue
 from sluiceway.queues.delayed import DEAD_MIN, DelayedElements
-from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.exclusive import SingleDistribution
 from sluiceway.queues.names import parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from tests.queues.rig import Head, World, assert_exact, make_policy, numbers
 
 # ---------------------------------------------------------------------- the heap
@@ -65,8 +68,8 @@ def test_bits_say_which_of_a_block_wait() -> None:
 # ---------------------------------------------------------------------- sent with a delay
 
 
-@pytest.mark.parametrize("kind", [SharedQueue, ExclusiveQueue])
-def test_delayed_message_comes_to_the_millisecond(kind: type[SharedQueue] | type[ExclusiveQueue]) -> None:
+@pytest.mark.parametrize("kind", [shared_queue, partial(ConsumedQueue, distribution=SingleDistribution)])
+def test_delayed_message_comes_to_the_millisecond(kind: Callable[..., ConsumedQueue]) -> None:
     world = World()
     queue = kind("/queue/a", make_policy(), world.environment)
     consumer = world.consumer()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.exclusive import SingleDistribution
 from sluiceway.queues.exclusivity import Exclusivity
 from sluiceway.queues.names import parse
 from sluiceway.queues.registry import DestinationRegistry
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from tests.queues.rig import World, make_policy
 
 
@@ -110,7 +111,7 @@ def test_a_turn_lasts_while_its_consumer_is_attached_to_any_partition() -> None:
     world = World()
     turn = Exclusivity()
     low, high = (
-        SharedQueue(f"p{priority}", make_policy(), world.environment, priority=priority, exclusivity=turn)
+        shared_queue(f"p{priority}", make_policy(), world.environment, priority=priority, exclusivity=turn)
         for priority in (4, 9)
     )
     one, two = world.consumer(), world.consumer()
@@ -139,7 +140,7 @@ def test_one_that_left_while_standing_by_is_not_chosen() -> None:
 
 def test_an_exclusive_queue_has_one_subscription_at_a_time() -> None:
     world = World()
-    queue = ExclusiveQueue("q", make_policy(), world.environment)
+    queue = ConsumedQueue("q", make_policy(), world.environment, SingleDistribution)
     one, two = world.consumer(2), world.consumer()
     subscription = queue.subscribe(one)
     with pytest.raises(ValueError, match="q has its one consumer already: consumer"):
@@ -155,7 +156,7 @@ def test_an_exclusive_queue_has_one_subscription_at_a_time() -> None:
 
 def test_an_exclusive_queue_keeps_its_budget() -> None:
     world = World(budget_count=10)
-    queue = ExclusiveQueue("q", make_policy(), world.environment)
+    queue = ConsumedQueue("q", make_policy(), world.environment, SingleDistribution)
     consumer = world.consumer(auto=True)
     queue.subscribe(consumer)
     world.send(queue, 95)

@@ -9,7 +9,7 @@ import pytest
 from sluiceway.queues.fair_share import FairShare
 from sluiceway.queues.group_backlog import ANYBODY, DEAD_COUNT_MIN, GroupBacklog
 from sluiceway.queues.groups import GroupTable
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from tests.queues.rig import World, assert_exact, make_policy, numbers
 
 
@@ -84,7 +84,7 @@ def test_order_within_a_key_holds_over_all_hand_overs() -> None:
                 consumer.settle([first])
     assert sum(len(part) for part in done.values()) == 200
     assert all(part == sorted(part) for part in done.values())
-    assert queue.is_empty and len(queue._groups) == 0
+    assert queue.is_empty and len(queue.distribution._groups) == 0
 
 
 def test_keys_spread_over_consumers() -> None:
@@ -138,7 +138,7 @@ def test_one_consumer_per_key_holds_across_priorities() -> None:
     world = World()
     groups = GroupTable()
     low, high = (
-        SharedQueue(f"p{priority}", make_policy(), world.environment, priority=priority, groups=groups)
+        shared_queue(f"p{priority}", make_policy(), world.environment, priority=priority, groups=groups)
         for priority in (4, 9)
     )
     one, two = world.consumer(1), world.consumer(1)
@@ -167,11 +167,11 @@ def test_nothing_is_remembered_of_a_key_at_rest() -> None:
         for consumer in consumers:
             consumer.settle()
     world.run()
-    assert len(queue._groups) == 0
-    assert len(queue._aside) == 0
-    assert not queue._called
-    assert not any(queue._aside._places.values())
-    assert queue._grouped_count == 0
+    assert len(queue.distribution._groups) == 0
+    assert len(queue.distribution._aside) == 0
+    assert not queue.distribution._called
+    assert not any(queue.distribution._aside._places.values())
+    assert queue.distribution.grouped_count == 0
 
 
 def test_groups_that_arrive_while_plain_ones_are_handed_out_are_claimed() -> None:
@@ -197,7 +197,7 @@ def test_what_is_set_aside_expires_and_is_dropped_like_the_rest() -> None:
     idle = queue.subscribe(world.consumer())
     world.send(queue, 4, group="k", ttl_ms=1000)
     world.run()
-    assert len(queue._aside) == 7
+    assert len(queue.distribution._aside) == 7
     world.advance(1.5)
     assert queue.expired_count == 4
     assert_exact(queue)
@@ -346,7 +346,7 @@ def test_a_settlement_looks_at_no_more_lines_however_many_there_are() -> None:
         world.run()
         if not _round:
             queue.subscribe(heir)
-    assert len(queue._aside) == 2000
+    assert len(queue.distribution._aside) == 2000
     subscription.close()
     dead.give_back()
     world.run()

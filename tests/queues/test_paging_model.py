@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from enum import Enum
+from functools import partial
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -29,11 +30,13 @@ import sluiceway.queues.cursored as cursored
 from sluiceway.flow import ResidencyLimiter
 from sluiceway.queues.blocks import bits_of
 from sluiceway.queues.consumed import ConsumedQueue
-from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.exclusive import SingleDistribution
+from sluiceway.queues.exclusivity import Exclusivity
+from sluiceway.queues.groups import GroupTable
 from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES, Message
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, Selector, compile_selector
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import SharedDistribution
 from sluiceway.queues.subscription import Subscription
 from sluiceway.store.faulty import Failure, FaultyEngine
 from tests.queues.rig import Delivery, FakeConsumer, Head, make_policy
@@ -152,10 +155,12 @@ class PagingMachine(RuleBasedStateMachine):
             self.engine, later=self.later, budget_count=self.budget, now_seconds=self.now_seconds
         )
         world.made_count = self.made_count
-        make = WatchedExclusiveQueue if self.exclusive_queue else WatchedSharedQueue
-        self.queue: WatchedSharedQueue | WatchedExclusiveQueue = make(
-            "/queue/a", self.policy, world.environment, lasting=self.lasting
+        distribution = (
+            SingleDistribution
+            if self.exclusive_queue
+            else partial(SharedDistribution, groups=GroupTable(), exclusivity=Exclusivity())
         )
+        self.queue = WatchedQueue("/queue/a", self.policy, world.environment, distribution, lasting=self.lasting)
         self.queue.machine = self
         self.parties: list[_Party] = []
         self.producers = [
@@ -537,7 +542,7 @@ class PagingMachine(RuleBasedStateMachine):
             block.outside is not None and block.outside.wanted for _index, block in elements.blocks()
         ):
             return  # a read failed, and will be tried again
-        if not reading and isinstance(queue, SharedQueue) and queue._awaited is not None:
+        if not reading and isinstance(queue.distribution, SharedDistribution) and queue.distribution.scan.is_reading:
             return  # likewise, one for a search
         ready = [party for party in self.parties if party.is_open and party.consumer.has_credit]
         for entry in self.alive.values():
@@ -547,8 +552,8 @@ class PagingMachine(RuleBasedStateMachine):
                 continue
             assert not 0 < entry.message.expires_at_ms <= self.world.now_ms, f"{entry} is past its date and still there"
             owner = None
-            if entry.group is not None and isinstance(queue, SharedQueue):
-                owner = queue._groups.owner(entry.group)
+            if entry.group is not None and isinstance(queue.distribution, SharedDistribution):
+                owner = queue.distribution._groups.owner(entry.group)
             who = [party for party in ready if owner in (None, party.consumer) and party.takes(entry)]
             assert not who, f"{entry} waits for nothing"
 
@@ -581,19 +586,7 @@ class PagingMachine(RuleBasedStateMachine):
         assert self.world.is_flushed
 
 
-class WatchedSharedQueue(SharedQueue):
-    """Tells the machine what goes in."""
-
-    machine: PagingMachine
-
-    def _append(self, messages: list[Message], run: Any) -> int:
-        before = self.elements.next_sequence
-        first = super()._append(messages, run)
-        _report(self.machine, self, before, messages)
-        return first
-
-
-class WatchedExclusiveQueue(ExclusiveQueue):
+class WatchedQueue(ConsumedQueue):
     """Tells the machine what goes in."""
 
     machine: PagingMachine
@@ -616,8 +609,8 @@ class SelectingPagingMachine(PagingMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches.enter_context(patch("sluiceway.queues.seeking.LOOK_COUNT_MIN", 1))
-        self.patches.enter_context(patch("sluiceway.queues.seeking.HELD_UP_COUNT", 2))
+        self.patches.enter_context(patch("sluiceway.queues.selector_scan.LOOK_COUNT_MIN", 1))
+        self.patches.enter_context(patch("sluiceway.queues.selector_scan.HELD_UP_COUNT", 2))
 
 
 class ExclusivePagingMachine(PagingMachine):

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.flow import ResidencyLimiter
-from sluiceway.queues.delays import DelayQueue
+from sluiceway.queues.delays import delay_queue
 from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
 from sluiceway.queues.partitioned import by_priority
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head
@@ -174,7 +174,7 @@ def test_each_priority_takes_messages_of_all_sizes(
         policy = QueuePolicy(memory_bytes=MEMORY_BYTES, paging=paging)
         queue = by_priority(
             "/queue/a",
-            lambda priority: SharedQueue(
+            lambda priority: shared_queue(
                 f"/queue/a {priority}", policy, world.environment, priority=priority, destination="/queue/a"
             ),
         )
@@ -194,7 +194,7 @@ def test_what_is_to_be_published_later_takes_messages_of_all_sizes(sizes: list[i
         topic = Topic("/topic/a", policy, world.environment)
         consumer = world.consumer(auto=True)
         topic.subscribe(consumer)
-        waiting = DelayQueue(
+        waiting = delay_queue(
             "/topic/a", policy, world.environment, priority=4, destination="/topic/a", lasting=True, topic=lambda: topic
         )
         send_all(world, waiting, sizes, [head_of("delayed")], 1)

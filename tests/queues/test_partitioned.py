@@ -10,7 +10,7 @@ from sluiceway.flow import FlowClosedError
 from sluiceway.queues.message import Message
 from sluiceway.queues.partitioned import PartitionedQueue, PartitionLimitError, by_key, by_priority
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from tests.queues.rig import Head, Producer, World, make_policy, numbers
 
 
@@ -26,11 +26,11 @@ class _Maker:
 
     @classmethod
     def by_priority(cls, priority: int) -> MessageQueue:
-        return SharedQueue(f"p{priority}", make_policy(**cls.policy), cls.world.environment, priority=priority)
+        return shared_queue(f"p{priority}", make_policy(**cls.policy), cls.world.environment, priority=priority)
 
     @classmethod
     def plain(cls, key: Hashable) -> MessageQueue:
-        return SharedQueue(f"part {key}", make_policy(**cls.policy), cls.world.environment)
+        return shared_queue(f"part {key}", make_policy(**cls.policy), cls.world.environment)
 
 
 def content(queue: MessageQueue) -> list[Message]:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import attrs
 import pytest
 
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.delayed import backoff_ms
 from sluiceway.queues.message import Envelope, Message
 from sluiceway.queues.names import parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
-from sluiceway.queues.shared import SharedQueue
 from tests.queues.rig import FakeConsumer, Head, Producer, World, assert_exact, numbers
 
 GRAVE = "/queue/dead-letters"
@@ -49,13 +49,13 @@ class Estate:
         )
         self.queue = self.queue_of(NAME)
 
-    def queue_of(self, name: str, priority: int = 4) -> SharedQueue:
+    def queue_of(self, name: str, priority: int = 4) -> ConsumedQueue:
         queue = self.registry.get(parse(name)).queue.partition(priority)
-        assert isinstance(queue, SharedQueue)
+        assert isinstance(queue, ConsumedQueue)
         return queue
 
     @property
-    def grave(self) -> SharedQueue:
+    def grave(self) -> ConsumedQueue:
         return self.queue_of(GRAVE)
 
     def consumer(self, queue: MessageQueue | None = None, window: int | None = None, **options: bool) -> FakeConsumer:

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from sluiceway.flow import FlowClosedError
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.names import Address, parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import (
@@ -16,7 +17,6 @@ from sluiceway.queues.registry import (
     DestinationRegistry,
     WildcardConsumer,
 )
-from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.topic import Topic
 from tests.queues.rig import Producer, World, make_policy
 
@@ -32,7 +32,7 @@ def test_a_name_gives_the_same_destination_however_it_is_written() -> None:
     destination = registry.get(parse("a"))
     assert registry.get(parse("/queue/a")) is destination
     assert destination.name == "/queue/a"
-    assert isinstance(destination.queue.partitions[4], SharedQueue)
+    assert isinstance(destination.queue.partitions[4], ConsumedQueue)
     assert isinstance(registry.get(parse("/topic/a")).queue.partitions[4], Topic)
     assert registry.statistics().destinations_count == registry.statistics().made_count == 2
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.cursored import BLOCK_BITS
 from sluiceway.queues.message import Message
-from sluiceway.queues.seeking import HELD_UP_COUNT
+from sluiceway.queues.selector_scan import HELD_UP_COUNT
 from sluiceway.queues.selectors import Selection, compile_selector
-from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.subscription import Subscription
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, World, assert_exact, numbers
@@ -30,11 +30,11 @@ def selection(text: str) -> Selection:
     return Selection(selector)
 
 
-def seek(queue: SharedQueue, consumer: FakeConsumer, text: str = RED, **options: bool) -> Subscription:
+def seek(queue: ConsumedQueue, consumer: FakeConsumer, text: str = RED, **options: bool) -> Subscription:
     return queue.subscribe(consumer, selection=selection(text), **options)
 
 
-def send(world: World, queue: SharedQueue, colors: str, **head: Any) -> list[Message]:
+def send(world: World, queue: ConsumedQueue, colors: str, **head: Any) -> list[Message]:
     """One message for each letter: r and b for colours, - for none."""
     sent = []
     for letter in colors:
@@ -258,7 +258,7 @@ def test_what_is_held_up_by_groups_is_bounded() -> None:
     world.send(queue, HELD_UP_COUNT + 100, color="red", group="g")
     world.send(queue, 5, color="red")
     world.run()
-    (search,) = queue._searches.values()
+    (search,) = queue.distribution.scan.searches.values()
     assert search.held_up_count <= HELD_UP_COUNT
     while holder.held:
         holder.settle()
@@ -281,7 +281,7 @@ def test_what_is_held_up_is_delivered_once_however_often_a_search_comes_by() -> 
         world.send(queue, 1, color="red", wire_bytes=600)
         world.send(queue, 1, color="red", group="g")
     world.run()
-    (search,) = queue._searches.values()
+    (search,) = queue.distribution.scan.searches.values()
     assert search.held_up_count == 4
     held.close()
     holder.settle()
@@ -304,7 +304,7 @@ def test_given_back_again_and_again_nothing_grows() -> None:
     for _ in range(3000):
         red.give_back(attempted=False)
         world.run()
-    for search in queue._searches.values():
+    for search in queue.distribution.scan.searches.values():
         assert len(search._again) < 200
     assert len(queue._cursor._returned) < 200
 
@@ -345,7 +345,7 @@ def test_the_oldest_make_room_whoever_takes_them() -> None:
 COUNT = 200_000
 
 
-def _fill(world: StoreWorld, queue: SharedQueue, count: int, red: Callable[[int], bool]) -> None:
+def _fill(world: StoreWorld, queue: ConsumedQueue, count: int, red: Callable[[int], bool]) -> None:
     run = 1000
     for first in range(0, count, run):
         places = [place for place in range(run) if red(first + place)]
@@ -398,7 +398,7 @@ def test_a_needle_in_two_hundred_thousand_stored_messages(paged: StoreWorld, mon
         world.run()
         assert world.worker.reads_count <= 1, "one block at a time"
         assert queue.controller.limiter.used_bytes <= used_bytes
-        assert queue._hand is None or queue._hand.charge[1] <= 1 << 20
+        assert queue.distribution.scan._hand is None or queue.distribution.scan._hand.charge[1] <= 1 << 20
         _disk_step(world)
         steps += 1
         assert steps < 1000
@@ -414,7 +414,7 @@ def test_a_needle_in_two_hundred_thousand_stored_messages(paged: StoreWorld, mon
     red.settle()
     world.settle_down()
     assert not world.worker.has_work, "it rests at the end"
-    assert queue._hand is None
+    assert queue.distribution.scan._hand is None
 
 
 def test_others_are_served_while_one_searches(paged: StoreWorld) -> None:
@@ -433,7 +433,7 @@ def test_others_are_served_while_one_searches(paged: StoreWorld) -> None:
         _disk_step(world)
     world.run()
     assert anybody.held_numbers == list(range(10))
-    (search,) = queue._searches.values()
+    (search,) = queue.distribution.scan.searches.values()
     assert search.looked_to < queue.elements.next_sequence, "it is still searching"
 
 

@@ -1,4 +1,4 @@
-"""SharedQueue: who gets what, in which order, and what comes back."""
+"""Shared queues: who gets what, in which order, and what comes back."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_subscribers_that_come_and_go_leave_nothing_behind() -> None:
         queue.subscribe(world.consumer()).close()
         world.run()
     assert len(queue.subscriptions) == 1
-    assert len(queue._ring) <= 1
+    assert len(queue.ring) <= 1
     assert len(queue.controllers) == 2, "its gate and the subscription that stayed"
 
 

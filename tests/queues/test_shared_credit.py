@@ -5,18 +5,22 @@ A wildcard subscription, a queue with priorities, and all ack:auto subscriptions
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway.flow.waiting import SHARE_INTERVAL_COUNT
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.topic import Topic
 from tests.queues.rig import FakeConsumer, World, make_policy
 
 
-def queues_of(world: World, consumer: FakeConsumer, kind: type[MessageQueue], *priorities: int) -> list[MessageQueue]:
+def queues_of(
+    world: World, consumer: FakeConsumer, kind: Callable[..., MessageQueue], *priorities: int
+) -> list[MessageQueue]:
     """One queue for each of these priorities, all with this consumer."""
     queues = [kind(f"/queue/{n}", make_policy(), world.environment, priority=p) for n, p in enumerate(priorities)]
     for queue in queues:
@@ -24,9 +28,9 @@ def queues_of(world: World, consumer: FakeConsumer, kind: type[MessageQueue], *p
     return queues
 
 
-@pytest.mark.parametrize("kind", [SharedQueue, Topic])
+@pytest.mark.parametrize("kind", [shared_queue, Topic])
 @pytest.mark.parametrize("ack_count", [1, 3, 10])
-def test_backlogs_of_one_priority_get_equal_shares(kind: type[MessageQueue], ack_count: int) -> None:
+def test_backlogs_of_one_priority_get_equal_shares(kind: Callable[..., MessageQueue], ack_count: int) -> None:
     """However many are acknowledged at once. Once the first of them got everything."""
     world = World(later=True)
     consumer = world.consumer(10)
@@ -45,7 +49,7 @@ def test_higher_priority_gets_the_credit_first_and_lower_ones_their_share() -> N
     """One of twenty turns, in rotation among the lower ones."""
     world = World(later=True)
     consumer = world.consumer(1)
-    queues = queues_of(world, consumer, SharedQueue, 4, 0, 9)
+    queues = queues_of(world, consumer, shared_queue, 4, 0, 9)
     for queue in queues:
         world.send(queue, 1000)
     world.run()
@@ -61,7 +65,7 @@ def test_higher_priority_gets_the_credit_first_and_lower_ones_their_share() -> N
 def test_idle_queues_do_not_hold_up_the_one_that_has_messages() -> None:
     world = World(later=True)
     consumer = world.consumer(2)
-    queues = queues_of(world, consumer, SharedQueue, *[4] * 20)
+    queues = queues_of(world, consumer, shared_queue, *[4] * 20)
     for queue in queues:
         world.send(queue)
     world.run()
@@ -75,7 +79,7 @@ def test_idle_queues_do_not_hold_up_the_one_that_has_messages() -> None:
 def test_queue_deleted_in_its_turn_does_not_hold_up_the_others() -> None:
     world = World(later=True)
     consumer = world.consumer(1)
-    queues = queues_of(world, consumer, SharedQueue, 4, 4, 4)
+    queues = queues_of(world, consumer, shared_queue, 4, 4, 4)
     for queue in queues:
         world.send(queue, 3)
     world.run()
@@ -96,7 +100,7 @@ def test_acknowledgement_wakes_one_queue_however_many_wait(queues_count: int) ->
     """No thundering herd: the dispatches for one ACK do not grow with the queues."""
     world = World(later=True)
     consumer = world.consumer(1)
-    for queue in queues_of(world, consumer, SharedQueue, *[4] * queues_count):
+    for queue in queues_of(world, consumer, shared_queue, *[4] * queues_count):
         world.send(queue, 10)
     world.run()
     before_count = world.core.statistics().dispatches_count
@@ -110,7 +114,7 @@ def test_busy_queue_neither_loses_its_turn_nor_keeps_it() -> None:
     """One that serves other consumers in endless dispatches: it has its turn when it comes by, and then it is over."""
     world = World(later=True, budget_count=10)
     consumer = world.consumer(1, auto=True)
-    busy, calm = queues_of(world, consumer, SharedQueue, 4, 4)
+    busy, calm = queues_of(world, consumer, shared_queue, 4, 4)
     others = [world.consumer(None, auto=True) for _ in range(5)]
     for other in others:
         busy.subscribe(other)
@@ -138,7 +142,7 @@ def test_nobody_starves_whatever_happens(priorities: list[int], window: int, ste
     """After any history: with a backlog everywhere and one ACK at a time, each queue gets on within its bound."""
     world = World(later=True)
     consumer = world.consumer(window)
-    queues = queues_of(world, consumer, SharedQueue, *priorities)
+    queues = queues_of(world, consumer, shared_queue, *priorities)
     for step, place, count in steps:
         if step == "ack":
             consumer.settle(consumer.held[:count])

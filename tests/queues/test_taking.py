@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, compile_selector
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.taking import DRAIN_SECONDS, PATIENCE_SECONDS, Taking
 from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
@@ -298,8 +298,8 @@ def test_a_server_that_answers_on_one_connection_never_stands_still() -> None:
     """
     world = StoreWorld(MemoryEngine())
     policy = QueuePolicy(memory_bytes=20 * CHARGE_BYTES)
-    requests = SharedQueue("/queue/requests", policy, world.environment)
-    answers = SharedQueue("/queue/answers", policy, world.environment)
+    requests = shared_queue("/queue/requests", policy, world.environment)
+    answers = shared_queue("/queue/answers", policy, world.environment)
     server, client = world.consumer(5), world.consumer(5)
     requests.subscribe(server)
     answers.subscribe(client)
@@ -319,7 +319,7 @@ def test_a_server_that_answers_on_one_connection_never_stands_still() -> None:
 def test_a_match_behind_the_memory_is_found() -> None:
     """A consumer with a selector waits for what its own sender has yet to send."""
     world = StoreWorld(MemoryEngine())
-    queue = SharedQueue("/queue/a", QueuePolicy(memory_bytes=20 * CHARGE_BYTES), world.environment)
+    queue = shared_queue("/queue/a", QueuePolicy(memory_bytes=20 * CHARGE_BYTES), world.environment)
     consumer = world.consumer(5, auto=True)
     selector = compile_selector("color = 'red'")
     assert selector is not None
@@ -336,7 +336,7 @@ def test_a_match_behind_the_memory_is_found() -> None:
 def test_a_consumer_that_holds_its_whole_prefetch_until_more_comes_gets_more() -> None:
     """A batch of a thousand that is acknowledged together, and half of it does not fit into memory."""
     world = StoreWorld(MemoryEngine())
-    queue = SharedQueue("/queue/a", QueuePolicy(memory_bytes=100 * CHARGE_BYTES), world.environment)
+    queue = shared_queue("/queue/a", QueuePolicy(memory_bytes=100 * CHARGE_BYTES), world.environment)
     consumer = world.consumer()
     queue.subscribe(consumer)
     producer = OfferingProducer(world, queue)

@@ -351,5 +351,5 @@ def test_ten_thousand_subscribers_may_leave_in_any_order() -> None:
     world.run()
     for subscription in subscriptions[::2] + subscriptions[1::2]:
         subscription.close()
-    assert not topic._ring and not topic._caught_up
+    assert not topic.ring and not topic._caught_up
     assert topic.is_empty

@@ -19,12 +19,13 @@ import attrs
 import pytest
 
 from sluiceway.flow import Flow, FlowResource, SourceController
-from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.exclusive import SingleDistribution
 from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.message import Envelope, Message
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.taking import PATIENCE_SECONDS
 from sluiceway.store import keys
 from sluiceway.store.config import StoreConfig
@@ -204,13 +205,13 @@ class StoreWorld(World):
             for number in range(first, first + count)
         ]
 
-    def queue(self, **policy: object) -> SharedQueue:
-        return SharedQueue("/queue/a", QueuePolicy(**policy), self.environment)  # type: ignore[arg-type]
+    def queue(self, **policy: object) -> ConsumedQueue:
+        return shared_queue("/queue/a", QueuePolicy(**policy), self.environment)  # type: ignore[arg-type]
 
-    def exclusive(self, **policy: object) -> ExclusiveQueue:
-        return ExclusiveQueue("/queue/a", QueuePolicy(**policy), self.environment)  # type: ignore[arg-type]
+    def exclusive(self, **policy: object) -> ConsumedQueue:
+        return ConsumedQueue("/queue/a", QueuePolicy(**policy), self.environment, SingleDistribution)  # type: ignore[arg-type]
 
-    def restored(self, **policy: object) -> SharedQueue:
+    def restored(self, **policy: object) -> ConsumedQueue:
         """The queue of that name with what an earlier world left of it."""
         queue = self.queue(**policy)
         queue.open_stored()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 import attrs
@@ -12,6 +12,7 @@ import pytest
 
 from sluiceway.dispatcher import DispatcherCore
 from sluiceway.queues.atomic_offer import PromisedRoom
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.cursored import CursoredQueue
 from sluiceway.queues.expiry import ExpiryDates
 from sluiceway.queues.full_actions import QueueFullError
@@ -20,7 +21,7 @@ from sluiceway.queues.names import parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.topic import Topic
 from sluiceway.store import keys
 from sluiceway.store.directory import DirectoryError, NoSpaceError
@@ -100,7 +101,7 @@ def put_first_block_out(world: StoreWorld, queue: MessageQueue) -> None:
     assert block.outside is not None
 
 
-def with_damage_in_hand() -> tuple[StoreWorld, SharedQueue, FakeConsumer]:
+def with_damage_in_hand() -> tuple[StoreWorld, ConsumedQueue, FakeConsumer]:
     """A consumer holds three blocks; the first one is outside, and its record damaged."""
     engine = FaultyEngine(Random(1))
     world = StoreWorld(engine)
@@ -280,8 +281,8 @@ def test_a_folder_that_does_not_answer_is_told_and_asked_again() -> None:
 
 def test_a_queue_that_fills_every_batch_keeps_no_other_waiting() -> None:
     world = StoreWorld(MemoryEngine())
-    hog = SharedQueue("/queue/a", QueuePolicy(memory_bytes=1 << 28), world.environment)
-    modest = SharedQueue("/queue/b", QueuePolicy(), world.environment)
+    hog = shared_queue("/queue/a", QueuePolicy(memory_bytes=1 << 28), world.environment)
+    modest = shared_queue("/queue/b", QueuePolicy(), world.environment)
     answers: list[str] = []
 
     def put_much() -> None:
@@ -400,10 +401,10 @@ def test_those_who_are_attached_late_lose_the_oldest_beside_a_durable_subscripti
 
 
 @pytest.mark.parametrize("has_store", [True, False])
-@pytest.mark.parametrize("kind", [Topic, SharedQueue])
+@pytest.mark.parametrize("kind", [Topic, shared_queue])
 @pytest.mark.parametrize("paging", ["page", "throttle"])
 def test_promised_room_is_taken_whatever_the_kind_and_the_store(
-    kind: type[Topic | SharedQueue], paging: str, has_store: bool
+    kind: Callable[..., MessageQueue], paging: str, has_store: bool
 ) -> None:
     """Regression: a topic with a store did not see it, and a COMMIT that had been checked went over the limits."""
     world = StoreWorld(MemoryEngine()) if has_store else World()

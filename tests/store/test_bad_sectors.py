@@ -13,8 +13,8 @@ import pytest
 from sluiceway.config import BrokerConfig, Config
 from sluiceway.data_folder import _open_folder
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.message import Message
-from sluiceway.queues.shared import SharedQueue
 from sluiceway.store import keys, states
 from sluiceway.store.chunks import encode_chunk_and_summary
 from sluiceway.store.directory import open_directory
@@ -139,7 +139,7 @@ class Stored:
 
     def consume(self) -> FakeConsumer:
         """Somebody subscribes to it."""
-        queue: SharedQueue = self.world.restored()
+        queue: ConsumedQueue = self.world.restored()
         consumer = self.world.consumer(100)
         queue.subscribe(consumer)
         assert shelf_of(queue) is not None

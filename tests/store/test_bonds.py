@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.store.bonds import Bond, bond_of
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.queue_records import QueueRecords
@@ -20,7 +20,7 @@ def world() -> StoreWorld:
 
 
 def shelves(world: StoreWorld, count: int) -> list[QueueRecords]:
-    found = [SharedQueue(f"/queue/{n}", make_policy(), world.environment) for n in range(count)]
+    found = [shared_queue(f"/queue/{n}", make_policy(), world.environment) for n in range(count)]
     for queue in found:
         world.put(queue)
     return [shelf_of(queue) for queue in found]

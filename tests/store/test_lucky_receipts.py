@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.storequeue import HOPE_SECONDS_MAX
 from tests.queues.rig import FakeConsumer
@@ -18,14 +18,14 @@ def world() -> StoreWorld:
     return StoreWorld(MemoryEngine())
 
 
-def put_with_receipt(world: StoreWorld, queue: SharedQueue, answers: list[str], count: int = 1) -> None:
+def put_with_receipt(world: StoreWorld, queue: ConsumedQueue, answers: list[str], count: int = 1) -> None:
     first = queue.elements.next_sequence
     world.put(queue, count)
     queue.when_saved(first, answers.append)
     world.run()
 
 
-def after_a_sync(world: StoreWorld, *, took_seconds: float = SYNC_SECONDS) -> tuple[SharedQueue, FakeConsumer]:
+def after_a_sync(world: StoreWorld, *, took_seconds: float = SYNC_SECONDS) -> tuple[ConsumedQueue, FakeConsumer]:
     """A queue whose consumer settles at once, of a store that knows how long a sync takes."""
     queue = world.queue()
     answers: list[str] = []

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.policy import QueuePolicy
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
 from sluiceway.store.engine import Change, CorruptionError, DiskFullError, EngineFailedError
 from sluiceway.store.memory import MemoryEngine
@@ -201,7 +202,7 @@ class SharingEngine(MemoryEngine):
         super().write(changes, sync=sync)
 
 
-def fill(world: StoreWorld, queue: SharedQueue, count: int) -> OfferingProducer:
+def fill(world: StoreWorld, queue: ConsumedQueue, count: int) -> OfferingProducer:
     """Offer so many messages that are not persistent, by one who waits while the queue is full."""
     producer = OfferingProducer(world, queue)
     for _ in range(count // 10):
@@ -244,7 +245,7 @@ def test_blocks_that_are_drained_give_a_full_disk_its_room_back(
     disk = SmallDisk(tmp_path, 100_000, monkeypatch)
     engine = SharingEngine()
     world = StoreWorld(engine, pages=tmp_path)
-    queue, other = world.queue(memory_bytes=64 * 1024), SharedQueue("/queue/b", QueuePolicy(), world.environment)
+    queue, other = world.queue(memory_bytes=64 * 1024), shared_queue("/queue/b", QueuePolicy(), world.environment)
     if engine_fails:
         engine.has_room = lambda: disk.room_bytes - disk.used_bytes > 50_000
     producer = fill(world, queue, 1000)
@@ -269,7 +270,7 @@ def test_persistent_messages_go_on_while_pages_have_no_room(tmp_path: Path, monk
     SmallDisk(tmp_path, 10_000, monkeypatch)
     world = StoreWorld(MemoryEngine(), pages=tmp_path)
     fill(world, world.queue(memory_bytes=64 * 1024), 500)
-    other = SharedQueue("/queue/b", QueuePolicy(memory_bytes=64 * 1024), world.environment)
+    other = shared_queue("/queue/b", QueuePolicy(memory_bytes=64 * 1024), world.environment)
     producer = OfferingProducer(world, other)
     for _ in range(100):
         producer.send(world.messages(1, wire_bytes=500))
@@ -361,7 +362,7 @@ def test_a_broker_that_stops_pages_nothing_out_and_saves_all_the_rest(
     """Pages that wait for their turn would only fill the last batch, which has to have all that is persistent."""
     monkeypatch.setattr("sluiceway.store.batch.PAGES_BYTES", 1000)
     world = StoreWorld(MemoryEngine(), pages=tmp_path)
-    queue, other = world.queue(memory_bytes=64 * 1024), SharedQueue("/queue/b", QueuePolicy(), world.environment)
+    queue, other = world.queue(memory_bytes=64 * 1024), shared_queue("/queue/b", QueuePolicy(), world.environment)
     world.put(queue)
     shelf_of(queue).when_saved(0, 1, lambda _how: None)
     world.run()

@@ -9,7 +9,7 @@ import pytest
 
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.message import Message
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
 from sluiceway.store.chunks import decode_summary
 from sluiceway.store.faulty import Failure, FaultyEngine
@@ -111,7 +111,7 @@ def test_messages_that_are_not_persistent_are_not_written(world: StoreWorld) -> 
 def test_a_queue_that_goes_with_its_connection_leaves_nothing(world: StoreWorld) -> None:
     """Not even if it was paged out: persistent messages in it are no concern of the next run."""
     with tight(block_bits=2, blocks_min=1):
-        queue = SharedQueue("/temp-queue/a", world.queue().policy, world.environment, lasting=False)
+        queue = shared_queue("/temp-queue/a", world.queue().policy, world.environment, lasting=False)
         world.put(queue, 8)
         arrived: list[int] = []
         queue.open_stored()

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.logs.ports import GroupState
 from sluiceway.queues.message import Message
 from sluiceway.queues.policy import QueuePolicy
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
 from sluiceway.store.batch import Batch
 from sluiceway.store.engine import Engine
@@ -35,8 +36,8 @@ def world(engine: JournalEngine) -> StoreWorld:
     return StoreWorld(engine)
 
 
-def queue_of(world: StoreWorld, name: str) -> SharedQueue:
-    return SharedQueue(f"/queue/{name}", QueuePolicy(memory_bytes=1 << 30), world.environment)
+def queue_of(world: StoreWorld, name: str) -> ConsumedQueue:
+    return shared_queue(f"/queue/{name}", QueuePolicy(memory_bytes=1 << 30), world.environment)
 
 
 def committed_pieces(engine: Engine) -> list[int]:
@@ -44,7 +45,7 @@ def committed_pieces(engine: Engine) -> list[int]:
     return [len(each.pieces) for each in StoreWorld(engine).recovered.transactions]
 
 
-def is_settled(engine: Engine, queue: SharedQueue) -> bool:
+def is_settled(engine: Engine, queue: ConsumedQueue) -> bool:
     """The ACK of its first message is on disk."""
     return engine.get(keys.state_key(shelf_of(queue).queue_id, 0)) is not None
 

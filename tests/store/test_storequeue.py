@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from sluiceway.flow.graph import at_once
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.engine import Change, delete, put
@@ -33,8 +34,8 @@ def faulty() -> StoreWorld:
     return StoreWorld(FaultyEngine(Random(1)))
 
 
-def queue_named(world: StoreWorld, name: str) -> SharedQueue:
-    return SharedQueue(name, make_policy(), world.environment)
+def queue_named(world: StoreWorld, name: str) -> ConsumedQueue:
+    return shared_queue(name, make_policy(), world.environment)
 
 
 def engine_of(world: StoreWorld) -> FaultyEngine:
@@ -42,7 +43,7 @@ def engine_of(world: StoreWorld) -> FaultyEngine:
     return world.engine
 
 
-def attached(world: StoreWorld, queue: SharedQueue, window: int | None = None, *, auto: bool = False) -> FakeConsumer:
+def attached(world: StoreWorld, queue: ConsumedQueue, window: int | None = None, *, auto: bool = False) -> FakeConsumer:
     consumer = world.consumer(window, auto=auto)
     queue.subscribe(consumer)
     return consumer
@@ -52,7 +53,7 @@ def persistent(world: StoreWorld, count: int = 1) -> list[list[object]]:
     return [world.messages(1, head=Head(persistent=True)) for _ in range(count)]  # type: ignore[misc]
 
 
-def put_with_receipt(world: StoreWorld, queue: SharedQueue, answers: list[str], count: int = 1) -> None:
+def put_with_receipt(world: StoreWorld, queue: ConsumedQueue, answers: list[str], count: int = 1) -> None:
     first = queue.elements.next_sequence
     world.put(queue, count)
     queue.when_saved(first, answers.append)

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
 from sluiceway.store.batch import Batch
 from sluiceway.store.bonds import bond_of
@@ -32,8 +33,8 @@ def stepping() -> Iterator[None]:
         yield
 
 
-def queues(world: StoreWorld, *names: str) -> list[SharedQueue]:
-    return [SharedQueue(f"/queue/{name}", make_policy(), world.environment) for name in names]
+def queues(world: StoreWorld, *names: str) -> list[ConsumedQueue]:
+    return [shared_queue(f"/queue/{name}", make_policy(), world.environment) for name in names]
 
 
 def engine_of(world: StoreWorld) -> FaultyEngine:

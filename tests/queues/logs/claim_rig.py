@@ -10,6 +10,7 @@ import attrs
 
 from sluiceway.flow import Flow, FlowResource, SourceController
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.logs.claims import ClaimGroup, ClaimState
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.pending_records import PendingRecords
@@ -17,7 +18,6 @@ from sluiceway.queues.logs.ports import DiskError
 from sluiceway.queues.logs.reading import Reading
 from sluiceway.queues.logs.staged_commits import STAGE_PREFIX, Sinks, SinkState, StagedPart
 from sluiceway.queues.logs.table import LogError, LogTable, Opened, open_all
-from sluiceway.queues.shared import SharedQueue
 from tests.queues.logs.rig import CACHE_BYTES, DictKeeper, HandDisk, ListRecords, LogWorld, sends
 from tests.queues.rig import World, make_policy
 
@@ -103,7 +103,7 @@ class ClaimWorld(LogWorld):
     def __init__(self, state: ClaimState | None = None) -> None:
         super().__init__()
         self.kept = ClaimsKept()
-        self.queue: SharedQueue = self.shared()
+        self.queue: ConsumedQueue = self.shared()
         self.truncated: list[int] = []
         self.group_of = self.new_group(state or ClaimState("/queue/a", "g", "id"))
 

@@ -31,9 +31,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
-from typing import Final, Unpack
+from typing import Final, Protocol
 
 import attrs
 
@@ -45,8 +45,6 @@ from .cursors import Wait
 from .environment import QueueEnvironment
 from .message import Message, size_of
 from .paging import BLOCK_BYTES_MAX
-from .policy import QueuePolicy
-from .queue import QueueOptions
 from .selectors import Selection
 from .slices import Slice, fit
 from .subscription import Subscription
@@ -182,55 +180,84 @@ class _Portion:
     """The same as a slice, if it is one."""
 
 
-class SeekingQueue(ConsumedQueue):
-    """Searches over one cursor. Not for direct use: SharedQueue says who may have what."""
+class ScanOwner(Protocol):
+    """What a scan asks of the strategy that has it."""
 
-    def __init__(
-        self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
-    ) -> None:
-        super().__init__(name, policy, environment, **options)
-        self._searches: dict[Subscription, Search] = {}
-        self._seeking: dict[Search, None] = {}
-        """Those that may find something and have credit, the next one first."""
+    @property
+    def has_groups(self) -> bool:
+        """Some element may belong to a message group."""
+
+    def is_ready(self, subscription: Subscription) -> bool:
+        """Whether this subscription may be asked for its room."""
+
+    def group_is_held(self, key: str, subscription: Subscription) -> bool:
+        """Whether another consumer holds this group."""
+
+    def taken_out(self, subscription: Subscription, sequences: SequenceOf[int], messages: list[Message]) -> None:
+        """Let this subscription have these elements, wherever they lie."""
+
+
+class SelectorScan:
+    """The searches over the elements of one queue.
+
+    Attributes:
+        searches: by subscription.
+        seeking: those that may find something and have credit, the next one first.
+    """
+
+    __slots__ = (
+        "_awaited",
+        "_cursor",
+        "_environment",
+        "_hand",
+        "_hand_limit",
+        "_in_line",
+        "_owner",
+        "_queue",
+        "_states",
+        "searches",
+        "seeking",
+    )
+
+    def __init__(self, queue: ConsumedQueue, owner: ScanOwner, environment: QueueEnvironment) -> None:
+        self._queue = queue
+        self._owner = owner
+        self._environment = environment
+        self._states = queue.states
+        self._cursor = queue.states.cursor
+        self.searches: dict[Subscription, Search] = {}
+        self.seeking: dict[Search, None] = {}
         self._in_line: dict[Search, None] = {}
         """Those for which a block is to be read."""
         self._awaited: int | None = None
         """The block that the store has been asked for."""
         self._hand: _Hand | None = None
         self._hand_limit: Account | None = None
-        self._others_first = False
-
-    # ------------------------------------------------------------------ hooks
-
-    def _is_ready(self, subscription: Subscription) -> bool:
-        """It may be asked for its room."""
-        raise NotImplementedError
 
     @property
-    def _has_groups(self) -> bool:
-        """Some element may belong to a message group."""
-        raise NotImplementedError
+    def is_reading(self) -> bool:
+        """The store has been asked for a block."""
+        return self._awaited is not None
 
-    def _group_is_held(self, key: str, subscription: Subscription) -> bool:
-        """Another consumer holds this group."""
-        raise NotImplementedError
-
-    def _taken_out(self, subscription: Subscription, sequences: SequenceOf[int], messages: list[Message]) -> None:
-        """This subscription gets these, wherever they lay."""
-        self._cursor.take_out(sequences)
+    @property
+    def has_more(self) -> bool:
+        """Some search may go on at once."""
+        return bool(self.seeking) or (self._hand is not None and bool(self._hand.users))
 
     # ------------------------------------------------------------------ who seeks
 
-    def _begin_search(self, subscription: Subscription, selection: Selection) -> None:
+    def begin(self, subscription: Subscription, selection: Selection) -> None:
+        """Begin a search for this subscription."""
         search = Search(subscription, selection, self._cursor.position)
-        search.look_again(self.states.passed_sequences())
-        self._searches[subscription] = search
+        search.look_again(self._states.passed_sequences())
+        self.searches[subscription] = search
 
-    def _end_search(self, subscription: Subscription) -> None:
-        search = self._searches.pop(subscription, None)
+    def end(self, subscription: Subscription) -> None:
+        """End the search of a subscription that is gone."""
+        search = self.searches.pop(subscription, None)
         if search is None:
             return
-        self._seeking.pop(search, None)
+        self.seeking.pop(search, None)
         self._in_line.pop(search, None)
         if self._hand is not None and search in self._hand.users:
             del self._hand.users[search]
@@ -238,99 +265,90 @@ class SeekingQueue(ConsumedQueue):
                 self._drop_hand()
         self._ask()
 
-    def _seek(self, search: Search) -> None:
-        """It may find something."""
-        if search.waiting_for is None and self._is_ready(search.subscription):
-            self._seeking[search] = None
-            self.context.request_dispatch()
+    def seek(self, search: Search) -> None:
+        """Let this search go on with the next dispatch, if it waits for nothing."""
+        if search.waiting_for is None and self._owner.is_ready(search.subscription):
+            self.seeking[search] = None
+            self._queue.context.request_dispatch()
 
-    def _seek_on(self, why: int | Wait) -> None:
-        """What some wait for has happened."""
-        for search in list(self._searches.values()):
+    def seek_all(self) -> None:
+        """Let all searches go on: something came in."""
+        for search in self.searches.values():
+            self.seek(search)
+
+    def resume(self, why: int | Wait) -> None:
+        """Let searches go on that wait for this."""
+        for search in list(self.searches.values()):
             if search.waiting_for == why:
                 search.waiting_for = None
                 self._in_line.pop(search, None)
-                self._seek(search)
+                self.seek(search)
 
-    def _arrived(self, messages: list[Message]) -> None:
-        for search in self._searches.values():
-            self._seek(search)
+    def group_is_free(self, key: str) -> None:
+        """Let searches go on that wait for this group, or for any."""
+        for search in self.searches.values():
+            if search.free(key):
+                self._look_first(search)
+        self.resume(Wait.GROUPS)
 
-    def _may_be_read(self, sequences: SequenceOf[int]) -> bool:
-        if self._searches:
-            last = max(sequences)
-            if any(search.looked_to <= last for search in self._searches.values()):
-                return True
-        return super()._may_be_read(sequences)
-
-    def _available_again(self, sequences: SequenceOf[int]) -> None:
-        for search in self._searches.values():
+    def available_again(self, sequences: SequenceOf[int]) -> None:
+        """Have searches look at these elements that have passed them."""
+        for search in self.searches.values():
             if search.look_again(sequences):
                 self._look_first(search)
 
-    def _look_first(self, search: Search) -> None:
-        """There is something that goes before what it waits for."""
-        search.tidy(lambda sequence: self.elements.is_alive(sequence) and self.states.lies_free(sequence))
-        search.waiting_for = None
-        self._in_line.pop(search, None)
-        self._seek(search)
-
-    def came_in(self, index: int) -> None:
-        super().came_in(index)
-        if self._searches:
-            self._seek_on(index)
-
-    def may_go_on(self) -> None:
-        super().may_go_on()
-        if self._searches:
-            self._seek_on(Wait.NOTED)
-
-    def _dropped(self, messages: SequenceOf[Message]) -> None:
-        for search in list(self._searches.values()):
+    def after_drop(self) -> None:
+        """Let searches go on for which nothing is left of the block that they wait for: elements left unread."""
+        for search in list(self.searches.values()):
             waiting_for = search.waiting_for
-            if isinstance(waiting_for, int) and self.elements.block(waiting_for) is None:
+            if isinstance(waiting_for, int) and self._queue.elements.block(waiting_for) is None:
                 if waiting_for == self._awaited:
                     self._awaited = None
-                self._seek_on(waiting_for)  # nothing is left of what it waits for
+                self.resume(waiting_for)
                 self._ask()
 
-    def _go_on_if_crowded(self) -> None:
-        super()._go_on_if_crowded()
-        if self._searches:
-            self._seek_on(Wait.CROWDED)
+    def may_read(self, sequences: SequenceOf[int]) -> bool:
+        """Whether a search may yet come to where some of these elements lie."""
+        last = max(sequences)
+        return any(search.looked_to <= last for search in self.searches.values())
 
     @property
     def awaits_disk(self) -> bool:
-        return super().awaits_disk or any(
-            isinstance(search.waiting_for, int) or search.waiting_for is Wait.NOTED
-            for search in self._searches.values()
+        """A search waits for the store."""
+        return any(
+            isinstance(search.waiting_for, int) or search.waiting_for is Wait.NOTED for search in self.searches.values()
         )
 
-    def reading_blocks(self) -> Iterable[int]:
-        blocks = super().reading_blocks()
-        if not self._searches:
-            return blocks
-        return [*blocks, *(search.near for search in self._searches.values() if search.near is not None)]
+    def reading_blocks(self) -> list[int]:
+        """The blocks that searches stand in, and are to be in memory."""
+        return [search.near for search in self.searches.values() if search.near is not None]
+
+    def _look_first(self, search: Search) -> None:
+        """There is something that goes before what it waits for."""
+        search.tidy(lambda sequence: self._queue.elements.is_alive(sequence) and self._states.lies_free(sequence))
+        search.waiting_for = None
+        self._in_line.pop(search, None)
+        self.seek(search)
 
     # ------------------------------------------------------------------ dispatch
 
-    def _serve_seekers(self, budget: int) -> int:
+    def serve(self, budget: int) -> int:
         """Each looks on until it gets something, up to its share. Returns what is left of the budget."""
         if self._hand is not None:
             budget = self._serve_hand(budget)
-        takers_count = len(self._seeking) + len(self._ring)
+        takers_count = len(self.seeking) + len(self._queue.ring)
         if not takers_count:
             return budget
-        end = self.elements.next_sequence
-        for search in list(self._seeking):
+        end = self._queue.elements.next_sequence
+        for search in list(self.seeking):
             if budget <= 0:
                 break
-            if search not in self._seeking:  # ended by what another one was handed
+            if search not in self.seeking:  # ended by what another one was handed
                 continue
             room_count, room_bytes = self._room_for(search)
             if room_count:
                 share_count = max(1, -(-(end - search.looked_to + search.again_count) // takers_count))
-                if self._has_groups and takers_count > 1:
+                if self._owner.has_groups and takers_count > 1:
                     share_count = 1  # or the first one would hold all groups
                 cost, count = self._look_on(search, min(room_count, share_count, budget), room_bytes, budget)
                 budget -= cost
@@ -340,19 +358,19 @@ class SeekingQueue(ConsumedQueue):
 
     def _be_last(self, search: Search) -> None:
         """It has got something: the others have their turn first, now and when something comes in."""
-        if search in self._seeking:
-            del self._seeking[search]
-            self._seeking[search] = None
+        if search in self.seeking:
+            del self.seeking[search]
+            self.seeking[search] = None
         subscription = search.subscription
-        if len(self._searches) > 1 and subscription in self._searches:
-            del self._searches[subscription]
-            self._searches[subscription] = search
+        if len(self.searches) > 1 and subscription in self.searches:
+            del self.searches[subscription]
+            self.searches[subscription] = search
 
     def _room_for(self, search: Search) -> tuple[int, int]:
         """Its credit; (0, 0): it is out of line until it has some."""
-        room = self._room_of(search.subscription) if self._is_ready(search.subscription) else (0, 0)
+        room = self._queue.room_of(search.subscription) if self._owner.is_ready(search.subscription) else (0, 0)
         if not room[0]:
-            self._seeking.pop(search, None)
+            self.seeking.pop(search, None)
         return room
 
     def _look_on(self, search: Search, count_max: int, bytes_max: int, budget: int) -> tuple[int, int]:
@@ -362,7 +380,7 @@ class SeekingQueue(ConsumedQueue):
         cost = count = 0
         selector = search.selection.selector
         look_count = min(LOOK_COUNT_MAX, max(LOOK_COUNT_MIN, 2 * count_max))
-        while cost < budget and search in self._seeking:
+        while cost < budget and search in self.seeking:
             portion = self._next_portion(search, min(look_count, selector.looks_max))
             if portion is None:
                 break
@@ -378,7 +396,7 @@ class SeekingQueue(ConsumedQueue):
 
     def _next_portion(self, search: Search, count_max: int) -> _Portion | None:
         """What it looks at next. None: nothing is there, or it has to come into memory; then it is out of line."""
-        elements = self.elements
+        elements = self._queue.elements
         if search.next_again() is not None:
             sequences: list[int] = []
             messages: list[Message] = []
@@ -402,7 +420,7 @@ class SeekingQueue(ConsumedQueue):
                 return _Portion(part.sequences, part.messages, part.end, whole=part)
             search.looked_to = max(search.looked_to, position)
             if elements.missing is None:
-                self._seeking.pop(search, None)
+                self.seeking.pop(search, None)
                 return None
             if not self._pass_waiting(search, elements.missing):
                 self._come_to_outside(search, elements.missing)
@@ -410,11 +428,11 @@ class SeekingQueue(ConsumedQueue):
 
     def _pass_waiting(self, search: Search, index: int) -> bool:
         """Whether all of this block waits for its time; then it is passed without a look."""
-        block = self.elements.block(index)
-        if self.states.delayed is None or block is None or block.outside is None:
+        block = self._queue.elements.block(index)
+        if self._states.delayed is None or block is None or block.outside is None:
             return False
         start = max(block.base, search.looked_to)
-        if (block.outside.bits >> (start - block.base)) & ~self.states.delayed.bits_from(start):
+        if (block.outside.bits >> (start - block.base)) & ~self._states.delayed.bits_from(start):
             return False
         search.looked_to = block.base + block.length
         return True
@@ -432,9 +450,9 @@ class SeekingQueue(ConsumedQueue):
             if count < len(taken):
                 stop = taken[count]
                 taken = taken[:count]
-        if taken and not self._may_be_handed(sequences[taken[0]], sequences[taken[-1]] + 1):
+        if taken and not self._queue.may_hand_over(sequences[taken[0]], sequences[taken[-1]] + 1):
             search.waiting_for = Wait.NOTED
-            self._seeking.pop(search, None)
+            self.seeking.pop(search, None)
             taken, stop = [], taken[0]
         if stop is None:
             selection.passed_count += len(messages) - len(places)
@@ -456,11 +474,11 @@ class SeekingQueue(ConsumedQueue):
             chosen = [sequences[place] for place in taken]
             given = [messages[place] for place in taken]
         cursor = self._cursor
-        attempts = self._seen_of(chosen, given) if chosen[0] < max(cursor.noted_to, cursor.position) else None
-        self._taken_out(search.subscription, chosen, given)
+        attempts = self._queue.seen_of(chosen, given) if chosen[0] < max(cursor.noted_to, cursor.position) else None
+        self._owner.taken_out(search.subscription, chosen, given)
         if part is None or attempts:
             part = Slice(given, chosen, wire_bytes, attempts)
-        self._hand_over(search.subscription, part)
+        self._queue.hand_over(search.subscription, part)
         return len(given)
 
     def _choose(
@@ -473,20 +491,20 @@ class SeekingQueue(ConsumedQueue):
             if len(places) <= count_max:
                 return places, None
             return places[:count_max], places[count_max]
-        now_ms = self._environment.now_ms() if self.expiry.is_needed or self.states.delayed is not None else 0
+        now_ms = self._environment.now_ms() if self._queue.expiry.is_needed or self._states.delayed is not None else 0
         for place in places:
             sequence, message = sequences[place], messages[place]
-            if not self.states.lies_free(sequence) or 0 < message.expires_at_ms <= now_ms:
+            if not self._states.lies_free(sequence) or 0 < message.expires_at_ms <= now_ms:
                 continue
             if message.due_at_ms and message.due_at_ms > (now_ms or self._environment.now_ms()):
-                if self._make_later().is_full and portion.end is not None:
+                if self._queue.make_later().is_full and portion.end is not None:
                     self._wait(search, Wait.CROWDED)
                     return taken, place
-                self._put_later([sequence], message.due_at_ms)
+                self._queue.put_later([sequence], message.due_at_ms)
                 continue
             key = message.head.group
             if key is not None:
-                if self._group_is_held(key, search.subscription):
+                if self._owner.group_is_held(key, search.subscription):
                     if search.held_up_count >= HELD_UP_COUNT:
                         self._wait(search, Wait.GROUPS)
                         return taken, place
@@ -503,22 +521,16 @@ class SeekingQueue(ConsumedQueue):
         """None of these has to be looked at for itself: there is nothing but messages that may go at once."""
         return (
             portion.end is not None
-            and not self._has_groups
-            and not self.expiry.is_needed
-            and self.states.delayed is None
-            and self.states.dead_lettering is None
+            and not self._owner.has_groups
+            and not self._queue.expiry.is_needed
+            and self._states.delayed is None
+            and self._states.dead_lettering is None
             and self._cursor.are_ahead(portion.sequences)
         )
 
     def _wait(self, search: Search, why: int | Wait) -> None:
         search.waiting_for = why
-        self._seeking.pop(search, None)
-
-    def _may_be_handed(self, first: int, end: int) -> bool:
-        """The store knows that these may be handed out."""
-        cursor = self._cursor
-        cursor.out_to = max(cursor.out_to, end)  # how far it is to know
-        return self._storage is None or self._storage.may_hand_over(first, end)
+        self.seeking.pop(search, None)
 
     def _note_place(self, search: Search, portion: _Portion, stop: int | None, takes_count: int) -> None:
         """It has looked at this portion, up to the place where it stops."""
@@ -541,51 +553,51 @@ class SeekingQueue(ConsumedQueue):
 
     def _come_to_outside(self, search: Search, index: int) -> None:
         """It stands before a block that is not in memory: let it wait until that is read, or comes in."""
-        assert self.pager is not None, "only what pages is outside"
+        assert self._queue.pager is not None, "only what pages is outside"
         self._wait(search, index)
         if search.is_dense or search.near == index:
             search.near = index
-            self.pager.want(index, ahead=search.is_dense)
+            self._queue.pager.want(index, ahead=search.is_dense)
         else:
             self._in_line[search] = None
             self._ask()
 
     def _ask(self) -> None:
         """Have the block read that the first in line waits for."""
-        if self._awaited is not None or self._hand is not None or not self._in_line or self.closed:
+        if self._awaited is not None or self._hand is not None or not self._in_line or self._queue.closed:
             return
         index = next(iter(self._in_line)).waiting_for
         assert isinstance(index, int), "in line are those that wait for a block"
         self._awaited = index
-        self._open_storage().load(index, self._was_read)
+        self._queue.open_storage().load(index, self._was_read)
 
     def _was_read(self, index: int, by_sequence: dict[int, Message]) -> None:
         if index == self._awaited:
             self._awaited = None
-        if self.closed or self._hand is not None:
+        if self._queue.closed or self._hand is not None:
             return
         users = [search for search in self._in_line if search.waiting_for == index]
         for search in users:
             del self._in_line[search]
             search.waiting_for = None
-        block = self.elements.block(index)
+        block = self._queue.elements.block(index)
         if not users:
             self._ask()
         elif block is None or block.outside is None:  # it is gone, or has come in
             for search in users:
-                self._seek(search)
+                self.seek(search)
             self._ask()
         else:
             charge = len(by_sequence), size_of(by_sequence.values())
             self._hand = _Hand(index, by_sequence, charge, dict.fromkeys(users))
             self._limit_of_hand().charge(*charge, None)
-            self.context.request_dispatch()
+            self._queue.context.request_dispatch()
 
     def _limit_of_hand(self) -> Account:
         if self._hand_limit is None:
             self._hand_limit = Account(
-                self,
-                Flow(f"{self.name} read for selectors"),
+                self._queue,
+                Flow(f"{self._queue.name} read for selectors"),
                 SizeLimiter(BLOCK_BYTES_MAX, clock=self._environment.clock),
                 clock=self._environment.clock,
             )
@@ -602,7 +614,7 @@ class SeekingQueue(ConsumedQueue):
             if room_count:
                 budget -= self._look_into(search, hand, min(room_count, budget), room_bytes)
                 if search not in hand.users:
-                    self._seek(search)
+                    self.seek(search)
         if not hand.users and self._hand is hand:
             self._drop_hand()
             self._ask()
@@ -610,7 +622,7 @@ class SeekingQueue(ConsumedQueue):
 
     def _look_into(self, search: Search, hand: _Hand, count_max: int, bytes_max: int) -> int:
         """Let it look at the block in hand. Returns what that cost."""
-        block = self.elements.block(hand.index)
+        block = self._queue.elements.block(hand.index)
         if block is None or block.outside is None:
             return 1
         end = block.base + block.length
@@ -619,9 +631,9 @@ class SeekingQueue(ConsumedQueue):
         if again is not None:
             if again >> BLOCK_BITS != hand.index:
                 return 1  # something else has come back meanwhile, which goes first
-            sequences = [sequence for sequence in search.again_below(end) if self.elements.is_alive(sequence)]
+            sequences = [sequence for sequence in search.again_below(end) if self._queue.elements.is_alive(sequence)]
         elif search.looked_to >> BLOCK_BITS == hand.index:
-            sequences = self.elements.live_sequences(search.looked_to, end)
+            sequences = self._queue.elements.live_sequences(search.looked_to, end)
         else:
             return 1
         selector, rest = search.selection.selector, list[int]()
@@ -653,16 +665,17 @@ class SeekingQueue(ConsumedQueue):
 
     # ------------------------------------------------------------------ end, and what people see
 
-    def _close_gates(self) -> int:
+    def close(self) -> None:
+        """Hold no block any more."""
         self._drop_hand()
-        return super()._close_gates()
 
-    def facts(self) -> Mapping[str, object]:
-        facts = dict(super().facts())
-        if self._searches:
-            facts["with a selector"] = len(self._searches)
-        if any(search.waiting_for is Wait.CROWDED for search in self._searches.values()):
+    def facts(self) -> dict[str, object]:
+        """What people are told about it."""
+        facts: dict[str, object] = {}
+        if self.searches:
+            facts["with a selector"] = len(self.searches)
+        if any(search.waiting_for is Wait.CROWDED for search in self.searches.values()):
             facts["too many are delayed"] = "a selector waits until some of them are due (delayed_count_max)"
-        if any(search.waiting_for is Wait.GROUPS for search in self._searches.values()):
+        if any(search.waiting_for is Wait.GROUPS for search in self.searches.values()):
             facts["a selector waits"] = "too much of what it takes belongs to groups that others hold"
         return facts
