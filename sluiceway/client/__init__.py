@@ -1,4 +1,4 @@
-"""Producers and consumers of logs, for programs with threads; on stomp.py.
+"""Producers and consumers of logs, for programs with threads.
 
     with Producer("127.0.0.1:61613", log="orders") as producer:
         producer.send("42 ducks")
@@ -9,10 +9,11 @@
 
 A client does not load the broker: neither trio nor the store. docs/clients.md tells what is promised.
 
-    producer    -> outbox (one for each broker) -> link     packs: batches in the making, handles
-    consumer    <- inbox (one for each log) <- reader (one for each log and broker) <- link     records, streams
-    requests    questions about logs
-    link        stomp.py behind a small face; the only one that knows it
+    producer    -> outbox (one for each broker) -> reading_link     packs: batches in the making, handles
+    consumer    <- inbox (one for each log) <- reader (one for each log and broker) <- reading_link     records, streams
+    requests    -> link: questions about logs
+    link        one connection: frames, receipts, requests; blocks. reading_link: the same with a thread that reads
+    opening     from an address to a stream     stream, secure: bytes over a socket, without and with TLS
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ STOMP is the broker's own sans-I/O machine. Who waits for a frame reads it: a li
 sees a slow reader as long as nobody asks. A thread sends heart-beats. One thread may read while others write.
 A link lives once: who lost it makes another (`backoff`).
 
-Not here: bytes and TLS (`stream`, `secure`); a thread that reads and hands out frames (`reading_link`).
+Not here: bytes and TLS (`opening`, `stream`, `secure`); a thread that reads and hands out frames (`reading_link`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from sluiceway.client.errors import (
     NotSluicewayError,
     RefusedError,
 )
-from sluiceway.client.stream import NothingCame, Stream, connect
+from sluiceway.client.opening import connect
+from sluiceway.client.stream import NothingCame, Stream
 from sluiceway.protocols.stomp.encoder import HEART_BEAT, encode_frame
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.frames import Fault, Frame

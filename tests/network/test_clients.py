@@ -180,6 +180,16 @@ def test_a_producer_and_a_consumer(broker: EmbeddedBroker, files: dict[str, str]
     assert got == bodies
 
 
+def test_the_commands_about_logs_speak_tls_all_the_way(broker: EmbeddedBroker, files: dict[str, str]) -> None:
+    secure = ["--url", url_of(broker), "--ca", files["ca"], "--cert", files["cert"]]
+    lines = Path(files["ca"]).parent / "lines"
+    lines.write_text("one\ntwo\n")
+    assert run("log", "append", "n", str(lines), *secure)[0] == 0
+    for group in ([], ["--group", "g", "--count", "2"]):
+        code, said = run("log", "tail", "n", "--from", "earliest", *group, *secure)
+        assert (code, said) == (0, "one\ntwo\n")
+
+
 def test_a_producer_that_does_not_trust_the_broker(broker: EmbeddedBroker) -> None:
     with (
         pytest.raises(CannotConnectError, match="not trusted"),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sluiceway.cli import main, messages, waiting
+from sluiceway.cli import main, waiting
 from sluiceway.client.address import Address
 from sluiceway.client.link import Link
 from sluiceway.config import Config
@@ -228,7 +228,7 @@ def test_a_login_that_is_refused_names_the_options() -> None:
 def test_a_send_that_waits_for_long_says_once_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever fills a queue sees a command that hangs."""
     told = threading.Event()
-    say = messages.say_that_it_waits
+    say = waiting.say_that_it_waits
 
     def say_and_tell(address: Address) -> None:
         say(address)
@@ -239,7 +239,7 @@ def test_a_send_that_waits_for_long_says_once_where_to_look(monkeypatch: pytest.
         return None
 
     monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(messages, "say_that_it_waits", say_and_tell)
+    monkeypatch.setattr("sluiceway.cli.messages.say_that_it_waits", say_and_tell)
     monkeypatch.setattr(waiting, "_ask", lambda _target, _said: None)
     with ScriptedBroker(slow) as broker:
         result = run("send", "/queue/a", "x", "--url", broker.url, "--count", "2")
