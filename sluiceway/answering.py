@@ -30,6 +30,8 @@ WAITING_MAX: Final = 1_000
 ROWS_MAX: Final = 1_000
 """Of each list in one answer, and if nothing else is asked for."""
 OFFSET_MAX: Final = 100_000
+GROUPS_MAX: Final = 100
+"""Of one log, in a list of logs."""
 INLINE_SECONDS: Final = 0.001
 PAUSE_SECONDS: Final = 0.01
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from sluiceway.answering import OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
+from sluiceway.answering import GROUPS_MAX, OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
 from sluiceway.flow.graph import Steps, sorted_in_steps
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import ForbiddenError
@@ -30,7 +30,6 @@ from sluiceway.queues.logs.positions import PlaceError, parse_index, parse_place
 from sluiceway.queues.logs.reading import Reading
 from sluiceway.queues.logs.table import PREFIX, LogError, LogTable, open_all
 from sluiceway.queues.policy import QueuePolicy
-from sluiceway.report import GROUPS_MAX
 from sluiceway.steps import read_json
 from sluiceway.store.bigarray import Files
 from sluiceway.store.log_storage import LogDisk, LogStorage, LogStorageConfig

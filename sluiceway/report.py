@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from sluiceway.answering import GROUPS_MAX
 from sluiceway.flow.graph import Steps, at_once, sorted_in_steps
 from sluiceway.flow.snapshot import ControllerSnapshot, FlowSnapshot
 from sluiceway.flow.survey import picture_in_steps
@@ -71,8 +72,6 @@ LISTS: Final = (
 
 FLOWS_MAX: Final = 50
 """Shown of one resource: those that wait or hold others up first."""
-GROUPS_MAX: Final = 100
-"""Shown of one log."""
 
 
 def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True) -> dict[str, Any]:
