@@ -1,9 +1,8 @@
-"""What decides who runs next: dispatch contexts with priorities, timers, callbacks from other threads, all in one trio
-task.
+"""Scheduling: dispatch contexts with priorities, timers, callbacks from other threads, all in one trio task.
 
-`Dispatcher` is the one to run; `DispatcherCore` is the same without trio, to be cranked by hand in simulations. The
-pieces: context (the handle of a component), ready (ten lists and the shares), timers, inbox (other threads), executor,
-core (one turn), shell (trio). `Periodic` is work that comes again and again.
+`Dispatcher` is the one to run; `DispatcherCore` is the same without trio, driven by hand in simulations. The modules:
+context (the handle of a component), ready (ten lists and the shares), timers, inbox (other threads), executor, core
+(one turn), shell (trio). `Periodic` is repeated work.
 """
 
 from __future__ import annotations

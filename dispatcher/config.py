@@ -1,4 +1,4 @@
-"""The knobs of the dispatcher, one frozen object."""
+"""Settings of the dispatcher, one frozen object."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def _positive(_instance: object, attribute: attrs.Attribute[_Number], value: _Nu
 
 @attrs.frozen
 class DispatcherConfig:
-    """How much is done before somebody else gets a turn. All of it trades throughput (bigger) against latency
-    (smaller)."""
+    """Amount of work before other contexts get a turn. Larger values favour throughput, smaller ones latency."""
 
     budget_count: int = attrs.field(
         default=1024,

@@ -1,28 +1,28 @@
 """The dispatcher without trio: registering, requesting, and one turn at a time. `shell.Dispatcher` adds the task that
 sleeps and wakes.
 
-How it works. A turn runs ready contexts one by one, always asking for the best one anew, so whatever a dispatch makes
-ready (a queue that feeds its consumers, an arrival of higher priority) runs in the same turn: that is the seed's
-«grouping of contexts that interact», without threads and without a hop through trio. The turn ends when nothing is
+How it works. A turn runs ready contexts one by one, selecting the best one each time, so a context made ready by a
+dispatch (a queue that feeds its consumers, an arrival of higher priority) runs in the same turn: that is the seed's
+"grouping of contexts that interact", without threads and without a hop through trio. The turn ends when nothing is
 ready, after a number of dispatches or after a time slice. Then the callbacks of `at_turn_end` run (connections flush:
-one write per batch), and the shell lets trio serve sockets. Timers that are due and callbacks from other threads are
-dispatched through contexts of the highest priority: what they carry (deadlines, completions of the store) mostly frees
-what others wait for. They are subject to the same budget and the same shares.
+one write per batch), and the shell lets trio serve sockets. Due timers and callbacks from other threads are dispatched
+through contexts of the highest priority: their work (deadlines, completions of the store) mostly unblocks other work.
+They are subject to the same budget and the same shares.
 
 Invariants. A dispatch is never entered while another one runs (a turn inside a turn raises). No dispatch happens
-outside of `run_turn` and `run_last_turn`. A callback is taken out of its list before it is called, so an error never
-leads to a second call, nor loses the rest.
+outside of `run_turn` and `run_last_turn`. A callback is removed from its list before it is called, so an error neither
+leads to a second call nor loses the rest.
 
-Errors. What a dispatch raises is a broken invariant of its owner: the context is closed and the error goes to
-`on_error(context, error)`; the default raises it, which ends `run()`. If the hook returns, the loop goes on without
+Errors. An exception of a dispatch is a broken invariant of its owner: the context is closed and the error goes to
+`on_error(context, error)`; the default raises it, which ends `run()`. If the hook returns, the loop continues without
 that context. For callbacks (timers, submitted, executors, turn end) only the callback is lost; the context given to the
-hook stands for its kind and stays open. Exceptions that are not `Exception` (Ctrl-C) always go through.
+hook stands for its kind and stays open. Exceptions that are not `Exception` (Ctrl-C) always propagate.
 
-What bounds each list: ready lists, one entry per context; callbacks for the end of the turn, each distinct callable
-once; timers, inbox and executors: see their modules.
+Bounds of the lists: ready lists, one entry per context; callbacks for the end of the turn, each distinct callable once;
+timers, inbox and executors: see their modules.
 
 Not here: sleeping, threads' wake-ups, cancellation (shell.py).
-Source: seed 002, «Dispatcher / Threading Model»; DESIGN 5.
+Source: seed 002, "Dispatcher / Threading Model"; DESIGN 5.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _DEFAULT_CONFIG: Final = DispatcherConfig()
 
 
 def raise_error(_context: DispatchContext, error: Exception) -> None:
-    """The default error hook: a broken invariant stops the loop loudly."""
+    """Raise `error`. The default error hook: a broken invariant stops the loop loudly."""
     raise error
 
 
 class DispatcherCore:
-    """Everything but the trio task. Drive it by hand in simulations: `run_turn()` or `run_until_idle()`.
+    """Dispatcher without the trio task. Drive it by hand in simulations: `run_turn()` or `run_until_idle()`.
 
     All methods but `submit` belong to one thread.
     """
@@ -86,7 +86,7 @@ class DispatcherCore:
         config: DispatcherConfig = _DEFAULT_CONFIG,
         on_error: ErrorHook = raise_error,
     ) -> None:
-        """`clock`: monotonic seconds, for timers and measuring. `on_error`: see the module."""
+        """Take `clock`, monotonic seconds for timers and measuring, and `on_error` as described in the module."""
         self._clock = clock
         self._config = config
         self._on_error = on_error
@@ -96,7 +96,7 @@ class DispatcherCore:
         self._turn_end: dict[Callable[[], None], None] = {}
         self._timers_context = self._carrier(self._dispatch_timers, "timers")
         self._inbox_context = self._carrier(self._inbox.dispatch, "submitted")
-        # Only a name for the error hook: callbacks for the end of a turn are called directly, so it is never to be
+        # Only a name for the error hook: callbacks for the end of a turn are called directly, so this context is never
         # queued.
         self._turn_end_context = self._carrier(lambda _budget: DONE, "turn end")
         self._turn_end_context.close()
@@ -111,23 +111,23 @@ class DispatcherCore:
         self._errors_count = 0
         self._busy_seconds = 0.0
 
-    # What components use
+    # For components
 
     def register(
         self, dispatch: Callable[[int], bool], label: str, priority: int = PRIORITY_DEFAULT
     ) -> DispatchContext:
-        """A context that is dispatched by `dispatch(budget)` after each request.
+        """Return a context that is dispatched by `dispatch(budget)` after each request.
 
         `dispatch` moves at most `budget` messages, must not block or wait, and returns MORE if it has more to do (it is
-        then dispatched again after the others that are ready at its priority) or DONE. `label` names it for people.
-        `priority` 0-9, 9 is the highest (ValueError). Raises DispatcherClosedError when closed. The dispatcher holds
-        the context only while it is queued.
+        then dispatched again after the other ready contexts of its priority) or DONE. `label` names it in statistics
+        and errors. `priority` is 0 to 9, 9 the highest. Raises ValueError for another priority, DispatcherClosedError
+        when closed. The dispatcher refers to the context only while it is queued.
         """
         self._refuse_if_closed(label)
         return DispatchContext(self._ready, dispatch, label, priority)
 
     def executor(self, priority: int = PRIORITY_DEFAULT, label: str = "executor") -> CallableExecutor:
-        """A callable that runs callbacks on the loop, in order, at `priority`. Raises like `register`."""
+        """Return a callable that runs callbacks on the loop, in order, at `priority`. Raises as `register`."""
         self._refuse_if_closed(label)
         return CallableExecutor(self._ready, priority, label)
 
@@ -135,8 +135,8 @@ class DispatcherCore:
         """Call `callback` once at the end of the current turn, after the contexts; wakes the loop if it sleeps. O(1).
 
         Added again before it ran (an equal callable: the same function, or the same method of the same object), it
-        still runs once. Added by a callback of this phase it runs in the same phase, or in the next turn if that goes
-        on for too many rounds. Ignored once ended.
+        still runs once. Added by a callback of this phase it runs in the same phase, or in the next turn after too many
+        rounds. Ignored once ended.
         """
         ready = self._ready
         if ready.asleep:
@@ -145,11 +145,10 @@ class DispatcherCore:
             self._turn_end[callback] = None
 
     def call_at(self, deadline_seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call `callback` when `now()` has reached `deadline_seconds`, never earlier; NaN raises ValueError. O(log
+        """Call `callback` when `now()` has reached `deadline_seconds`, never earlier. Raises ValueError for NaN. O(log
         timers).
 
-        Due timers run in order of deadline, then of creation. Once ended, the timer that is returned is cancelled
-        already.
+        Due timers run in order of deadline, then of creation. Once ended, the returned timer is already cancelled.
         """
         if self._ready.ended:
             return Timer(None, deadline_seconds, None)
@@ -161,7 +160,7 @@ class DispatcherCore:
         return timer
 
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> Timer:
-        """`call_at(now() + delay_seconds)`; a negative delay raises ValueError."""
+        """Do `call_at(now() + delay_seconds)`. Raises ValueError for a negative delay."""
         if delay_seconds < 0:
             raise ValueError(f"the delay of a timer must not be negative, got {delay_seconds} s")
         return self.call_at(self._clock() + delay_seconds, callback)
@@ -169,22 +168,22 @@ class DispatcherCore:
     def submit(self, callback: Callable[[], None]) -> None:
         """Run `callback` on the loop soon: from ANY thread (not from a signal handler), in order per thread.
 
-        Raises DispatcherClosedError once closed or ended; then the callback was not taken. What was accepted before
-        `close()` still runs.
+        Raises DispatcherClosedError once closed or ended; the callback was then not accepted. Callbacks accepted before
+        `close()` still run.
         """
         self._inbox.submit(callback)
 
     def now(self) -> float:
-        """Seconds on the dispatcher's clock, as used by timers."""
+        """Return the seconds on the dispatcher's clock, as used by timers."""
         return self._clock()
 
     @property
     def closed(self) -> bool:
-        """`close()` was called, or the loop has ended."""
+        """Whether `close()` was called, or the loop has ended."""
         return self._closed
 
     def statistics(self) -> DispatcherStatistics:
-        """A snapshot of counters and depths."""
+        """Return a snapshot of counters and depths."""
         return DispatcherStatistics(
             dispatches_count=self._dispatches_count,
             turns_count=self._turns_count,
@@ -202,21 +201,21 @@ class DispatcherCore:
         )
 
     def close(self) -> None:
-        """Take no new work: `register`, `executor` and `submit` raise from now on. Idempotent.
+        """Accept no new work: `register`, `executor` and `submit` raise from now on. Idempotent.
 
-        A turn under way is finished; after it `run_last_turn` does what was accepted. Contexts and callbacks of the
-        loop's own thread are taken without complaint also later, but come to nothing, so that components can be torn
-        down in any order.
+        A running turn is finished; then `run_last_turn` does the accepted work. Later requests and callbacks of the
+        loop's own thread are accepted without an error but have no effect, so that components can be torn down in any
+        order.
         """
         self._closed = True
         self._inbox.close()
         if self._ready.asleep:
             self._ready.wake()
 
-    # What drives it
+    # For the driver
 
     def has_work(self) -> bool:
-        """Another turn would do something now."""
+        """Return whether another turn would do something now."""
         return bool(
             self._ready.mask
             or self._turn_end
@@ -227,8 +226,8 @@ class DispatcherCore:
     def run_turn(self) -> None:
         """Run one turn, then the callbacks for its end.
 
-        Raises DispatcherStateError if called from within a dispatch, and whatever the error hook raises; all else stays
-        queued then.
+        Raises DispatcherStateError if called from within a dispatch, and any exception of the error hook; all other
+        work then stays queued.
         """
         if self._in_turn:
             raise DispatcherStateError(
@@ -248,8 +247,9 @@ class DispatcherCore:
             self._busy_seconds += self._clock() - started_seconds
 
     def run_last_turn(self) -> None:
-        """After `close()`: run what other threads submitted before it, then what waits for the end of the turn, then
-        end for good."""
+        """Run, after `close()`, callbacks submitted before it by other threads, then the callbacks for the end of the
+        turn, then end.
+        """
         if self._in_turn:
             raise DispatcherStateError(
                 "run_last_turn() inside a dispatch; call close(), the loop ends when this turn is over"
@@ -265,8 +265,9 @@ class DispatcherCore:
             self._end()
 
     def run_until_idle(self, turns_max_count: int = 10_000) -> int:
-        """For simulations: turns until nothing is left to do now; returns their number. DispatcherStateError if that
-        doesn't come."""
+        """Run turns until nothing is left to do now; return their number. For simulations. Raises DispatcherStateError
+        if that takes more than `turns_max_count`.
+        """
         for turns_count in range(turns_max_count):
             if not self.has_work():
                 return turns_count
@@ -308,14 +309,16 @@ class DispatcherCore:
             self._dispatches_count += limit_count - left_count
 
     def _run_one(self, context: DispatchContext) -> None:
-        """One dispatch out of the ordinary order, for the phases at the end."""
+        """Run one dispatch out of the ordinary order, for the phases at the end."""
         try:
             context.dispatch(self._config.budget_count)
         except Exception as error:  # noqa: BLE001 - handed to the hook, which raises it unless told otherwise
             self._failed(context, error)
 
     def _run_turn_end(self) -> None:
-        """What takes longer than half a turn is left to the end of the next one: others are served in between."""
+        """Run the callbacks for the end of the turn. After half a turn's time the rest is left to the next turn, so
+        that others are served in between.
+        """
         clock = self._clock
         ends_seconds = clock() + self._config.turn_seconds / 2
         for _ in range(self._config.turn_end_rounds_count):
@@ -333,18 +336,18 @@ class DispatcherCore:
                     except Exception as error:  # noqa: BLE001 - handed to the hook, which raises it unless told otherwise
                         self._failed(self._turn_end_context, error)
             finally:
-                if callbacks:  # the hook raised: keep what has not run, before what was added since
+                if callbacks:  # the hook raised: keep the callbacks that have not run, before later ones
                     self._turn_end = dict.fromkeys([*callbacks, *self._turn_end])
 
     def _dispatch_timers(self, budget: int) -> bool:
-        """As many as are due and fit into half a turn."""
+        """Run due timers for up to half a turn."""
         clock = self._clock
         now_seconds = clock()
         ends_seconds = now_seconds + self._config.turn_seconds / 2
         return MORE if self._timers.run_due(now_seconds, budget, lambda: clock() >= ends_seconds) else DONE
 
     def _failed(self, context: DispatchContext, error: Exception) -> None:
-        """Account for an error; raises it unless the hook returns."""
+        """Record an error. Raises it unless the hook returns."""
         self._errors_count += 1
         error.add_note(f"raised in a dispatch of {context.label!r} (priority {context.priority})")
         if context.outlives_errors:
@@ -361,7 +364,7 @@ class DispatcherCore:
             raise DispatcherClosedError(f"the dispatcher is closed; {label!r} can't be registered any more")
 
     def _end(self) -> None:
-        """Nothing runs from here on; drop and count what was left."""
+        """End all work; drop and count what was left."""
         self._closed = True
         self._ready.ended = True
         self._inbox.close()
@@ -369,10 +372,10 @@ class DispatcherCore:
         self._turn_end.clear()
         self._timers.clear()
 
-    # What the shell overrides
+    # For the shell to override
 
     def _wake(self) -> None:
-        """The loop sleeps and has work."""
+        """Wake the sleeping loop, as there is work."""
 
     def _sleep_no_longer_than(self, deadline_seconds: float) -> None:
-        """The loop sleeps, and a timer is due before all others."""
+        """Shorten the sleep, as a timer is due before all others."""

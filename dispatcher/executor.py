@@ -1,10 +1,10 @@
-"""A plain callable executor on the dispatch loop: callbacks in the order in which they came, at one priority.
+"""An executor of callables on the dispatch loop: callbacks in order of arrival, at one priority.
 
-Every dispatch runs the callbacks that were there when it began; what they add waits for the next dispatch, so that two
-callbacks which call for each other for ever share the loop with everybody else.
+Every dispatch runs the callbacks that existed when it began; callbacks added meanwhile wait for the next dispatch, so
+two callbacks that call for each other for ever share the loop with all others.
 
 Bound: by the callers. The flow controllers have at most one callback each in here (the next turn of a resumption).
-Source: seed 002, «creation of simple Executors that operate on the dispatch loop».
+Source: seed 002, "creation of simple Executors that operate on the dispatch loop".
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from .ready import ReadyLists
 
 
 class CallableExecutor:
-    """Call it with a callback, on the thread of the loop (from other threads: `submit`). Ignored once the dispatcher
-    has ended."""
+    """Executor to be called with a callback, on the thread of the loop (from other threads: `submit`). Ignores calls
+    once the dispatcher has ended.
+    """
 
     __slots__ = ("_callbacks", "_ready", "context")
 
@@ -35,7 +36,7 @@ class CallableExecutor:
         self._callbacks.append(callback)
 
     def __len__(self) -> int:
-        """Callbacks not run yet."""
+        """Return the number of callbacks not run yet."""
         return len(self._callbacks)
 
     def _dispatch(self, budget: int) -> bool:

@@ -2,10 +2,11 @@
 
 Two lists: threads append to one under a lock, the loop swaps them under the lock and runs the other one outside of it.
 A thread signals only if it finds the loop asleep, and clears that mark, so a burst of a thousand calls costs one
-wake-up; while the loop is busy it costs none, because the loop looks into the inbox at the start of every turn.
+wake-up; while the loop is busy it costs none, because the loop checks the inbox at the start of every turn.
 
-Order: what one thread submits runs in that order. Bound: each submitter limits what it has outstanding (the store by
-its operation queue); `waiting_count` shows how many there are.
+Order: callbacks of one thread run in order.
+Bound: each submitter limits its outstanding callbacks (the store by its operation queue); `waiting_count` is their
+number.
 
 Not for signal handlers: the lock is not reentrant.
 Source: the prototype's double-buffered foreign queue and single wake-up permit.
@@ -22,7 +23,7 @@ from .errors import DispatcherClosedError
 
 
 class Inbox:
-    """`submit` from any thread; everything else on the thread of the loop."""
+    """Callbacks from other threads: `submit` from any thread; all other methods on the thread of the loop."""
 
     __slots__ = ("_closed", "_draining", "_incoming", "_lock", "_loop_asleep", "_signal", "submitted_count")
 
@@ -37,8 +38,9 @@ class Inbox:
         """Callbacks accepted since the start."""
 
     def submit(self, callback: Callable[[], None]) -> None:
-        """Run `callback` on the loop soon. Raises DispatcherClosedError (and has not taken it) once closed. O(1), never
-        waits for the loop."""
+        """Run `callback` on the loop soon. Raises DispatcherClosedError once closed, without accepting it. O(1), never
+        waits for the loop.
+        """
         with self._lock:
             if self._closed:
                 raise DispatcherClosedError(
@@ -48,13 +50,14 @@ class Inbox:
             self.submitted_count += 1
             if self._loop_asleep and self._signal is not None:
                 self._loop_asleep = False
-                # Inside the lock: so the loop can't end between the decision and the signal.
+                # Inside the lock, so that the loop can't end between the decision and the signal.
                 self._signal()
 
     @property
     def arrived(self) -> bool:
-        """Something came in since the last swap. Without the lock: the loop asks again every turn and, locked, before
-        it sleeps."""
+        """Whether a callback was added since the last swap. Without the lock: the loop checks again every turn and,
+        locked, before it sleeps.
+        """
         return bool(self._incoming)
 
     @property
@@ -63,12 +66,13 @@ class Inbox:
         return len(self._incoming) + len(self._draining)
 
     def connect(self, signal: Callable[[], None]) -> None:
-        """`signal` is called, on a foreign thread and under the lock, to wake the sleeping loop."""
+        """Set `signal`, which is called on a foreign thread and under the lock to wake the sleeping loop."""
         self._signal = signal
 
     def fall_asleep(self) -> bool:
-        """The loop is going to sleep: from now on the next submit signals. False if something has arrived: stay
-        awake."""
+        """Note that the loop goes to sleep, so that the next submit signals. Returns False if a callback has arrived:
+        stay awake.
+        """
         with self._lock:
             if self._incoming:
                 return False
@@ -76,13 +80,14 @@ class Inbox:
             return True
 
     def awake(self) -> None:
-        """The loop runs again; submits need no signal."""
+        """Note that the loop runs again; submits need no signal."""
         with self._lock:
             self._loop_asleep = False
 
     def dispatch(self, budget: int) -> bool:
-        """Run at most `budget` callbacks of one batch; what comes in meanwhile is the next batch. One that raises has
-        been taken out."""
+        """Run at most `budget` callbacks of one batch; later ones are the next batch. A callback that raises is already
+        removed.
+        """
         draining = self._draining
         if not draining:
             with self._lock:
@@ -93,14 +98,14 @@ class Inbox:
         return MORE if draining else DONE
 
     def close(self) -> None:
-        """Accept nothing more. What was accepted can still be run by `dispatch`."""
+        """Accept nothing more. `dispatch` can still run the accepted callbacks."""
         with self._lock:
             self._closed = True
             self._loop_asleep = False
             self._signal = None
 
     def clear(self) -> int:
-        """Drop what was not run; returns how many."""
+        """Drop callbacks that have not run; return their number."""
         with self._lock:
             dropped_count = len(self._incoming) + len(self._draining)
             self._incoming.clear()

@@ -1,7 +1,7 @@
-"""Work that comes again and again: a sweep, a look at the disk, a pulse.
+"""Repeated work: a sweep, a check of the disk, a pulse.
 
-The next time is arranged before the work begins. So work that raises has lost this one time only: the error goes to the
-error hook of the dispatcher, and the work comes again.
+The next run is scheduled before the work begins. So work that raises loses only this run: the error goes to the error
+hook of the dispatcher, and the work is repeated.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class Periodic:
         interval_seconds: float,
         work: Callable[[], object],
     ) -> None:
-        """`call_later`: that of the dispatcher; `interval_seconds` from the begin of the work to the next one's."""
+        """Take `call_later` of the dispatcher, and `interval_seconds` between the beginnings of two runs."""
         self._call_later = call_later
         self._interval_seconds = interval_seconds
         self._work = work
         self._timer: _Handle | None = None
 
     def start(self, delay_seconds: float | None = None) -> None:
-        """Work after this delay (None: the interval), then every interval. What was arranged before is not done; so
-        the work itself may say that it comes again sooner.
+        """Schedule a run after this delay (None: the interval), then every interval. Replaces the scheduled run, so the
+        work itself may ask for an earlier one.
         """
         self.stop()
         delay_seconds = self._interval_seconds if delay_seconds is None else delay_seconds
         self._timer = self._call_later(delay_seconds, self._due)
 
     def stop(self) -> None:
-        """Work no more. A second call does nothing; `start` begins again."""
+        """Stop the work. A second call does nothing; `start` begins again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,9 +1,9 @@
-"""Which context is dispatched next: ten first-in-first-out lists, the highest non-empty one first, and a share for the
+"""Selection of the next context: ten first-in-first-out lists, the highest non-empty one first, and a share for the
 others.
 
-The share, exactly. Call a dispatch that goes to the highest waiting priority while some lower priority waits a
-*pass-over*. After `interval - 1` pass-overs in a row the next selection with a lower priority waiting goes to a lower
-priority: the next waiting one below the one that was served so last (downwards, then around again from the top). Hence:
+The share, exactly. A *pass-over* is a dispatch of the highest waiting priority while some lower priority waits. After
+`interval - 1` pass-overs in a row the next selection with a lower priority waiting goes to a lower priority: the next
+waiting one below the one served so last (downwards, then around again from the top). Hence:
 - with k lower priorities waiting all the time, each gets at least one of every `interval * k` dispatches; a waiting
   priority is never left out for more than `interval * 9` = 180 dispatches with the default interval of 20;
 - the highest waiting priority keeps at least `interval - 1` of every `interval` dispatches;
@@ -17,7 +17,7 @@ Bound: one entry per context, by the `queued` flag. A context that was closed wh
 reaches the head.
 
 Not here: the budget of a dispatch, time, errors (core.py).
-Source: seed 002 («priority based»); PriorityDispatcher of the prototype (per-priority lists, 20 per loop).
+Source: seed 002 ("priority based"); PriorityDispatcher of the prototype (per-priority lists, 20 per loop).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _BITS: Final = tuple(1 << priority for priority in range(PRIORITY_COUNT))
 
 
 def _nobody_to_wake() -> None:
-    """The lists stand alone (simulation): nobody sleeps."""
+    """Do nothing: lists without a shell (simulation) have no sleeping loop."""
 
 
 class ReadyLists:
-    """The ready contexts of one dispatcher. Not thread-safe.
+    """Ready contexts of one dispatcher. Not thread-safe.
 
     `levels` and `mask` are public because `DispatchContext.request_dispatch` writes them itself: one call less on the
     hottest path. Invariant: bit p of `mask` is set exactly if `levels[p]` is not empty.
@@ -45,14 +45,15 @@ class ReadyLists:
     __slots__ = ("_interval_count", "_passed_over_count", "_shared_last", "asleep", "ended", "levels", "mask", "wake")
 
     def __init__(self, interval_count: int = 20, wake: Callable[[], None] = _nobody_to_wake) -> None:
-        """`interval_count`: one of so many dispatches goes to a lower priority. `wake` is called before an entry is
-        added while `asleep`."""
+        """Take `interval_count`: one of this many dispatches goes to a lower priority. `wake` is called before an entry
+        is added while `asleep`.
+        """
         self.levels: tuple[deque[DispatchContext], ...] = tuple(deque() for _ in range(PRIORITY_COUNT))
         self.mask = 0
         self.asleep = False
-        """Set by the shell while its task sleeps."""
+        """Whether the shell's task sleeps; set by the shell."""
         self.ended = False
-        """Set when nothing will be taken any more."""
+        """Whether no context will be taken any more."""
         self.wake = wake
         self._interval_count = interval_count
         self._passed_over_count = 0
@@ -79,11 +80,11 @@ class ReadyLists:
             if not context.closed:
                 self._passed_over_count = passed_over_count
                 return context
-            # Nobody lived there: nothing was given, so the count stays as it was and somebody else gets this selection.
+            # All entries were closed: no dispatch was given, so the count stays, and this selection is repeated.
         return None
 
     def _next_shared(self, lower: int) -> int:
-        """The level among the bits of `lower` whose turn it is."""
+        """Return the level among the bits of `lower` whose turn it is."""
         below_last = lower & (_BITS[self._shared_last] - 1)
         level = (below_last or lower).bit_length() - 1
         self._shared_last = level

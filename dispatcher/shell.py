@@ -1,17 +1,16 @@
 """The dispatcher as one trio task: run turns, let trio serve sockets between them, sleep when nothing is ready.
 
 How it sleeps. A sleep and a wake through trio's lowest level (`wait_task_rescheduled`, `reschedule`) cost about as much
-as a bare checkpoint. A cancel scope with a deadline around each sleep would double that, and some timer is pending
-nearly always (heart-beats, expiry). So one scope, the *alarm*, stays open over many turns and sleeps; its deadline is
-only ever moved forward to an earlier timer. When it expires it cancels the sleep or checkpoint in which it finds the
-loop, is caught right here, and a new one is opened. An alarm that was set for a timer cancelled since wakes the loop
-once in vain.
+as a bare checkpoint. A cancel scope with a deadline around each sleep would double that, and some timer is nearly
+always pending (heart-beats, expiry). So one scope, the *alarm*, stays open over many turns and sleeps; its deadline is
+only ever moved to an earlier timer. When it expires it cancels the present sleep or checkpoint of the loop, is caught
+right here, and a new one is opened. An alarm set for a timer that was cancelled since wakes the loop once in vain.
 
-Wake-ups. Whoever makes work while the loop sleeps reschedules it, once: the mark `asleep` is taken away before. Other
+Wake-ups. A caller that adds work while the loop sleeps reschedules it, once: the mark `asleep` is cleared before. Other
 tasks that are ready in the same pass of trio still run before the loop does, so their requests join the same turn.
 
-Invariants: `asleep` is set exactly while the task is in `wait_task_rescheduled` and nobody has rescheduled it. A
-dispatch has no await, so cancellation never cuts one in two; Ctrl-C is held off as well until the next checkpoint.
+Invariants: `asleep` is set exactly while the task is in `wait_task_rescheduled` and not rescheduled yet. A dispatch has
+no await, so cancellation never interrupts one; Ctrl-C is held off as well until the next checkpoint.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from .core import DispatcherCore, ErrorHook, raise_error
 from .errors import DispatcherStateError
 
 BURST_SECONDS: Final = 0.0002
-"""What arrives so soon after a turn in a reader's task is not lonely: others are likely to have something, too."""
+"""Time after a turn in a reader's task within which arrivals count as a burst: others are likely to follow."""
 
 
 class Dispatcher(DispatcherCore):
-    """What a broker runs on: `DispatcherCore` plus `run()`.
+    """Dispatcher of a broker: `DispatcherCore` plus `run()`.
 
     Components may register, request and set timers before `run()`. All methods but `submit` are for the thread of trio;
     a request from a foreign thread to a sleeping loop raises DispatcherStateError.
@@ -47,8 +46,9 @@ class Dispatcher(DispatcherCore):
         config: DispatcherConfig | None = None,
         on_error: ErrorHook = raise_error,
     ) -> None:
-        """`clock`: monotonic seconds; trio's own if None (then virtual under trio.testing.MockClock, and only readable
-        inside of trio)."""
+        """Take `clock`, monotonic seconds; trio's own if None (then virtual under trio.testing.MockClock, and only
+        readable inside of trio).
+        """
         super().__init__(
             trio.current_time if clock is None else clock,
             config=DispatcherConfig() if config is None else config,
@@ -61,17 +61,17 @@ class Dispatcher(DispatcherCore):
         self._alarm = trio.CancelScope()
         self._thread_id = 0
         self._inline_seconds = -math.inf
-        """When `turn_with` last ran a turn."""
+        """Time of the last turn run by `turn_with`."""
         self._failure: Exception | None = None
-        """What a turn in somebody else's task died of: to be raised by `run`."""
+        """Exception of a turn in another task, to be raised by `run`."""
 
     @trio.lowlevel.enable_ki_protection
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Drive everything until `close()` (then returns, after a last turn), cancellation, or an error that the hook
+        """Run the loop until `close()` (then returns, after a last turn), cancellation, or an error that the hook
         raises.
 
-        Once, for one dispatcher: however it ends, the dispatcher is closed then, timers are cancelled, and what was
-        accepted but not run is counted in `dropped_count`. DispatcherStateError if called again.
+        Runs once per dispatcher: at its end the dispatcher is closed, timers are cancelled, and work accepted but not
+        run is counted in `dropped_count`. Raises DispatcherStateError if called again.
         """
         if self._started:
             raise DispatcherStateError("run() was called before; a dispatcher runs once, make a new one")
@@ -93,7 +93,7 @@ class Dispatcher(DispatcherCore):
             self._end()
 
     async def _run_until_alarm(self) -> None:
-        """Turns and sleeps until the alarm goes off or the dispatcher is closed."""
+        """Run turns and sleep until the alarm expires or the dispatcher is closed."""
         with trio.CancelScope() as self._alarm:
             while True:
                 if self._failure is not None:
@@ -107,28 +107,28 @@ class Dispatcher(DispatcherCore):
                     await self._sleep()
 
     def turn_with(self, work: Callable[[], None]) -> None:
-        """Call `work`, then, if the loop was asleep, run a turn for what it asked for, here and now.
+        """Call `work`, then, if the loop was asleep, run a turn for its requests, here and now.
 
-        For little work that a task of the loop's own thread has just received: it spares two task switches, a third of
-        what a single message costs. Of several that come within BURST_SECONDS only the first has a turn of its own.
-        What the turn leaves undone wakes the loop as ever. Raises what `work` raises; an error of the turn is raised
-        by `run`, where all others are.
+        For little work that a task of the loop's own thread has just received: it saves two task switches, a third of
+        the cost of a single message. Of several calls within BURST_SECONDS only the first has a turn of its own. Work
+        left by the turn wakes the loop as usual. Raises the exceptions of `work`; an error of the turn is raised by
+        `run`, as all others are.
         """
         if self._ready.asleep and self._clock() - self._inline_seconds < BURST_SECONDS:
-            work()  # the loop wakes behind all that arrived in this pass of trio: one turn for them together
+            work()  # the loop wakes behind all arrivals of this pass of trio: one turn for them together
         else:
             self.turn_for_all(work)
 
     def turn_for_all(self, work: Callable[[], None]) -> None:
-        """As `turn_with`, for what a task has received that serves all connections there are: behind each such `work` a
-        turn is due, however soon it comes after another one. To wake the loop for it would cost a pass of trio more: 70
-        of 790 calls of functions for a single message, of the processor time a tenth.
+        """Do `turn_with` for work that serves all connections: each such `work` is followed by a turn, however soon
+        after another one. Waking the loop instead would cost another pass of trio: 70 of 790 function calls for a
+        single message, a tenth of the processor time.
         """
         ready = self._ready
         if not ready.asleep or self._in_turn:
             work()
             return
-        ready.asleep = False  # what is asked for from here on wakes nobody
+        ready.asleep = False  # requests from here on wake no task
         try:
             work()
             try:
@@ -144,7 +144,7 @@ class Dispatcher(DispatcherCore):
                 self._sleep_no_longer_than(self._timers.next_pending_seconds())
 
     async def _sleep(self) -> None:
-        """Until woken, or until the alarm raises trio.Cancelled, which `_run_until_alarm` takes."""
+        """Sleep until woken, or until the alarm raises trio.Cancelled, which `_run_until_alarm` catches."""
         deadline_seconds = self._timers.next_pending_seconds()
         if deadline_seconds < math.inf:
             self._sleep_no_longer_than(deadline_seconds)

@@ -1,4 +1,4 @@
-"""What a dispatcher tells about itself."""
+"""Statistics of a dispatcher."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import attrs
 
 @attrs.frozen
 class DispatcherStatistics:
-    """A snapshot; counters run from the start of the dispatcher."""
+    """Snapshot of a dispatcher; counters run from its start."""
 
     dispatches_count: int
-    """Dispatches of contexts, those of timers, submitted callbacks and executors included (one per batch of
-    callbacks)."""
+    """Dispatches of contexts, including those of timers, submitted callbacks and executors (one per batch of
+    callbacks).
+    """
     turns_count: int
     """Turns: after each of them outbound buffers are flushed and sockets are served."""
     wakeups_count: int
-    """Times that the sleeping loop was woken, by a request, another thread or a timer. Far below the messages moved, or
-    batches are small."""
+    """Times that the sleeping loop was woken, by a request, another thread or a timer. Should be far below the number
+    of messages moved; otherwise batches are small.
+    """
     longest_dispatch_seconds: float
-    """Duration of the longest dispatch: how long everybody else has waited at most for one context."""
+    """Duration of the longest dispatch: the longest delay of all others by one context."""
     longest_dispatch_label: str
-    """The label of its context; empty before the first dispatch that took measurable time."""
+    """Label of its context; empty before the first dispatch that took measurable time."""
     ready_count: tuple[int, ...]
-    """Contexts that wait for dispatch now, per priority 0 to 9."""
+    """Contexts waiting for dispatch now, per priority 0 to 9."""
     timers_count: int
     """Timers pending now."""
     timers_fired_count: int
@@ -32,8 +34,9 @@ class DispatcherStatistics:
     submitted_waiting_count: int
     """Callbacks accepted from `submit` that have not run yet."""
     dropped_count: int
-    """Callbacks (submitted or for the end of a turn) that were accepted but never run, because `run()` was cancelled or
-    ended in an error."""
+    """Callbacks (submitted or for the end of a turn) accepted but never run, because `run()` was cancelled or ended in
+    an error.
+    """
     errors_count: int
     """Dispatches and callbacks that raised."""
     busy_seconds: float

@@ -1,12 +1,12 @@
-"""Callbacks at a time: a heap in deadline order, ties in order of creation, with lazy cancellation.
+"""Timed callbacks: a heap in deadline order, ties in order of creation, with lazy cancellation.
 
 Pure: the time is passed in. A timer runs at the first `run_due` whose `now_seconds` has reached its deadline, never
-before. A timer that is made by a running timer waits for the next `run_due`, however soon it is due, so that a timer
-which renews itself with no delay can't hold the loop.
+before. A timer made by a running timer waits for the next `run_due`, however soon it is due, so that a timer which
+renews itself without delay can't hold the loop.
 
 Bound: live timers are bounded by their owners (a fixed few per connection, queue and store). Cancelled ones stay in the
-heap until their time comes or until they are more than half of it; then the heap is rebuilt. So it never holds more
-than twice the live ones plus `COMPACT_MIN_COUNT`.
+heap until they are due or more than half of it; then the heap is rebuilt. So it never holds more than twice the live
+ones plus `COMPACT_MIN_COUNT`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 COMPACT_MIN_COUNT: Final = 64
-"""Below this a rebuild is not worth it."""
+"""Size below which a rebuild is not worth its cost."""
 
 
 def _never() -> bool:
@@ -33,18 +33,18 @@ class Timer:
         self._heap = heap
         self.deadline_seconds = deadline_seconds
         self.callback = callback
-        """None once it has run or was cancelled."""
+        """Callback; None once it has run or was cancelled."""
 
     def __repr__(self) -> str:
         return f"<Timer at {self.deadline_seconds:.6f} s {'pending' if self.pending else 'over'}>"
 
     @property
     def pending(self) -> bool:
-        """Neither run nor cancelled."""
+        """Whether the timer has neither run nor been cancelled."""
         return self.callback is not None
 
     def cancel(self) -> None:
-        """Never run the callback. Idempotent; nothing happens when it has run already. O(1), spread over many calls."""
+        """Never run the callback. Idempotent; does nothing if it has already run. O(1) amortized."""
         if self.callback is None:
             return
         self.callback = None
@@ -64,15 +64,16 @@ class TimerHeap:
         self.fired_count = 0
         """Callbacks run since the start."""
         self.next_deadline_seconds = math.inf
-        """Nothing is due before this. A plain attribute, compared once per dispatch; too early if the first timer was
-        cancelled."""
+        """Time before which nothing is due. A plain attribute, compared once per dispatch; too early if the first timer
+        was cancelled.
+        """
 
     def __len__(self) -> int:
-        """Timers that are pending."""
+        """Return the number of pending timers."""
         return len(self._entries) - self._cancelled_count
 
     def add(self, deadline_seconds: float, callback: Callable[[], None]) -> Timer:
-        """A pending timer; infinity is allowed and never comes, NaN raises ValueError. O(log n)."""
+        """Return a pending timer; infinity is allowed and never due. Raises ValueError for NaN. O(log n)."""
         if math.isnan(deadline_seconds):
             raise ValueError("the deadline of a timer must be a number of seconds, got NaN")
         timer = Timer(self, deadline_seconds, callback)
@@ -83,8 +84,9 @@ class TimerHeap:
         return timer
 
     def next_pending_seconds(self) -> float:
-        """The deadline of the first pending timer, infinity if there is none. Drops cancelled ones that stand before
-        it."""
+        """Return the deadline of the first pending timer, infinity if there is none. Drops cancelled timers before
+        it.
+        """
         entries = self._entries
         while entries and entries[0][2].callback is None:
             heappop(entries)
@@ -93,9 +95,10 @@ class TimerHeap:
         return self.next_deadline_seconds
 
     def run_due(self, now_seconds: float, limit_count: int, is_over: Callable[[], bool] = _never) -> bool:
-        """Run the timers that are due, at most `limit_count`, and none after `is_over`; True if due ones are left.
+        """Run due timers, at most `limit_count`, and none after `is_over`; return whether due ones are left.
 
-        A callback that raises is over (not run again); the error comes out, the others stay and run at the next call.
+        A callback that raises is not run again; the exception propagates, the other timers stay and run at the next
+        call.
         """
         newest = self._created_count
         for _ in range(limit_count):
@@ -115,7 +118,7 @@ class TimerHeap:
         return self.next_pending_seconds() <= now_seconds
 
     def clear(self) -> int:
-        """Cancel all; returns how many were pending."""
+        """Cancel all timers; return how many were pending."""
         pending_count = len(self)
         for _deadline, _number, timer in self._entries:
             timer.callback = None

@@ -1,17 +1,19 @@
-"""Logs: destinations that remember. Records have an index and stay, whoever has read them.
+"""Logs: destinations whose records have an index and stay after they were read.
 
-    batches, codecs     what is appended, stored and sent as one: the framing of records, and their compression
-    log                 one log: what comes in, on its way to the disk
-    outlets             who reads: groups and single readers
-    reading, runs       records as messages; batches cut as they lie
-    warmth              what is in the page cache, and what is read ahead
-    places              earliest, latest, next, an index, a time
-    table               all logs of a broker: retention, and what can be asked
-    ports               what they need of disks, and of those who keep groups
-    codes               result codes, and their words in ERRORs
+    batches, codecs     the framing of records that are appended, stored and sent as one; compression
+    log, offers         one log: what is appended, on its way to the disk; checks before
+    answers             callbacks of one log, in order and in bounded steps
+    log_readers, group  readers: groups and single consumers (line: their turns; epochs: seeks)
+    redelivery, refused records that are handed out again; records that consumers refused
+    reading, runs       records as messages; batches cut from the file
+    page_cache          which records are in the page cache, and what is read ahead
+    positions           earliest, latest, next, an index, a time
+    table, removing     all logs of a broker: retention and requests; deleting files
+    ports               what logs need of disks, and of the stores of group positions
+    codes               result codes, and their words in ERROR frames
     claims              portions of a queue that can be read again until they are acknowledged
-    stages              what many writers have put aside, published once
+    staged_commits      records staged by many writers, published once
 
-Pure: files, threads and clocks are in `store/bigarray`, `store/journal` and above.
+Pure: files, threads and clocks are in `store/bigarray`, `store/log_storage` and above.
 Source: seed 001 (Luxun), DESIGN section 8.
 """

@@ -1,10 +1,11 @@
-"""Who is told something by one log: in order and a few at a time, so ten thousand who wait for one sync hold up nobody.
+"""Answers of one log: callbacks in order and a few at a time, so that ten thousand waiters for one sync delay nothing
+else.
 
-What has happened (a write, a sync, a failure, the end of the log) leaves a run of answers behind; runs are given one
-after the other. The first few are given at once, the rest by dispatches of the log; when that is closed, in steps.
+Each event (a write, a sync, a failure, the end of the log) adds a run of answers; runs are given one after the other.
+The first few answers are given at once, the rest by dispatches of the log, or in steps after the log was closed.
 
-Invariant: what one answer raises is no matter of the others, nor of the log.
-Bound: as those who wait, who are counted where they wait: receipts by their connection, requests by their number.
+Invariant: an exception of one answer affects neither the other answers nor the log.
+Bound: the number of waiters, which are counted where they wait: receipts by their connection, requests by their number.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from typing import Final
 from ..environment import QueueEnvironment
 
 AT_ONCE_COUNT: Final = 64
-"""In one dispatch: two milliseconds, if each is the RECEIPT of one SEND."""
+"""Answers per dispatch: two milliseconds, if each is the RECEIPT of one SEND."""
 
 SENDS_PER_ANSWER: Final = 8
-"""So many SENDs of one answer weigh as much as an answer more."""
+"""Number of SENDs in one answer that weigh as much as one more answer."""
 
 Answer = tuple[Callable[[], object], int]
-"""What to call, and how many answers that is as much as."""
+"""Callback, and the number of answers it weighs as much as."""
 
 
 class Answers:
-    """Those of one log."""
+    """Answers of one log."""
 
     __slots__ = ("_closed", "_environment", "_is_answering", "_owner", "_request", "_runs")
 
     def __init__(self, environment: QueueEnvironment, request: Callable[[], None], *, owner: str) -> None:
-        """`request`: have `go_on` called soon; `owner`: whose steps the last ones are."""
+        """Take `request`, which schedules a call of `go_on`, and `owner`, the owner of the steps after `close`."""
         self._owner = owner
         self._environment = environment
         self._request = request
@@ -41,23 +42,23 @@ class Answers:
 
     @property
     def waits(self) -> bool:
-        """Somebody is still to be told."""
+        """Whether answers are still to be given."""
         return bool(self._runs)
 
     def add(self, run: Iterable[Answer]) -> None:
-        """Give these behind all that were added before: now, as far as that goes. Whoever is answered may do anything,
-        so the state of the log is whole when this is called. `run` is gone through when its turn comes.
+        """Queue `run` behind all earlier runs and give as many answers as one call may. An answer may do anything, so
+        the state of the log must be whole when `add` is called. `run` is iterated when its turn comes.
         """
         self._runs.append(iter(run))
         if len(self._runs) == 1 and not self._is_answering and self.go_on():
             self._go_on_soon()
 
     def tell(self, callback: Callable[[], object]) -> None:
-        """The same for one."""
+        """Queue one callback behind all earlier runs."""
         self.add(((callback, 1),))
 
     def go_on(self, count: int = AT_ONCE_COUNT) -> bool:
-        """Give the next ones. Returns whether there are more."""
+        """Give the next answers; return whether more are left."""
         runs = self._runs
         was_answering, self._is_answering = self._is_answering, True
         try:
@@ -74,7 +75,7 @@ class Answers:
         return bool(runs)
 
     def close(self) -> None:
-        """The log is dispatched no more: what is left is given in steps."""
+        """Give the remaining answers in steps, as the log is no longer dispatched."""
         self._closed = True
         if self._runs:
             self._go_on_soon()

@@ -1,5 +1,5 @@
-"""Batches: records that are appended, stored, sent and read as one. The same bytes in a SEND, on the disk and in a
-MESSAGE, but for twenty bytes that the broker stamps.
+"""Batches: records that are appended, stored, sent and read as one. The bytes are the same in a SEND, on disk and in a
+MESSAGE, except for twenty bytes that the broker stamps.
 
     offset  bytes  field (little-endian)
          0      4  magic `SLB1`
@@ -19,12 +19,13 @@ MESSAGE, but for twenty bytes that the broker stamps.
                    body            compressed by the codec; zeros to 8
 
     the body, expanded: offsets of the values (count + 1 numbers of 4 bytes, the first 0), the values; with keys the
-    offsets of the keys and the keys likewise. A key that is absent is empty.
+    offsets of the keys and the keys likewise. An absent key is empty.
 
-Offsets and values lie as Apache Arrow has them in a binary column: who reads columns need not touch the records.
+Offsets and values have the layout of an Apache Arrow binary column, so column readers need not touch the records.
 
-A compressed batch counts as its records do: record `i` of it is `first_index + i`. Whoever reads from the middle of a
-batch skips what lies before. Source: seed 001 ("Batch & Asynchronous Producing", "Compression"), DESIGN section 8.
+A compressed batch counts as many indexes as it has records: record `i` is `first_index + i`. A reader that starts in
+the middle of a batch skips the records before. Source: seed 001 ("Batch & Asynchronous Producing", "Compression"),
+DESIGN section 8.
 """
 
 from __future__ import annotations
@@ -50,37 +51,37 @@ CHECKED_OFFSET: Final = 32
 FLAG_KEYS: Final = 1
 ALIGN_BYTES: Final = 8
 COUNT_MAX: Final = 1 << 20
-"""Records of one batch."""
+"""Maximum number of records of one batch."""
 HEAD_BYTES_MAX: Final = (1 << 16) - 1
 BATCH_BYTES_MAX: Final = (1 << 31) - 1
-"""What the format can hold; brokers and arrays allow less."""
+"""Maximum size of a batch in this format; brokers and arrays allow less."""
 CONTENT_TYPE: Final = "application/vnd.sluiceway.batch"
-"""Of a SEND or MESSAGE whose body is a run of batches."""
+"""Content type of a SEND or MESSAGE whose body is a run of batches."""
 
 _Fields = tuple[bytes, int, int, int, int, int, int, int, int, int, int, int]
 _TWO_OFFSETS: Final = struct.Struct("<II")
 _PADDING: Final = bytes(ALIGN_BYTES)
 OFFSETS_PER_STEP: Final = 512
 BYTES_PER_STEP: Final = 512 * 1024
-"""Of a checksum: 30 to 60 µs, as what comes before."""
+"""Bytes per step of a checksum: 30 to 60 µs, as long as a step of `OFFSETS_PER_STEP` offsets."""
 _NATIVE: Final = sys.byteorder == "little" and array("I").itemsize == 4
 
 
 class BatchError(ValueError):
-    """Bytes that are no batch, or not a whole one. The message says what is wrong, and where."""
+    """Invalid or incomplete batch. The message names the fault and its position."""
 
 
 class BatchTooLargeError(BatchError):
-    """More than the one who is to take it takes."""
+    """Batch larger than the receiver accepts."""
 
 
 def padded(length_bytes: int) -> int:
-    """Up to the next multiple of eight."""
+    """Return the length rounded up to a multiple of eight."""
     return -(-length_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
 def _column(values: SequenceOf[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Offsets and values, as parts to be joined."""
+    """Return offsets and values as parts to be joined."""
     offsets = list(accumulate(map(len, values), initial=0))
     if offsets[-1] >= 1 << 32:
         raise BatchError(f"{offsets[-1]} bytes of records in one batch: it can hold {BATCH_BYTES_MAX}")
@@ -94,9 +95,9 @@ def encode(
     keys: SequenceOf[bytes | memoryview] | None = None,
     codec: Codec = Codec.NONE,
 ) -> bytes:
-    """A batch of these records (at least one), not stamped yet. `keys`: one for each, empty where there is none.
+    """Return a batch of at least one record, not stamped yet. `keys`: one for each record, empty where there is none.
 
-    Raises BatchError if it is more than a batch can hold.
+    Raises BatchError for more than a batch can hold.
     """
     count = len(values)
     if not 0 < count <= COUNT_MAX:
@@ -114,15 +115,15 @@ def encode(
 
 
 def encoded_bytes(values: SequenceOf[bytes | memoryview], head: bytes) -> int:
-    """How long `encode` makes a batch of these, without keys and codec."""
+    """Return the length of the batch that `encode` makes of the values, without keys and codec."""
     return HEADER_BYTES + padded(len(head)) + padded(4 * (len(values) + 1) + sum(map(len, values)))
 
 
 def encode_column(
     body: bytes, count: int, *, head: bytes = b"", keys: bool = False, codec: Codec = Codec.NONE
 ) -> bytes:
-    """As `encode`, of a body that is made already: offsets and values, with `keys` those of the keys behind them.
-    Nobody looks whether they are right; the broker does. Raises BatchError.
+    """Encode a body that is already laid out: offsets and values, followed with `keys` by those of the keys. The layout
+    is not checked here; the broker checks it. Raises BatchError.
     """
     if not 0 < count <= COUNT_MAX:
         raise BatchError(f"{count} records in one batch: between 1 and {COUNT_MAX} are possible")
@@ -147,21 +148,19 @@ def _assembled(
 
 
 def reheaded(batch: Batch, head: bytes) -> bytes:
-    """The same records under other header lines, not stamped yet; nothing is expanded. Raises BatchError."""
+    """Return the same records under other header lines, not stamped yet, without expanding them. Raises BatchError."""
     return _assembled(head, batch.body, batch.count, batch.plain_bytes, batch.codec_number, batch.flags)
 
 
 def stamped(start: bytes | memoryview, first_index: int, timestamp_ms: int) -> bytes:
-    """The first 32 bytes of a batch, with these facts in it; `start`: what they were."""
+    """Return the first 32 bytes of a batch with index and time stamped in; `start`: the bytes before."""
     lead = bytes(start[:STAMP_OFFSET]) + struct.pack("<QQ", first_index, timestamp_ms)
     checksum = bytes(start[28:32])
     return lead + struct.pack("<I", zlib_ng.crc32(checksum, zlib_ng.crc32(lead))) + checksum
 
 
 class Batch:
-    """One batch, read. Everything is a view of the bytes that it was made of; nothing is copied or expanded until it is
-    asked for.
-    """
+    """A parsed batch: views of the given bytes. Nothing is copied or expanded before it is requested."""
 
     __slots__ = (
         "_body_bytes",
@@ -182,8 +181,8 @@ class Batch:
     )
 
     def __init__(self, data: bytes | memoryview, offset: int = 0) -> None:
-        """The batch that begins at `offset`. Checks that its header makes sense and that all of it is there, but no
-        checksum: see `verify`. Raises BatchError.
+        """Parse the batch that begins at `offset`. Checks that the header is consistent and all bytes are there, but
+        not the checksum (see `verify`). Raises BatchError.
         """
         view = memoryview(data)
         if len(view) - offset < HEADER_BYTES:
@@ -222,7 +221,7 @@ class Batch:
 
     @property
     def codec(self) -> Codec:
-        """Raises BatchError for one that this version does not know."""
+        """Codec of the body. Raises BatchError for one that this version does not know."""
         try:
             return Codec(self.codec_number)
         except ValueError:
@@ -234,7 +233,7 @@ class Batch:
 
     @property
     def end_index(self) -> int:
-        """Behind its last record."""
+        """Index behind the last record."""
         return self.first_index + self.count
 
     @property
@@ -244,17 +243,17 @@ class Batch:
 
     @property
     def body(self) -> memoryview:
-        """As it is stored."""
+        """Body as stored."""
         start = HEADER_BYTES + padded(self._head_bytes)
         return self.data[start : start + self._body_bytes]
 
     def verify(self) -> None:
-        """Check what the producer wrote against its checksum. O(bytes). Raises BatchError."""
+        """Check the bytes of the producer against the checksum. O(bytes). Raises BatchError."""
         for _ in self._verifying():
             pass
 
     def _verifying(self) -> Iterator[None]:
-        """`verify` in steps, one at least."""
+        """Do `verify` in steps, at least one."""
         checksum = 0
         for start in range(CHECKED_OFFSET, self.total_bytes, BYTES_PER_STEP):
             checksum = zlib_ng.crc32(self.data[start : start + BYTES_PER_STEP], checksum)
@@ -263,11 +262,11 @@ class Batch:
             raise BatchError(f"the checksum of a batch of {self.count} records is wrong: it was damaged on its way")
 
     def is_stamped_right(self) -> bool:
-        """Whether index and time are those that the broker wrote."""
+        """Return whether index and time are those that the broker stamped."""
         return zlib_ng.crc32(self.data[28:32], zlib_ng.crc32(self.data[:24])) == self._stamp
 
     def plain(self, room: Room = bytearray) -> bytes | memoryview:
-        """The body, expanded into `room`; kept once it is. Look at `plain_bytes` first. Raises BatchError."""
+        """Return the body, expanded into `room` and kept. Check `plain_bytes` first. Raises BatchError."""
         if self._plain is None:
             try:
                 self._plain = expand(self.codec, self.body, self.plain_bytes, room)
@@ -276,19 +275,19 @@ class Batch:
         return self._plain
 
     def forget(self) -> None:
-        """What was expanded: it is expanded again when somebody asks."""
+        """Drop the expanded body; the next access expands it again."""
         self._plain = self._offsets = self._keys = None
 
     def offsets(self) -> SequenceOf[int]:
-        """Where in the expanded body each value begins, counted from the end of this table, and where the last ends:
-        count + 1 numbers. Raises BatchError if they are not in order or lead out of the body.
+        """Return the count + 1 offsets of values in the expanded body, counted from the end of the offset table: the
+        start of each value and the end of the last. Raises BatchError unless they ascend and stay inside the body.
         """
         if self._offsets is None:
             return at_once(self._finding_offsets())
         return self._offsets
 
     def _finding_offsets(self) -> Generator[None, None, SequenceOf[int]]:
-        """`offsets` in steps."""
+        """Do `offsets` in steps."""
         offsets, end = yield from self._table(0)
         if not self.has_keys and end != self.plain_bytes:
             raise BatchError(f"{self.count} records fill {end} bytes of a body of {self.plain_bytes}")
@@ -296,7 +295,7 @@ class Batch:
         return offsets
 
     def _finding_keys(self) -> Generator[None, None, tuple[SequenceOf[int], int]]:
-        """Where keys begin: their offsets, counted from the byte that comes second."""
+        """Return the offsets of the keys, and the byte of the body they count from."""
         values = self._offsets or (yield from self._finding_offsets())
         begin = 4 * (self.count + 1) + values[-1]
         offsets, end = yield from self._table(begin)
@@ -306,7 +305,7 @@ class Batch:
         return self._keys
 
     def _table(self, start: int) -> Generator[None, None, tuple[SequenceOf[int], int]]:
-        """The offsets that begin at this byte of the body, and the byte behind the column, in steps."""
+        """Return, in steps, the offsets that begin at byte `start` of the body, and the byte behind that column."""
         plain = self.plain()
         length_bytes = 4 * (self.count + 1)
         if start + length_bytes > len(plain):
@@ -329,12 +328,12 @@ class Batch:
         return offsets, end
 
     def values(self, start: int = 0, stop: int | None = None) -> list[memoryview]:
-        """Records `start` .. `stop - 1` of this batch, as views. Raises BatchError."""
+        """Return records `start` .. `stop - 1` of this batch as views. Raises BatchError."""
         offsets = self.offsets()
         return self._cut(memoryview(self.plain())[4 * (self.count + 1) :], offsets, start, stop)
 
     def value(self, place: int) -> memoryview:
-        """One record. O(1) where the batch is not compressed. Raises BatchError, IndexError."""
+        """Return one record. O(1) if the batch is not compressed. Raises BatchError, IndexError."""
         if not 0 <= place < self.count:
             raise IndexError(place)
         if self._offsets is not None:
@@ -349,8 +348,8 @@ class Batch:
         return plain[base + start : base + stop]
 
     def keys(self, start: int = 0, stop: int | None = None) -> list[memoryview] | None:
-        """The keys of records `start` .. `stop - 1`, empty where there is none; None if none has one. Raises
-        BatchError.
+        """Return the keys of records `start` .. `stop - 1`, empty where there is none; None if the batch has no keys.
+        Raises BatchError.
         """
         if not self.has_keys:
             return None
@@ -358,14 +357,14 @@ class Batch:
         return self._cut(memoryview(self.plain())[begin:], offsets, start, stop)
 
     def check(self, *, plain_bytes_max: int, room: Room = bytearray) -> None:
-        """All that can be wrong with a batch from a producer, found before it is appended: checksum, codec, the size
-        when expanded, the table of records. A compressed one is expanded for it, into `room`. Raises BatchError.
+        """Check a batch of a producer completely before it is appended: checksum, codec, expanded size, record table.
+        Expands a compressed body into `room`. Raises BatchError.
         """
         for _ in self.checking(plain_bytes_max=plain_bytes_max, room=room):
             pass
 
     def checking(self, *, plain_bytes_max: int, room: Room = bytearray) -> Iterator[None]:
-        """`check` in steps, but for what is expanded at once."""
+        """Do `check` in steps, except that expanding is one step."""
         if self.flags & ~FLAG_KEYS:
             raise BatchError(f"the flags {self.flags:#x} of a batch are not known")
         if self.count > COUNT_MAX:
@@ -387,7 +386,7 @@ class Batch:
 
 
 def split(data: bytes | memoryview) -> Iterator[Batch]:
-    """The batches of a run, in order; nothing may lie between or behind them. Raises BatchError."""
+    """Yield the batches of a run, in order, with nothing between or behind them. Raises BatchError."""
     offset = 0
     view = memoryview(data)
     while offset < len(view):
@@ -397,7 +396,7 @@ def split(data: bytes | memoryview) -> Iterator[Batch]:
 
 
 class Damage:
-    """Records of a run that can't be read: from `first_index` to before `end_index`."""
+    """Unreadable records of a run: from `first_index` to before `end_index`."""
 
     __slots__ = ("end_index", "first_index", "why")
 
@@ -408,16 +407,16 @@ class Damage:
 
 
 def sound(data: bytes | memoryview, first_index: int, end_index: int) -> Iterator[Batch | Damage]:
-    """For readers: the batches of a run that is said to hold these records, verified, and in the place of those that
-    are damaged what of it is missing. Nobody has looked at them since they were written: the broker passes them on as
-    they lie in its files. What is missing without being damaged is not told.
+    """Yield the batches of a run of the given records, verified, and a Damage for each damaged stretch. Readers need
+    this check because the broker passes batches on from its files unread. Records missing without damage are not
+    reported.
     """
     place = first_index
     why = ""
     batches = split(data)
     while True:
         try:
-            batch = next(batches, None)  # behind one whose size is wrong none is found
+            batch = next(batches, None)  # behind a batch with a wrong size none is found
             if batch is None:
                 break
             batch.verify()

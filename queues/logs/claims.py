@@ -1,27 +1,27 @@
-"""Claims: messages of a queue, taken for a group in numbered portions that can be read again and again until they are
-acknowledged. For readers whose work is replayed from a checkpoint, such as Spark.
+"""Claims: messages of a queue, taken for a group in numbered portions that can be read again until they are
+acknowledged. Made for readers that replay from a checkpoint, such as Spark.
 
-`claim(n)` takes what the queue has to give, up to a limit, into the group's *claim log*, notes that claim n is so many
-records of it, and only then settles them in the queue. Asked again it answers the same. The records are read from the
-log as any others: by range, as often as need be, from any connection. `ack(n)` is done with all claims up to n.
+`claim(n)` moves messages of the queue, up to a limit, into the group's *claim log*, saves which records are claim n,
+and only then settles the messages in the queue. A repeated request gets the same answer. The records are read like
+those of any log: by range, repeatedly, from any connection. `ack(n)` acknowledges all claims up to n.
 
-A claim lives while somebody says that the group is alive (`touch`), and a grace beyond. Then it is *released*: it reads
-as nothing from then on, and its records come again in a later claim. A claim never changes otherwise: whoever replays
-one finds the same records, or none.
+A claim is kept while requests show that the group is alive (`touch`), plus a grace period. After that the claim is
+*released*: it reads as empty, and its records are part of a later claim. A claim never changes otherwise: a replay
+finds the same records, or none.
 
-One *planner* at a time asks for a group and acknowledges. Who opens the group takes it over; one that opened it before
-and wakes up late is refused, so it can't acknowledge what it never read, nor keep alive what nobody reads. What is
-claimed stays so over a take-over: the new planner may be the old one's next life.
+One *planner* at a time claims and acknowledges for a group. A planner that opens the group takes over; an earlier
+planner that wakes up late is refused, so it can neither acknowledge records it never read nor keep an unread group
+alive. Claims survive a take-over: the new planner may be a restart of the old one.
 
-`state` is what was decided, `_kept` what is on disk of it. Nothing is told that is not kept: a claim that was told as
-released and came to life after a crash would be acknowledged unread. One save is under way at a time, of the newest
-state, so that no older one can come behind it.
+`state` holds the decisions, `_kept` the part of them on disk. No decision is reported before it is on disk: a claim
+reported as released that reappeared after a crash would be acknowledged unread. One save runs at a time, always of the
+newest state, so no older state can overwrite a newer one.
 
-What survives: claims are on disk before they are told, and before the queue forgets their messages. A crash between
-these two brings those messages twice (at least once, as for any consumer whose acknowledgement got lost). Records that
-a crash left behind the last claim are in no claim, ever: the queue has their messages still.
+Durability: a claim is on disk before it is reported and before the queue forgets its messages. A crash in between
+delivers those messages twice (at least once, as for any consumer whose acknowledgement was lost). Records that a crash
+leaves behind the last claim are never part of a claim: the queue still has their messages.
 
-Bound: CLAIMS_MAX claims that are not acknowledged; one claim at a time is made, of at most `count_max` messages.
+Bound: CLAIMS_MAX unacknowledged claims; one claim at a time is made, of at most `count_max` messages.
 Source: issue 5 item 3; the research on Spark, section 7b.
 """
 
@@ -48,19 +48,19 @@ from .log import GONE, Log
 from .table import LogError
 
 SETTLED_PER_STEP: Final = 256
-"""Messages of the queue."""
+"""Messages of the queue settled per step."""
 CLAIMS_MAX: Final = 1000
 ASKERS_MAX: Final = 100
-"""Who wait for the claim that is being made."""
+"""Maximum number of requests that wait for the claim being made."""
 LINGER_SECONDS: Final = 0.02
-"""A claim is complete when the queue has given nothing more for so long."""
+"""Time without a new message from the queue after which a claim is complete."""
 DISK_SECONDS: Final = 2.0
-"""The same where what comes next is on its way from the disk."""
+"""The same limit while the next messages are being read from disk."""
 WAIT_SECONDS_MAX: Final = 20.0
 CLAIM_COUNT_MAX: Final = 1_000_000
 CLAIM_BYTES_MAX: Final = 256 * 1024 * 1024
 GRACE_SECONDS: Final = 600.0
-"""How long claims outlive the last sign of their group, if it asks for nothing else."""
+"""Default lifetime of claims after the last sign of life of their group."""
 INVALID_CLAIM: Final = "INVALID_CLAIM"
 GROUP_TAKEN: Final = "GROUP_TAKEN"
 
@@ -75,53 +75,55 @@ class Claim:
     released: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """As it is told: a released one reads as nothing."""
+        """Return the claim as reported to clients; a released claim is empty."""
         end = self.start if self.released else self.end
         return {"claim": self.number, "from": self.start, "to": end, "released": self.released}
 
 
 @attrs.frozen
 class ClaimState:
-    """All that is kept of a group."""
+    """State of a group as kept on disk."""
 
     queue: str
     group: str
     log_id: str = ""
-    """Of the claim log whose records these are."""
+    """Id of the claim log that holds the records."""
     next_number: int = 1
     taken_to: int = 0
-    """Records of the log below this are in some claim, or were, or never will be."""
+    """Index below which every record is or was in a claim, or never will be."""
     claims: tuple[Claim, ...] = ()
     again: tuple[tuple[int, int], ...] = ()
-    """Ranges that were released, to be claimed anew."""
+    """Released ranges, to be claimed again."""
     grace_seconds: float = GRACE_SECONDS
     planner: str = ""
-    """Who opened it last."""
+    """Planner that opened the group last."""
 
     @property
     def floor(self) -> int:
-        """Records below it nobody will read."""
+        """Index below which no record will be read."""
         starts = [claim.start for claim in self.claims if not claim.released]
         return min([self.taken_to, *starts, *[start for start, _end in self.again]])
 
     def without_records(self, log_id: str) -> ClaimState:
-        """The same over a new log: claims that were not acknowledged read as nothing, and nothing comes again."""
+        """Return the state over a new log: unacknowledged claims are empty, and no record is claimed again."""
         claims = tuple(Claim(claim.number, 0, 0, released=True) for claim in self.claims)
         return attrs.evolve(self, log_id=log_id, taken_to=0, claims=claims, again=())
 
 
 class ClaimKeeper(Protocol):
-    """Keeps the states of groups. `done` is called on the loop, when it is on disk, or with what went wrong."""
+    """Port to the storage of group states. `done` is called on the loop, with None when the state is on disk, or with
+    the error.
+    """
 
     def save(self, log: str, state: ClaimState, done: Callable[[Exception | None], None]) -> None: ...
 
 
 class Attached(Protocol):
-    """What attaching to a queue gives."""
+    """Attachment to a queue."""
 
     @property
     def awaits_disk(self) -> bool:
-        """The queue has more, which is on its way from the disk."""
+        """Whether the queue has more messages that are being read from disk."""
 
     def close(self) -> None: ...
 
@@ -131,7 +133,7 @@ Reply = Callable[[Mapping[str, Any] | LogError], None]
 
 @attrs.frozen
 class _Taken:
-    """A delivery of the queue that is not settled. `number`: the claim that it is for."""
+    """An unsettled delivery of the queue. `number`: its claim."""
 
     number: int
     subscription: Subscription
@@ -140,7 +142,7 @@ class _Taken:
 
 
 class ClaimGroup(FlowResource):
-    """One group of one queue. A consumer of the queue while it makes a claim, and only then."""
+    """A group of one queue. Consumes from the queue only while it makes a claim."""
 
     upkeep_bytes = 2 * 1024
 
@@ -153,8 +155,8 @@ class ClaimGroup(FlowResource):
         attach: Callable[[ClaimGroup], Attached],
         truncate: Callable[[Log, int], None],
     ) -> None:
-        """`state`: as it was kept, or a new one. `attach` makes it a consumer of its queue and raises LogError;
-        `truncate` removes records of its log below an index.
+        """Take `state` as kept or new. `attach` makes the group a consumer of its queue and raises LogError; `truncate`
+        removes records of the claim log below an index.
         """
         super().__init__(f"claims of {state.queue} by {state.group}", ResourceKind.CLAIM_GROUP, environment.manager)
         self.log = log
@@ -171,16 +173,16 @@ class ClaimGroup(FlowResource):
         self._saving = False
         self._on_kept: list[Callable[[Exception | None], None]] = []
         self._told: list[Callable[[Exception | None], None]] = []
-        """When the save under way is done."""
+        """Callbacks for the end of the save under way."""
         self._attachment: Attached | None = None
         self._making: int | None = None
         self._replies: list[Reply] = []
         self._taken: deque[_Taken] = deque()
-        """In the order of their claims."""
+        """Deliveries in the order of their claims."""
         self._delivered_seconds = 0.0
-        """When the queue gave something last, or the claim was begun."""
+        """Time of the last delivery of the queue, or of the start of the claim."""
         self._range: tuple[int, int] | None = None
-        """Of the claim that is being made, as far as it is stored."""
+        """Stored part of the claim being made."""
         self._storing_count = 0
         """Deliveries on their way to the disk."""
         self._count_left = 0
@@ -203,7 +205,7 @@ class ClaimGroup(FlowResource):
     # ------------------------------------------------------------------ requests
 
     def describe(self) -> dict[str, Any]:
-        """The group as plain data."""
+        """Return the group as plain data."""
         state = self._kept
         first = state.claims[0].number if state.claims else state.next_number
         return {
@@ -223,8 +225,8 @@ class ClaimGroup(FlowResource):
     def claim(
         self, number: int, count_max: int, bytes_max: int, reply: Reply, *, wait_seconds: float = LINGER_SECONDS
     ) -> None:
-        """Claim `number`: the one that there is, or a new one, if it is the next. It waits so long for a first
-        message; a claim that would be empty is not made: `{"claim": null}`. Raises LogError.
+        """Reply with claim `number`: the existing one, or a new one if it is the next. Waits up to `wait_seconds` for a
+        first message; an empty claim is not made: `{"claim": null}`. Raises LogError.
         """
         self.touch()
         state = self.state
@@ -265,14 +267,16 @@ class ClaimGroup(FlowResource):
         self._timer = self._environment.scheduling.call_later(wait_seconds, self._lingered)
 
     def open_for(self, planner: str, reply: Reply) -> None:
-        """From now on this one plans, and who did before is refused: it may only have slept."""
+        """Make `planner` the planner of the group. Earlier planners, which may only have slept, are refused from now
+        on.
+        """
         self.touch()
         if planner != self.state.planner:
             self.state = attrs.evolve(self.state, planner=planner)
         self._tell_when_kept(reply, dict)
 
     def check_planner(self, planner: str) -> None:
-        """Raise LogError if another one has opened the group meanwhile. Where nobody has, this one does."""
+        """Raise LogError if another planner has opened the group. Opens it for `planner` if none has."""
         if planner == self.state.planner:
             return
         if self.state.planner:
@@ -284,9 +288,9 @@ class ClaimGroup(FlowResource):
         self.state = attrs.evolve(self.state, planner=planner)
 
     def ack(self, number: int, reply: Reply) -> None:
-        """All claims up to this are done. A number that was never given out is taken, too: then the reader's checkpoint
-        is all that is left of an earlier life, and the next claim follows it. What is claimed in this life it can't
-        mean: that comes again. Raises LogError.
+        """Acknowledge all claims up to `number`. A number that was never assigned is accepted, too: the reader's
+        checkpoint then is all that is left of an earlier store, and the next claim follows it. Claims made since cannot
+        be meant by such a number: their records are claimed again. Raises LogError.
         """
         self.touch()
         state = self.state
@@ -302,19 +306,19 @@ class ClaimGroup(FlowResource):
         self._tell_when_kept(reply, lambda: {"acked": number})
 
     def touch(self) -> None:
-        """The group is alive."""
+        """Record a sign of life of the group."""
         self._touched_seconds = self._environment.clock()
 
     def set_grace(self, grace_seconds: float) -> None:
-        """From now on. Kept with the next change."""
+        """Set the grace period from now on. Saved with the next change."""
         if grace_seconds != self.state.grace_seconds:
             self.state = attrs.evolve(self.state, grace_seconds=grace_seconds)
             self._grace_timer.cancel()
             self._grace_timer = self._environment.scheduling.call_later(grace_seconds / 4, self._watch)
 
     def release(self, reply: Reply | None = None) -> None:
-        """All claims that are not acknowledged read as nothing from now on; their records come again in later ones. Not
-        the one that is being made.
+        """Release all unacknowledged claims except the one being made: they are empty from now on, and their records
+        are claimed again.
         """
         state = self.state
         held = [claim for claim in state.claims if not claim.released and claim.number != self._making]
@@ -336,7 +340,7 @@ class ClaimGroup(FlowResource):
         self._when_kept(kept)
 
     def _when_kept(self, done: Callable[[Exception | None], None]) -> None:
-        """Call this when all that is decided is on disk; at once, if it is."""
+        """Call `done` when all decisions are on disk; at once if they are."""
         if self.state is self._kept:
             done(None)
             return
@@ -368,7 +372,7 @@ class ClaimGroup(FlowResource):
             else:
                 self._keeper.save(self.log.name, state, saved)
 
-        self.log.when_made(made)  # what is kept of a log that is not there is not found again
+        self.log.when_made(made)  # the state of a log without files would not be found again
 
     def _tell_told(self, error: Exception | None) -> None:
         told, self._told = self._told, []
@@ -376,7 +380,7 @@ class ClaimGroup(FlowResource):
             self._environment.carefully(partial(done, error))
 
     def _settle(self) -> None:
-        """The queue may forget what is in claims that are kept: in steps, whoever is told of the claim meanwhile."""
+        """Settle in the queue, in steps, what saved claims hold; independent of the replies to clients."""
         self._environment.do_in_steps(self, self._settling())
 
     def _settling(self) -> Iterator[None]:
@@ -387,7 +391,7 @@ class ClaimGroup(FlowResource):
             yield from repeat(None, 1 + len(each.sequences) // SETTLED_PER_STEP)
 
     def _give_back(self) -> None:
-        """What is in no claim that is kept goes back to its queue."""
+        """Requeue all deliveries that are in no saved claim."""
         for _step in self._settling():
             pass
         self._give_all_back()
@@ -398,7 +402,7 @@ class ClaimGroup(FlowResource):
             each.subscription.give_back(each.sequences, attempted=False)
 
     def _facts_of(self, number: int) -> Mapping[str, Any]:
-        """Of a claim that was given out."""
+        """Return the facts of an assigned claim."""
         for claim in self._kept.claims:
             if claim.number == number:
                 return claim.facts()
@@ -443,7 +447,7 @@ class ClaimGroup(FlowResource):
             self._window.charge(1, 0, subscription.source)
 
     def _fitting_count(self, messages: SequenceOf[Message], longest_bytes: int) -> int:
-        """How many of these can lie in the log; why the next one can't is noted."""
+        """Return how many of the messages fit into the log; note why the next one does not."""
         if self.log.closed:
             self._refusal = f"{self.log.name} was deleted: ask again"
             return 0
@@ -452,7 +456,7 @@ class ClaimGroup(FlowResource):
                 for head in {id(message.head): message.head for message in messages}.values():
                     self.log.check_plain(head, longest_bytes)
             except BatchError:
-                pass  # one of them may be the reason: look at each
+                pass  # one of the messages may be the reason: check each
             else:
                 return len(messages)
         for place, message in enumerate(messages):
@@ -468,7 +472,7 @@ class ClaimGroup(FlowResource):
         return len(messages)
 
     def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
-        """The queue was deleted; what was taken of it is in the log."""
+        """Return nothing: the queue was deleted, and the messages taken from it are in the log."""
         return ()
 
     # ------------------------------------------------------------------ making one
@@ -493,8 +497,8 @@ class ClaimGroup(FlowResource):
         self._perhaps_complete()
 
     def _waits_for_disk(self, attachment: Attached) -> bool:
-        """The queue has more, and will soon have read it. Else a backlog on disk would be claimed in crumbs: whatever
-        happened to come within LINGER_SECONDS.
+        """Return whether the queue has more and will soon have read it. Without this wait a backlog on disk would be
+        claimed in tiny portions: those that arrive within LINGER_SECONDS.
         """
         return (
             self._count_left > 0
@@ -509,7 +513,7 @@ class ClaimGroup(FlowResource):
         return False
 
     def _stored(self, how: str, indexes: SequenceOf[tuple[int, int]]) -> None:
-        """A delivery is on disk; or the log is gone."""
+        """Note that a delivery is on disk, or that the log is gone."""
         self._storing_count -= 1
         if how == GONE:
             self._refusal = f"{self.log.name} was deleted: ask again"
@@ -531,7 +535,7 @@ class ClaimGroup(FlowResource):
             self._answer({"claim": None})
 
     def _decide(self, claim: Claim, again: tuple[tuple[int, int], ...]) -> None:
-        """This is the claim: keep it, then settle what it took, then tell."""
+        """Save the new claim, then settle its messages, then reply."""
         state = self.state
         self.state = attrs.evolve(
             state,
@@ -557,11 +561,11 @@ class ClaimGroup(FlowResource):
         held = any(not claim.released for claim in state.claims)
         if held and self._environment.clock() - self._touched_seconds > state.grace_seconds and self._making is None:
             self.release()
-        elif state is not self._kept and not self._saving:  # the disk failed it, and nobody has asked again
+        elif state is not self._kept and not self._saving:  # the last save failed, and no request has repeated it
             self._when_kept(_nobody)
 
     def close(self) -> None:
-        """The broker stops: what is being made goes back to its queue."""
+        """Stop with the broker: requeue what the claim being made has taken."""
         for timer in (self._timer, self._grace_timer):
             if timer is not None:
                 timer.cancel()
@@ -572,9 +576,9 @@ class ClaimGroup(FlowResource):
         super().close()
 
     def abandon(self) -> None:
-        """A mistake of the broker: close it, and tell those that wait for a claim, or for the disk."""
+        """Close the group after a fault of the broker, and answer all requests that wait for a claim or the disk."""
         try:
-            self._give_all_back()  # nobody reads its claims before the next start
+            self._give_all_back()  # claims are not read before the next start
             self.close()
         finally:
             error = LogError(INTERNAL_ERROR, f"{self.name} was closed: the broker made a mistake with it")
@@ -587,7 +591,7 @@ class ClaimGroup(FlowResource):
 
 
 def _joined(ranges: SequenceOf[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """These in order, without empty ones; those that touch are one."""
+    """Return the ranges in order, without empty ones, adjacent ones joined."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if found and found[-1][1] == start:
@@ -598,4 +602,4 @@ def _joined(ranges: SequenceOf[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _nobody(_answer: object) -> None:
-    """Nobody asked."""
+    """Ignore the answer: no request waits for it."""

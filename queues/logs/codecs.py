@@ -1,8 +1,8 @@
-"""Compression of batches: gzip, snappy, zstd, or none. The producer's choice; the broker never compresses.
+"""Compression of batches: gzip, snappy, zstd, or none. The producer chooses; the broker never compresses.
 
-Expanding is bounded: a batch says how large its body is when expanded, a buffer of just that size is made (after the
-caller has looked at the figure), and whatever is not exactly as long is refused. So a bomb costs what it admits to.
-Snappy is the raw block format, without frames.
+Expanding is bounded: a batch states the size of its expanded body, the caller checks that size, a buffer of exactly
+that size is made, and a body of any other length is refused. A decompression bomb cannot exceed its stated size. Snappy
+is the raw block format, without frames.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import cramjam
 
 
 class Codec(IntEnum):
-    """How the body of a batch is stored; the number is what stands in its header."""
+    """Compression of a batch body; the number is stored in the batch header."""
 
     NONE = 0
     GZIP = 1
@@ -24,16 +24,16 @@ class Codec(IntEnum):
 
     @property
     def label(self) -> str:
-        """As people and headers write it."""
+        """Name in headers and texts."""
         return self.name.lower()
 
 
 class CodecError(ValueError):
-    """Compressed bytes that do not expand to what they should. The message says why."""
+    """Compressed bytes that do not expand to the stated body. The message says why."""
 
 
 def codec_named(name: str) -> Codec:
-    """`none`, `gzip`, `snappy` or `zstd`. Raises CodecError for anything else."""
+    """Return the codec `none`, `gzip`, `snappy` or `zstd`. Raises CodecError for other names."""
     for codec in Codec:
         if codec.label == name:
             return codec
@@ -53,17 +53,17 @@ _EXPAND_INTO: Final[dict[Codec, Callable[[Any, Any], int]]] = {
 
 
 def compress(codec: Codec, plain: bytes) -> bytes:
-    """The body of a batch, compressed."""
+    """Return the compressed body of a batch."""
     return plain if codec is Codec.NONE else bytes(_COMPRESS[codec](plain))
 
 
 Room = Callable[[int], Any]
-"""Makes a buffer of so many bytes that can be written to."""
+"""Allocator of a writable buffer of the given size."""
 
 
 def expand(codec: Codec, body: bytes | memoryview, plain_bytes: int, room: Room = bytearray) -> bytes | memoryview:
-    """What was compressed: exactly `plain_bytes` of it, which the caller has found to be acceptable. Without a codec
-    the body itself. Raises CodecError.
+    """Return the expanded body of exactly `plain_bytes`, a size the caller has accepted; without a codec the body
+    itself. Raises CodecError.
     """
     if codec is Codec.NONE:
         if len(body) != plain_bytes:

@@ -1,6 +1,6 @@
 """Luxun's result codes.
 
-Replies to requests name what can't be done by its result code (`error`). ERROR frames have a word for it
+Replies to requests carry the result code of a failure (`error`). ERROR frames have a word for it
 (`protocols/stomp/errors.py`).
 """
 

@@ -1,10 +1,10 @@
-"""What belongs to which epoch of an outlet: a group that is moved (seek) begins a new one.
+"""Epochs of a log reader: seeking a group begins a new epoch.
 
-A consumer settles a delivery, or gives it back, by the Subscription that came with it. Of each epoch that is another
-one, so ACKs, NACKs, transactions and ends of connections that come later need not know of epochs: what they say of an
-earlier one opens their own credit again, and the outlet passes it over.
+A consumer settles or requeues a delivery through the Subscription it was delivered with, which differs per epoch. So
+ACKs, NACKs, transactions and ends of connections need not know of epochs: what they settle of an earlier epoch frees
+their own credit, and the log reader ignores it.
 
-Moving costs nothing for those who are there: the hand of an epoch is made when something is put into it.
+Seeking costs the present consumers nothing: the Subscription of an epoch is made with its first delivery.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reader(Subscription):
-    """One consumer of one outlet, with what it was handed in one epoch."""
+    """Subscription of one consumer of a log reader, for the deliveries of one epoch."""
 
     __slots__ = ("_latest", "epoch")
 
@@ -36,7 +36,9 @@ class Reader(Subscription):
         self._latest: Reader | None = None
 
     def hand(self, epoch: int) -> Reader:
-        """By which the consumer settles what it is handed in this epoch, the present one. The credit is the same."""
+        """Return the Subscription by which the consumer settles deliveries of `epoch`, the present one. All share one
+        credit.
+        """
         if epoch == self.epoch:
             return self
         latest = self._latest

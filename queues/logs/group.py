@@ -1,7 +1,7 @@
-"""A group of a log: an outlet whose place outlives its consumers and the broker.
+"""Group of a log: a reader whose position outlives its consumers and the broker.
 
-What of it is kept is bounded (PLACE_RANGES_MAX): beyond that what was settled in between comes again after a restart,
-and how often a record failed is forgotten.
+The part kept on disk is bounded (PLACE_RANGES_MAX). Beyond the bound, settled records between unsettled ones are
+redelivered after a restart, and failure counts are forgotten.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .redelivery import Redelivery
 from .refused import Refused, joined, overlaid
 
 LOOKED_AT_MAX: Final = 2 * PLACE_RANGES_MAX
-"""Of what comes again, and of what is out, for those that have failed."""
+"""Maximum numbers of redeliveries, and of deliveries in consumers' hands, searched for failed records."""
 
 
 class Group(LogReaders):
-    """A fan-out group: its place outlives its consumers and the broker."""
+    """Consumer group whose position outlives its consumers and the broker."""
 
     def __init__(self, log: Log, group: str, state: GroupState, keeper: GroupKeeper) -> None:
         self.group = group
@@ -31,10 +31,10 @@ class Group(LogReaders):
         self._settled = RangeSet(state.settled)
         self.deleted = False
         self.creating: list[Callable[[Exception | None], None]] | None = None
-        """Wait until it is on disk; None: it is."""
+        """Callbacks for the group's creation on disk; None: it is on disk."""
         super().__init__(log, f"{log.name} group {group}", state.front, kind=ResourceKind.LOG_GROUP)
         self.place = self.storage = keeper.place(log.name, group, self.state)
-        # What was settled beyond the front does not come again, what may have been seen comes marked.
+        # Records settled beyond the front are not redelivered; records that may have been seen are redelivered as such.
         end = max(state.handed_to, state.settled[-1][1] if state.settled else 0)
         holes = [
             (start, stop, 0 if stop <= state.handed_to else UNSEEN)
@@ -49,7 +49,7 @@ class Group(LogReaders):
             self.refused.stand_by(spent)
 
     def _left(self) -> None:
-        """It stays."""
+        """Stay without consumers."""
 
     @property
     def front(self) -> int:
@@ -61,7 +61,7 @@ class Group(LogReaders):
 
     def _settle(self, start: int, end: int) -> None:
         if end <= self._front:
-            return  # it had gone from the log before
+            return  # retention had removed the record before
         settled = self._settled
         settled.add(max(start, self._front), end)
         if start <= self._front:
@@ -70,11 +70,11 @@ class Group(LogReaders):
         self._changed()
 
     def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
-        # It may have gone from the log while it was out, and then it counts as settled.
+        # Retention may have removed the record while it was delivered; then the record counts as settled.
         return self._settled.holes(max(start, self._front), end)
 
     def seek(self, index: int) -> None:
-        """Go on from here, in a new epoch: what is out and comes back from before counts for nothing. Consumers keep
+        """Continue at `index` in a new epoch: deliveries of earlier epochs that come back are ignored. Consumers keep
         what they have.
         """
         self.epoch += 1
@@ -92,19 +92,19 @@ class Group(LogReaders):
 
     @property
     def lag_count(self) -> int:
-        """Records that are not settled."""
+        """Number of unsettled records."""
         end = self.log.records.next_index
         return max(0, end - self._front) - self._settled.number_count
 
-    # ------------------------------------------------------------------ its place on disk
+    # ------------------------------------------------------------------ position on disk
 
     def state(self) -> GroupState:
-        """How far it is."""
+        """Return the position to keep."""
         settled = tuple(islice(self._settled, PLACE_RANGES_MAX))
         return GroupState(self._front, settled, self.position, tuple(self._failures()), self.log.log_id)
 
     def _failures(self) -> list[tuple[int, int, int]]:
-        """What has failed and is not settled, wherever it is now: about the first PLACE_RANGES_MAX."""
+        """Return the failed unsettled records, wherever they are: about the first PLACE_RANGES_MAX."""
         first = islice(self._again, LOOKED_AT_MAX)
         found = [(again.start, again.end, again.failures) for again in first if again.failures > 0]
         if self._failed:
@@ -119,7 +119,7 @@ class Group(LogReaders):
         self.place.changed()
 
     def delete(self) -> None:
-        """It ends for good: what is acknowledged from now on is nobody's place, and nobody waits for that."""
+        """Delete the group. Later acknowledgements change no position, and no waiter waits for its storage."""
         self.deleted = True
         self.close()
         self.place.forget()

@@ -1,9 +1,9 @@
-"""The consumers of one outlet, and whose turn it is: those that may have credit come one after the other.
+"""Turns of the consumers of one log reader: consumers that may have credit are served round-robin.
 
-A consumer without credit leaves the line, and is at its end again when it gets some. So a dispatch looks at those only
-that it can serve, and at each of the others once, however many there are.
+A consumer without credit leaves the line, and rejoins at the end when it gets credit. So a dispatch visits only
+consumers that it can serve, and each other one once, however many there are.
 
-A source that gets credit holds its turn (flow/waiting.py) until its consumer was served, or there is nothing for it.
+A source that gets credit holds its turn (flow/waiting.py) until its consumer was served, or nothing is left to deliver.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
     from .epochs import Reader
 
 TURNS_COUNT: Final = 256
-"""Turns that are given back in one go where nothing is there to be handed over."""
+"""Turns ended per call when there is nothing to deliver."""
 
 
 class ReaderLine:
-    """Of one outlet. Each change and each question is O(1)."""
+    """Consumers of one log reader. Each change and each query is O(1)."""
 
     __slots__ = ("_ready", "_turns", "all")
 
     def __init__(self) -> None:
         self.all: dict[Reader, None] = {}
-        """In the order in which they came."""
+        """Consumers in the order of their arrival."""
         self._ready: OrderedDict[Reader, None] = OrderedDict()
         self._turns: OrderedDict[Reader, None] = OrderedDict()
-        """Have got credit, and hold their turn."""
+        """Consumers that got credit and hold their turn."""
 
     def add(self, reader: Reader) -> None:
-        """A new one."""
+        """Add a new consumer."""
         self.all[reader] = self._ready[reader] = None
 
     def discard(self, reader: Reader) -> None:
-        """It has left; its source is closed, and holds no turn any more."""
+        """Remove a consumer that has left; its closed source holds no turn."""
         self.all.pop(reader, None)
         self._ready.pop(reader, None)
         self._turns.pop(reader, None)
 
     def resumed(self, reader: Reader) -> bool:
-        """It has credit again. Returns whether it holds its turn."""
+        """Note that the consumer has credit again; return whether its source holds the turn."""
         if reader not in self.all:
             return False
         self._ready[reader] = self._turns[reader] = None
@@ -49,16 +49,16 @@ class ReaderLine:
 
     @property
     def first(self) -> Reader | None:
-        """Whose turn it is; None: nobody may have credit."""
+        """Next consumer; None if none may have credit."""
         return next(iter(self._ready), None)
 
     @property
     def ready_count(self) -> int:
-        """How many may have credit."""
+        """Number of consumers that may have credit."""
         return len(self._ready)
 
     def served(self, reader: Reader) -> None:
-        """The first was looked at: it comes behind all others, or if it is blocked only when it is resumed."""
+        """Move a served consumer to the end of the line; a blocked one rejoins when it is resumed."""
         if reader.source.blocked:
             self._ready.pop(reader, None)
         elif reader in self._ready:
@@ -68,7 +68,7 @@ class ReaderLine:
             reader.source.end_turn()
 
     def end_turns(self) -> bool:
-        """There is nothing to be handed over: give some turns back. Returns whether there are more."""
+        """End some turns, as there is nothing to deliver; return whether more are held."""
         for _ in range(min(TURNS_COUNT, len(self._turns))):
             if not self._turns:
                 break

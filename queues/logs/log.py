@@ -1,18 +1,17 @@
-"""One log: what is appended to it, on its way to the disk, and who is told.
+"""One log: appending, the way to the disk, and notifications.
 
-A sender `offer`s runs of messages. Consecutive messages of one header block become one batch; a message whose content
-type says so is a run of batches by itself, taken as it is. Batches wait (charged to a limiter) until the disk has taken
-those before them: one write is under way at a time, and what gathers meanwhile goes out in the next. Only what was
-written can be read, so readers see records in the order of their indexes; who waits for a receipt also waits for the
-next sync, which all of them share.
+Senders `offer` runs of messages. Consecutive messages with one header block become one batch; a message whose content
+type says so is a run of batches, taken unchanged. Batches wait (charged to a limiter) until the disk has taken earlier
+ones: one write runs at a time, and batches that gather meanwhile go out in the next. Only written records can be read,
+so readers see records in the order of their indexes; receipts also wait for the next sync, which all of them share.
 
-When the disk is full or fails, batches stay here and are written again later; senders are held back by the limiter,
-readers go on.
+When the disk is full or fails, batches stay here and are written again later; the limiter blocks senders, readers
+continue.
 
-Invariants: a batch is appended once and whole, or its sender is told; receipts leave in the order of indexes; answers
-(receipts, `when_written`) leave when the state of the log is whole again, for an answer may delete the log.
-Bound: `memory_bytes`, and one run or transaction more. Who waits for an answer counts that (`answers.py`).
-Not here: reading (`reading.py`, `log_readers.py`); which logs there are (`table.py`).
+Invariants: a batch is appended once and whole, or its sender is notified; receipts leave in the order of indexes;
+answers (receipts, `when_written`) leave when the state of the log is whole, as an answer may delete the log.
+Bound: `memory_bytes`, and one run or transaction more. The waiter counts what a pending answer holds (`answers.py`).
+Not here: reading (`reading.py`, `log_readers.py`); the set of logs (`table.py`).
 Source: DESIGN section 8; seed 001 "The Design of the Persistent Queue".
 """
 
@@ -57,30 +56,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""About how much one write takes."""
+"""Approximate size limit of one write."""
 WRITE_COUNT_MAX: Final = 512
-"""What so many offers have brought goes out in one write, and is booked in one step."""
+"""Maximum number of offers per write, all booked in one step."""
 WOKEN_PER_STEP: Final = 256
-"""Readers at the end of the log that are dispatched in one step when there is more."""
+"""Readers at the end of the log dispatched per step when records were added."""
 AGAIN_SECONDS: Final = 1.0
-"""After a write that failed."""
+"""Delay before repeating a failed write."""
 STORED_HEADS_MAX: Final = 256
 _LENGTH_LINE: Final = re.compile(rb"^content-length:[0-9]+\n?", re.MULTILINE)
 
 OnDurable = Callable[[str, SequenceOf[tuple[int, int]]], None]
-"""Is told how safe they are (`disk`, `memory`), and for each SEND the index of its first record and their count. GONE:
-the log was deleted before they were safe.
+"""Callback with the durability (`disk`, `memory`) and, for each SEND, the index of its first record and the record
+count. GONE: the log was deleted before.
 """
 
 GONE: Final = ""
 _END: Final = attrgetter("end_index")
 
 NOT_STORED: Final = frozenset({"destination", "content-length", "receipt", "transaction", "persistent"})
-"""Headers of a SEND that say nothing about its record."""
+"""Headers of a SEND that are not stored with its record."""
 
 
 class _Piece:
-    """What one `offer` brought."""
+    """Records of one `offer`."""
 
     __slots__ = (
         "awaits_sync",
@@ -96,30 +95,30 @@ class _Piece:
 
     def __init__(self, batches: SequenceOf[Batches], counts: list[int], charge_bytes: int) -> None:
         self.batches = batches
-        """Or runs of them."""
+        """Batches, or runs of them."""
         self.counts = counts
-        """Records of each SEND."""
+        """Record count of each SEND."""
         self.charge_bytes = charge_bytes
         self.size_bytes = sum(map(len, batches))
         self.waiters: list[OnDurable] = []
         self.first_index = -1
         self.end_index = -1
         self.must_sync = False
-        """Whatever the policy says."""
+        """Whether to sync whatever the policy says."""
         self.awaits_sync = False
-        """Its waiters are told when it is synced."""
+        """Whether the waiters are called after the sync."""
 
 
 class Log(FlowResource):
-    """One log destination, as senders see it. Made by `LogTable`."""
+    """A log destination, as senders see it. Made by `LogTable`."""
 
     upkeep_bytes = 11 * 1024
-    """With its files, as this process sees them."""
+    """Size with the log's files, as mapped in this process."""
 
     rejects = False
     keeps = True
     observer = None
-    """Records have no trail: they stay where they are."""
+    """No observer: records stay where they are and have no trail."""
     priority = PRIORITY_DEFAULT
 
     def __init__(
@@ -135,9 +134,9 @@ class Log(FlowResource):
         on_failing: Callable[[str, str], None],
         make: Callable[[], Records] | None = None,
     ) -> None:
-        """`log_id`: part of the message-ids, the same for ever; `on_failing` is told what the disk said, and an empty
-        text when it works again; `make`: makes the records, which are empty until then (it blocks, and raises
-        DiskError). None: they are there.
+        """Take `log_id`, part of the message-ids and constant; `on_failing`, called with the text of a disk failure and
+        with an empty text when the disk works again; `make`, which makes the records, empty until then (it blocks and
+        raises DiskError). None: the records exist.
         """
         self.on_failing = on_failing
         super().__init__(name, ResourceKind.LOG, environment.manager)
@@ -148,21 +147,21 @@ class Log(FlowResource):
         self.environment = environment
         self.closed = False
         self.is_private = False
-        """Only the broker appends to it."""
+        """Whether only the broker appends."""
         self.producers_count = 0
         self.failing = ""
-        """What the disk said last, if it did not take what was to be written."""
+        """Last failure of the disk to write; empty if it works."""
         self.appended_bytes = 0
         self.warmth = PageCache(records)
         self.gap_count = 0
-        """Gap markers that readers were sent."""
+        """Gap markers sent to readers."""
         self._disk = disk
         self._pending: deque[_Piece] = deque()
         self.pending_count = 0
-        """SENDs that are not written."""
+        """Number of SENDs not written yet."""
         self._accepted: _Piece | None = None
         self._written: deque[_Piece] = deque()
-        """Have waiters, and are not synced."""
+        """Written pieces with waiters, not synced yet."""
         self._writing = False
         self._syncing = False
         self._sync_due = False
@@ -178,7 +177,7 @@ class Log(FlowResource):
         self._on_written: deque[tuple[_Piece, Callable[[], None]]] = deque()
         self._tail: dict[LogReaders, None] = {}
         self._waking: deque[LogReaders] = deque()
-        """To be dispatched: there is more to read, or less."""
+        """Readers to dispatch, as records were added or removed."""
         self.outlets: dict[LogReaders, None] = {}
         self.controller: FlowController[Run] = FlowController(
             self,
@@ -197,9 +196,9 @@ class Log(FlowResource):
     # ------------------------------------------------------------------ in
 
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
-        """Take a run (of any headers), or refuse it (False) and block `source` until there is room. Raises
-        RefusedSendError for a batch that is none, or is too large, with nothing of the run taken. Batches that may be
-        many or long have come through `checking` before.
+        """Take a run (of any headers) and return True, or block `source` until there is room and return False. Raises
+        RefusedSendError for an invalid or too large batch, with nothing of the run taken. Long or numerous batches must
+        have come through `checking` before.
         """
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         store = self.environment.store
@@ -211,23 +210,25 @@ class Log(FlowResource):
         return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
 
     def fits(self, count: int, wire_bytes: int) -> bool:
-        """Whether `offer` would take so much now."""
+        """Return whether `offer` would take this much now."""
         return self.controller.accepting
 
     def append(self, batches: list[bytes | memoryview], record_count: int) -> None:
-        """Append these, which are whole and checked, with nothing in between. They are not charged: their bytes lie
-        elsewhere, in mapped files.
+        """Append whole, checked batches with nothing in between. They are not charged: their bytes are in mapped
+        files.
         """
         self._take_piece(_Piece(batches, [record_count], 0))
 
     def take_plain(self, messages: SequenceOf[Message], wire_bytes: int) -> None:
-        """Append these as records, over the limit if need be, whatever their headers say that their bodies are."""
+        """Append the messages as plain records, over the limit if need be, ignoring what their headers say of the
+        bodies.
+        """
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         self.controller.charge(len(messages), charge_bytes, None)
         batches: list[Batches] = []
         head: Any = messages[0].head
         heads = [message.head for message in messages]
-        if heads.count(head) == len(heads):  # as nearly always: no Python for each of them
+        if heads.count(head) == len(heads):  # nearly always the case: no Python code per message
             offset = head.body_offset
             self._encode([message.wire[offset:-1] for message in messages], self.stored_lines(head), batches)
         else:
@@ -237,15 +238,15 @@ class Log(FlowResource):
         self._take_piece(_Piece(batches, [1] * len(messages), charge_bytes))
 
     def when_durable(self, callback: OnDurable, *, synced: bool = False) -> None:
-        """Tell this when what the last `offer` brought is as safe as the log's policy says; `synced`: when it is on the
-        disk, whatever that says.
+        """Call `callback` when the records of the last `offer` are as durable as the log's policy says; with `synced`
+        when they are on disk, whatever the policy.
         """
         assert self._accepted is not None, "something was offered and taken just before"
         self._accepted.waiters.append(callback)
         self._accepted.must_sync |= synced
 
     def check_plain(self, head: Any, wire_bytes: int) -> None:
-        """Raise BatchError if `take_plain` can't append a message with this header block and so many bytes in all."""
+        """Raise BatchError if `take_plain` can't append a message with this header block and `wire_bytes` in all."""
         lines_bytes = len(self.stored_lines(head))
         if lines_bytes > HEAD_BYTES_MAX:
             raise BatchTooLargeError(f"{lines_bytes} bytes of headers: a record has {HEAD_BYTES_MAX} at most")
@@ -253,12 +254,12 @@ class Log(FlowResource):
             self._check.refuse_for_file(wire_bytes)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Tell this when all that was offered so far is safe, or the log is gone."""
+        """Call `callback` when all records offered so far are durable by the policy, or the log is gone."""
         piece = self._accepted
         if self.closed or piece is None or (piece.end_index >= 0 and piece.end_index <= self.records.synced_index):
-            self._answers.tell(callback)  # behind those who were told of it before, and have not heard it
+            self._answers.tell(callback)  # behind earlier waiters that were not called yet
             return
-        if piece.end_index >= 0 and not piece.awaits_sync:  # written, and nobody waits for the sync
+        if piece.end_index >= 0 and not piece.awaits_sync:  # written, and no waiter awaits the sync
             mark = _Piece((), [], 0)
             mark.first_index = mark.end_index = piece.end_index
             mark.awaits_sync = True
@@ -268,20 +269,20 @@ class Log(FlowResource):
         piece.waiters.append(lambda _how, _indexes: callback())
 
     def when_synced(self, callback: Callable[[], None]) -> None:
-        """Tell this when all that was offered so far is on the disk, whatever the policy says; or the log is gone."""
+        """Call `callback` when all records offered so far are on disk, whatever the policy, or the log is gone."""
         piece = self._accepted
         if piece is not None and piece.end_index < 0:
             piece.must_sync = True  # not written yet
         self.when_settled(callback)
 
     def checking(self, messages: SequenceOf[Message]) -> Generator[object, None, list[Message]]:
-        """These as `offer` takes them, all found good, in steps. Raises RefusedSendError if some say that they are
-        batches and are not, or are too large.
+        """Check the messages in steps; return them as `offer` takes them. Raises RefusedSendError for invalid or too
+        large batches.
         """
         return self._check.checking(messages)
 
     def _accept_run(self, run: Run) -> None:
-        """This is charged: make batches of it, and have them written."""
+        """Make batches of a charged run, and have them written."""
         batches: list[Batches] = []
         counts: list[int] = []
         values: list[bytes | memoryview] = []
@@ -309,7 +310,7 @@ class Log(FlowResource):
         self._take_piece(_Piece(batches, counts, run.charge_bytes))
 
     def _encode(self, values: SequenceOf[bytes | memoryview], lines: bytes, batches: list[Batches]) -> None:
-        """Add these records, as batches that fit into a file."""
+        """Append the records to `batches`, as batches that fit into a file."""
         room_bytes = self.records.batch_bytes_max - len(lines) - RECORD_OVERHEAD_BYTES
         if len(values) <= COUNT_MAX and (size_bytes := sum(map(len, values)) + 4 * len(values)) <= room_bytes:
             is_long = size_bytes >= ENCODED_ELSEWHERE_BYTES
@@ -331,7 +332,7 @@ class Log(FlowResource):
             self.context.request_dispatch()
 
     def stored_lines(self, head: Any) -> bytes:
-        """The header lines that are kept of a SEND, in the form of 1.2."""
+        """Return the header lines stored for a SEND, in the form of 1.2."""
         if head is self._last_head:
             return self._last_lines
         key = head.version, _LENGTH_LINE.sub(b"", head.block)
@@ -346,8 +347,8 @@ class Log(FlowResource):
     # ------------------------------------------------------------------ to the disk
 
     def when_made(self, callback: Callable[[DiskError | None], None]) -> None:
-        """Call this when the files are there, at once if they are; or with what the disk said. Then they are tried to
-        be made again. If the log is deleted before they are there, that is told; if the broker stops, nothing.
+        """Call `callback` when the files exist, at once if they do; or with the error of the disk, after which making
+        them is tried again. Called with an error, too, if the log is deleted before; not called if the broker stops.
         """
         if self._make is None:
             callback(None)
@@ -358,7 +359,7 @@ class Log(FlowResource):
 
     @property
     def is_made(self) -> bool:
-        """Its files are there."""
+        """Whether the files exist."""
         return self._make is None
 
     @property
@@ -374,7 +375,7 @@ class Log(FlowResource):
             self._disk_fails(result)
         else:
             self._make = None
-            self.records = result  # also of a log that is closed meanwhile: who removes it closes them
+            self.records = result  # also of a log closed meanwhile: the remover closes the records
             self.warmth = PageCache(result)
             if not self.closed:
                 self._disk_works()
@@ -406,17 +407,17 @@ class Log(FlowResource):
         return self._answers.go_on() or has_more
 
     def wake_all(self) -> None:
-        """Dispatch all readers: something else than its end has changed."""
+        """Dispatch all readers after a change other than new records."""
         self.wake(self.outlets)
 
     def wake(self, outlets: Iterable[LogReaders]) -> None:
-        """Dispatch these, some at a time."""
+        """Dispatch the readers, some at a time."""
         self._waking += outlets
         if self._wake_some():
             self.context.request_dispatch()
 
     def _wake_some(self) -> bool:
-        """Dispatch some of those that waited for more to read. Returns whether there are more of them."""
+        """Dispatch some of the readers in line; return whether more are left."""
         waking = self._waking
         for _ in range(min(WOKEN_PER_STEP, len(waking))):
             waking.popleft().context.request_dispatch()
@@ -442,7 +443,7 @@ class Log(FlowResource):
 
     def _written_to_disk(self, pieces_count: int, result: int | DiskError) -> None:
         self._writing = False
-        if self.closed:  # what it brought was given up
+        if self.closed:  # the pieces were given up
             return
         if isinstance(result, DiskError):
             self._timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._write_again)
@@ -471,7 +472,7 @@ class Log(FlowResource):
                 else:
                     answers.append(_telling((piece,), "memory"))
         if self._pending:
-            self._write()  # before anybody goes on: the disk is what is slow
+            self._write()  # before senders continue: the disk is the bottleneck
         if self._written:
             self._ask_for_sync()
         elif self.policy.log_sync != "none" and self._sync_timer is None:
@@ -483,7 +484,7 @@ class Log(FlowResource):
         answers.append((callback, 1) for _piece, callback in list(islice(waiting, written_count)))
         self._on_written = deque(islice(waiting, written_count, None))
         self.controller.release(charge_count, charge_bytes)
-        self._answers.add(chain.from_iterable(answers))  # last: whoever is answered may delete the log
+        self._answers.add(chain.from_iterable(answers))  # last: an answer may delete the log
 
     def _write_again(self) -> None:
         self._timer = None
@@ -525,24 +526,24 @@ class Log(FlowResource):
     # ------------------------------------------------------------------ out
 
     def await_tail(self, outlet: LogReaders) -> None:
-        """Dispatch this outlet when there is more to read."""
+        """Dispatch this reader when records are added."""
         self._tail[outlet] = None
 
     def elsewhere(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
-        """Have this done by the thread that reads."""
+        """Do `work` in the reading thread."""
         self._disk.read(work, done)
 
     def room(self, size_bytes: int) -> Any:
-        """A buffer for what the thread that reads expands."""
+        """Return a buffer for what the reading thread expands."""
         return self._disk.room(size_bytes)
 
     def read_ahead(self, start: int, stop: int, done: Callable[[object], None]) -> None:
-        """Have these read into the page cache."""
+        """Read these records into the page cache."""
         records = self.records
         self._disk.read(lambda: records.warm(start, stop), done)
 
     def gap_at(self, index: int) -> Missing | None:
-        """What is missing there; None: nothing."""
+        """Return the gap at `index`; None: nothing is missing there."""
         gaps = self.records.gaps
         if not gaps:
             return None
@@ -550,7 +551,7 @@ class Log(FlowResource):
         return gaps[place] if place >= 0 and index < gaps[place].to_index else None
 
     def end_before_gap(self, start: int, stop: int) -> int:
-        """Up to where from `start` on nothing is missing, `stop` at most."""
+        """Return the end of the records from `start` on without a gap, `stop` at most."""
         gaps = self.records.gaps
         if not gaps:
             return stop
@@ -559,22 +560,24 @@ class Log(FlowResource):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of it is on its way to the disk, and nobody uses it."""
+        """Whether the log has no work pending and no reader."""
         return not (
             self._pending or self._writing or self._written or self._syncing or self._answers.waits or self.outlets
         )
 
     def when_written(self, callback: Callable[[], None]) -> None:
-        """Call this when all that was offered so far is in its file; at once if it is, or if the disk does not work."""
+        """Call `callback` when all records offered so far are in the file; at once if they are, or if the disk does not
+        work.
+        """
         if self.failing or not self._pending:
             callback()
         else:
             self._on_written.append((self._pending[-1], callback))
 
     def close(self, *, deleted: bool = False, abandoned: bool = False) -> None:
-        """No more comes in or goes out: the broker stops, or the log is `deleted`, or `abandoned` after a mistake of
-        the broker. What waits for the disk is given up: nobody was told that it is safe. If the log is deleted, who
-        waits is told that; if it is abandoned, requests go on, and find no log.
+        """Close the log, as the broker stops, or as it is `deleted`, or `abandoned` after a fault of the broker.
+        Records that wait for the disk are given up: none was reported durable. If the log is deleted, waiters are
+        notified; if it is abandoned, waiting requests continue and find no log.
         """
         if self.closed:
             return
@@ -582,7 +585,7 @@ class Log(FlowResource):
         for timer in (self._timer, self._sync_timer):
             if timer is not None:
                 timer.cancel()
-        if not deleted:  # else who deletes it ends them, in steps
+        if not deleted:  # the deletion ends its readers in steps
             for outlet in list(self.outlets):
                 outlet.close()
         self.context.close()
@@ -597,7 +600,7 @@ class Log(FlowResource):
             waiting, self._on_written = self._on_written, deque()
             self._answers.add((written, 1) for _piece, written in waiting)
         unmade, self._on_made = self._on_made, []
-        if deleted:  # else nothing is kept any more: who would do that has stopped when the last files are there
+        if deleted:  # otherwise nothing more is stored: storage has stopped when the last files exist
             self._answers.add((partial(made, self._gone_error), 1) for made in unmade)
         self._answers.add(_telling(given_up, GONE))
         self._answers.close()
@@ -610,7 +613,7 @@ class Log(FlowResource):
 
 
 def _telling(pieces: Iterable[_Piece], how: str) -> Iterator[Answer]:
-    """The answers to all who wait for these. A piece has its indexes, if it is not GONE."""
+    """Yield the answers to all waiters of the pieces. A piece has its indexes unless `how` is GONE."""
     for piece in pieces:
         piece.awaits_sync = False
         waiters, piece.waiters = piece.waiters, []

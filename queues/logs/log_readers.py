@@ -1,22 +1,22 @@
-"""Readers of a log: a group, whose place the broker keeps and whose consumers share it, or one consumer with a place of
-its own.
+"""Readers of a log: a group, whose position the broker keeps and whose consumers share it, or one consumer with a
+position of its own.
 
-To a consumer's subscription an outlet is what a queue is: it hands slices over while there is credit, and takes back
-what is settled or given up. A consumer that takes batches gets *runs* instead: whole batches as they lie in the file;
-one run is one delivery, under the index of its first record.
+To a consumer's subscription a log reader is what a queue is: it delivers slices while there is credit, and takes
+settled and requeued records back. A consumer of batches gets *runs* instead: whole batches as stored in the file; one
+run is one delivery, under the index of its first record.
 
-What was given back comes again before anything later, to whoever of the group has credit. Of a group it is known what
-is settled beyond its front, as ranges; the front is the lowest unsettled index. Of a single reader nothing is kept:
-acknowledging gives credit only.
+Requeued records are redelivered before later ones, to any consumer of the group with credit. A group keeps, as ranges,
+what is settled beyond its front; the front is the lowest unsettled index. A single reader keeps nothing: its
+acknowledgements only free credit.
 
-A consumer with a selector gets what that takes; the other records are settled as it comes by them, for all of its
-group, whose consumers therefore all have the same one.
+A consumer with a selector gets the selected records; the others are settled as they are passed, for its whole group. So
+all consumers of a group must have the same selector.
 
-What is not there any more (retention, a power cut, damage) is told by a gap marker; a group counts it as settled.
+Missing records (retention, a power cut, damage) are reported by a gap marker; a group counts them as settled.
 
-Flow: consumers block an outlet's source for each of them, nobody else; an outlet at the end waits for the log. What is
-not in the page cache is read ahead by a thread, see `page_cache.py`.
-Bound: the credit of the consumers (what is out), and one range for each hole in what is settled.
+Flow: consumers block only the reader's source for them; a reader at the end waits for the log. Records outside the page
+cache are read ahead by a thread, see `page_cache.py`.
+Bound: the credit of the consumers (deliveries), and one range for each hole in what is settled.
 Source: seed 001 "Logical View" (fan-out queue), DESIGN section 8, anchors e5, e6, e8.
 """
 
@@ -44,73 +44,73 @@ from .refused import Refused
 from .runs import Run, cut_run
 
 SHARE_COUNT: Final = 256
-"""Messages that one consumer of several gets before the next one has its turn."""
+"""Messages per turn of one consumer among several."""
 SINGLE_COUNT: Final = 1024
 OTHER_LOG: Final = "other-log"
-"""Why records are not there: the log was deleted, and this is another one under its name."""
+"""Reason for missing records: the log was deleted, and another one has its name."""
 LOOK_BYTES: Final = 1024 * 1024
-"""Of records that a consumer with a selector looks at together."""
+"""Bytes of records that a consumer with a selector examines together."""
 LOOKS_PER_COST: Final = 3
-"""Of a dispatch's budget: so many records passed over cost as much as one that is handed over."""
+"""Records passed over that cost as much of a dispatch's budget as one delivered."""
 MADE_COST: Final = 1
-"""Likewise, of each that was made a message for that."""
+"""Cost of each record that was made a message for that."""
 SLICE_COST: Final = 16
-"""Of a dispatch's budget, for each slice: what comes again may lie in runs of one."""
+"""Cost of each slice: redeliveries may come in runs of one."""
 BATCH_COST: Final = 32
-"""Of a dispatch's budget, for one batch that is taken apart."""
+"""Cost of each batch that is taken apart."""
 RUN_COST: Final = 64
-"""Of a dispatch's budget, for one run."""
+"""Cost of one run."""
 WAIT_COST: Final = 4
-"""Likewise, for a consumer that has no credit."""
+"""Cost of a consumer without credit."""
 GAP_COST: Final = 16
-"""Likewise, for telling of a gap,"""
+"""Cost of reporting a gap,"""
 GAP_SHARE: Final = 8
-"""and for so many of those that were refused, among which is looked for it."""
+"""plus one for this many refused records that are searched."""
 STALLED: Final = -1
-"""In place of a cost: what comes next can't be read now, whoever has credit."""
+"""Value in place of a cost: the next records can't be read now, whatever the credit."""
 
 
 class LogConsumer(Consumer, Protocol):
-    """A consumer that knows logs."""
+    """A consumer that handles logs."""
 
     @property
     def batch_bytes(self) -> int | None:
-        """Deliver runs of about this size; None: messages."""
+        """Approximate size of the runs to deliver; None: deliver messages."""
 
     @property
     def codecs(self) -> frozenset[Codec]:
-        """How batches may be compressed that this consumer gets."""
+        """Codecs of batches that this consumer accepts."""
 
     @property
     def stops_at_gaps(self) -> bool:
-        """A gap ends it, with an error."""
+        """Whether a gap ends the subscription with an error."""
 
     @property
     def selection(self) -> Selection | None:
-        """Which records it takes (None: all); not with batches. The consumers of a group have the same."""
+        """Selection of records (None: all); not with batches. All consumers of a group have the same one."""
 
     def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
-        """Take these; `failures`: how often they failed before, None if nobody had them. Settled and given back by the
-        run's first index.
+        """Take a run; `failures`: how often it failed before, None if it was never delivered. Settled and requeued by
+        its first index.
         """
 
     def tell_gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
-        """Nothing is there from `start` to before `end`; where the reason is OTHER_LOG, nothing from `start` on of the
-        log that was read before: `end` is where this one is gone on with.
+        """Report missing records from `start` to before `end`. For the reason OTHER_LOG: the log read before is gone
+        from `start` on, and `end` is where reading continues in this one.
         """
 
     def tell_end(self, subscription: Subscription, index: int) -> None:
-        """That was all, up to before `index`."""
+        """Report the end of the range, before `index`."""
 
     def tell_deleted(self, subscription: Subscription) -> None:
-        """The log was deleted."""
+        """Report that the log was deleted."""
 
 
 UNSEEN: Final = -1
 
 
 class _Elements:
-    """For whoever looks a message up by its sequence."""
+    """Lookup of messages by sequence."""
 
     __slots__ = ("_outlet",)
 
@@ -128,12 +128,12 @@ class _Elements:
 
 
 class LogReaders(FlowResource):
-    """One reader: a group or a single consumer."""
+    """A reader of a log: a group or a single consumer."""
 
-    upkeep_bytes = 4608  # with a subscription and its place in the log
+    upkeep_bytes = 4608  # with a subscription and its position in the log
     storage: GroupPlace | None = None
-    """Says when what was settled is on disk; None: nothing of it is kept."""
-    observer = None  # records have no trail: they stay where they are
+    """Position storage, which confirms when settled records are on disk; None: nothing is kept."""
+    observer = None  # records stay where they are and have no trail
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class LogReaders(FlowResource):
         stop: int | None = None,
         kind: ResourceKind = ResourceKind.LOG_READER,
     ) -> None:
-        """`position`: what to hand over next; `stop`: where it ends."""
+        """Take `position`, the next index to deliver, and `stop`, where to end."""
         super().__init__(label, kind, log.environment.manager)
         self.log = log
         self.priority = PRIORITY_DEFAULT
@@ -154,22 +154,24 @@ class LogReaders(FlowResource):
         self.elements = _Elements(self)
         self.line = ReaderLine()
         self.epoch = 0
-        """What was handed out in an earlier one is settled by nobody, and comes back for nobody."""
+        """Present epoch. Deliveries of earlier ones are neither settled nor redelivered."""
         self.delivered_count = 0
         self.gap_count = 0
         self._again = Redelivery()
         self._attempts: dict[int, int] = {}
-        """How often what is out and was out before has failed: by its index, or that of its run."""
+        """Failures before delivery of redelivered records (or runs) in consumers' hands, by index (of the run's first
+        record).
+        """
         self._failed: dict[int, int] = {}
-        """Of these the ones that have."""
+        """Entries of `_attempts` above zero."""
         self._out_count = 0
         self.refused: Refused | None = None
-        """None: nothing ever waited or was given up."""
+        """Refused records; None if no record ever waited or was given up."""
         self._runs: dict[int, int] = {}
-        """Runs that are out: from which first index, to behind the last."""
+        """Delivered unsettled runs: first index to end."""
         self._told_end = False
         self.unreadable = ""
-        """What the disk said last, if it can't be read."""
+        """Last failure of the disk to read; empty if it works."""
         self._reading_timer: Any = None
         self.context = log.environment.scheduling.register(self._dispatch, label, PRIORITY_DEFAULT)
         self.open()
@@ -178,7 +180,7 @@ class LogReaders(FlowResource):
     # ------------------------------------------------------------------ consumers
 
     def subscribe(self, consumer: LogConsumer) -> Subscription:
-        """Deliver to this one, too."""
+        """Add a consumer."""
         subscription = Reader(self, consumer)
         self.line.add(subscription)
         self.context.request_dispatch()
@@ -186,25 +188,25 @@ class LogReaders(FlowResource):
 
     @property
     def subscriptions(self) -> KeysView[Reader]:
-        """Of all consumers."""
+        """Subscriptions of all consumers."""
         return self.line.all.keys()
 
     def has_waiting(self, _subscription: Subscription) -> bool:
-        """Whether there is anything to hand over."""
+        """Return whether there is anything to deliver."""
         return bool(self._again) or self.position < self.log.records.next_index
 
     def unsubscribed(self, subscription: Reader) -> None:
-        """From `Subscription.close`."""
+        """Remove a subscription. Called by `Subscription.close`."""
         self.line.discard(subscription)
         self._left()
 
     def _left(self) -> None:
-        """A consumer has left. A single reader ends with it."""
+        """Note that a consumer has left. A single reader ends with it."""
         if not self.subscriptions:
             self.close()
 
     def close(self) -> None:
-        """Hand nothing over any more."""
+        """Stop delivering."""
         if self.closed:
             return
         self.closed = True
@@ -219,7 +221,7 @@ class LogReaders(FlowResource):
         super().close()
 
     def ending_deleted(self) -> Iterator[object]:
-        """The log goes: tell the consumers, and close, in steps."""
+        """Notify the consumers of the log's deletion, and close, in steps."""
         for subscription in list(self.subscriptions):
             if subscription not in self.subscriptions:
                 continue  # it has left meanwhile
@@ -232,7 +234,7 @@ class LogReaders(FlowResource):
     # ------------------------------------------------------------------ what comes back
 
     def settled(self, subscription: Reader, sequences: SequenceOf[int], wire_bytes: int) -> None:
-        """From `Subscription.settle`."""
+        """Settle records. Called by `Subscription.settle`."""
         if subscription.epoch != self.epoch:
             return
         self._out_count -= len(sequences)
@@ -252,7 +254,7 @@ class LogReaders(FlowResource):
                 self._settle(start, end)
 
     def _settle(self, start: int, end: int) -> None:
-        """Hook: these are done. A single reader forgets them."""
+        """Settle a range. Hook: a single reader keeps nothing."""
 
     def given_back(
         self,
@@ -263,14 +265,14 @@ class LogReaders(FlowResource):
         charged: SequenceOf[int] | None = None,
         for_good: bool = False,
     ) -> None:
-        """From `Subscription.give_back`."""
+        """Requeue records. Called by `Subscription.give_back`."""
         if self.closed or subscription.epoch != self.epoch:
             return
         self._out_count -= len(sequences)
         failed = sequences if charged is None else frozenset(charged)
         wanted = self._wanted
         back: list[tuple[int, int, int]] = []
-        if not (self._attempts or self._runs or (attempted and failed)):  # nothing of it is counted
+        if not (self._attempts or self._runs or (attempted and failed)):  # there are no failures to count
             failures = 0 if attempted else UNSEEN
             ranges = [hole for start, end in stretches(sequences) for hole in wanted(start, end)]
             self.comes_again([(start, end, failures) for start, end in ranges])
@@ -295,47 +297,47 @@ class LogReaders(FlowResource):
             self._refuse(refused)
 
     def _refuse(self, ranges: Iterable[tuple[int, int, int]]) -> None:
-        """These have failed so often: they wait, or are given up."""
+        """Delay or give up records that have failed."""
         self.refused = self.refused or Refused(self)
         self.refused.add(ranges)
 
     def is_spent(self, failures: int) -> bool:
-        """Whether what failed so often is to be given up."""
+        """Return whether records with so many failures are to be given up."""
         most = self.log.policy.redeliveries_max
         return failures >= FOR_GOOD or (most is not None and failures > most)
 
     def comes_again(self, ranges: Iterable[tuple[int, int, int]]) -> None:
-        """These, with how often they failed, are handed out again, before anything later."""
+        """Redeliver the ranges, each with its number of failures, before later records."""
         self._again.add(ranges)
         self._changed()
         self.context.request_dispatch()
 
     def passed(self, start: int, end: int) -> None:
-        """These were given up, and are done with."""
+        """Settle records that were given up."""
         self._settle(start, end)
         self.context.request_dispatch()
 
     def _changed(self) -> None:
-        """Hook: what is kept of it is another one."""
+        """Note a change of what is kept. Hook."""
 
     @property
     def refuser(self) -> str:
-        """Who refused it, for dead letters."""
+        """Name of the refusing reader, for dead letters."""
         return self.name
 
     @property
     def name_on_disk(self) -> str:
-        """Of the log."""
+        """Name of the log."""
         return self.log.name
 
     def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
-        """Hook: what of this, which was given back, is to come again."""
+        """Return the parts of a requeued range that are to be redelivered. Hook."""
         return ((start, end),)
 
     # ------------------------------------------------------------------ dispatch
 
     def resumed(self, subscription: Reader) -> bool:
-        """From a consumer: it has credit again."""
+        """Note that a consumer has credit again; return whether its source holds the turn."""
         self.context.request_dispatch()
         return self.line.resumed(subscription)
 
@@ -362,7 +364,7 @@ class LogReaders(FlowResource):
         return line.end_turns() and not self.closed
 
     def _serve(self, subscription: Reader, count_max: int) -> int:
-        """Hand something over; returns its cost, 0 if there was no credit, STALLED if nothing is to be had now."""
+        """Deliver something; return the cost, 0 without credit, STALLED if nothing can be read now."""
         consumer: Any = subscription.consumer
         room_count, room_bytes = consumer.room(subscription)
         if room_count <= 0 or room_bytes <= 0:
@@ -392,7 +394,7 @@ class LogReaders(FlowResource):
         except Unreadable as error:
             self._gap(subscription, start, max(start + 1, min(error.end_index, end)), "damaged")
             return GAP_COST
-        except IndexError:  # retention has come by since we looked
+        except IndexError:  # retention has removed it since
             self.context.request_dispatch()
             return STALLED
         except NotReadyError as error:
@@ -406,7 +408,7 @@ class LogReaders(FlowResource):
     def _hand_over(
         self, subscription: Reader, part: Slice | None, moved_to: int, attempts: int, looked_count: int
     ) -> int:
-        """These are for this consumer, of those before `moved_to`. Returns what that cost."""
+        """Deliver the selected records before `moved_to`; return the cost."""
         self._moved(moved_to)
         if part is None:
             return 1 + looked_count // LOOKS_PER_COST
@@ -424,7 +426,7 @@ class LogReaders(FlowResource):
         return SLICE_COST + len(part)
 
     def _select(self, selection: Selection, part: Slice, room_count: int, room_bytes: int) -> tuple[int, Slice | None]:
-        """How many of these are done with, and which of them the consumer takes. The others are settled."""
+        """Return how many records are done with, and those the consumer selects. Settles the others."""
         places = selection.selector.places(part.messages)
         looked_count = len(part)
         if len(places) == looked_count <= room_count and part.wire_bytes <= room_bytes:
@@ -448,14 +450,14 @@ class LogReaders(FlowResource):
         return looked_count, Slice([part.messages[place] for place in places], sequences, wire_bytes)
 
     def go_on(self, error: DiskError | None) -> None:
-        """What was awaited is ready, or the disk did not do it."""
+        """Continue when the awaited batch is ready, or the disk has failed."""
         if error is not None and not self.closed:
             self._read_later(str(error))
         elif not self.closed:
             self.context.request_dispatch()
 
     def _read_later(self, why: str) -> None:
-        """It can't be read now, which says nothing of what is there."""
+        """Read again later. The failure says nothing about which records exist."""
         if self.unreadable != why:
             self.unreadable = why
             self.log.on_failing(self.log.name, why)
@@ -488,7 +490,7 @@ class LogReaders(FlowResource):
         self.delivered_count += count
 
     def _moved(self, end: int) -> None:
-        """All before `end` of what comes next is handed over."""
+        """Advance past the delivered records before `end`."""
         if self.unreadable:
             self.unreadable = ""
             self.log.on_failing(self.log.name, "")
@@ -502,7 +504,7 @@ class LogReaders(FlowResource):
         return end if self.stop is None else min(end, self.stop)
 
     def _has_more(self) -> bool:
-        """Something is to be handed over, or told. If not, it will be dispatched when there is."""
+        """Return whether there is something to deliver or report. Otherwise a dispatch follows when there is."""
         if self._again:
             return True
         if self.stop is not None and self.position >= self.stop:
@@ -521,7 +523,7 @@ class LogReaders(FlowResource):
                 consumer.tell_end(subscription, self.stop)
 
     def _pass_over(self, subscription: Subscription) -> bool:
-        """Tell of what is next and is not there."""
+        """Report a gap at the next index, if there is one; return whether there was."""
         again = self._again.first
         start = self.position if again is None else again.start
         first = self.log.records.first_index
@@ -548,14 +550,16 @@ class LogReaders(FlowResource):
         consumer.tell_gap(subscription, start, end, reason)
 
     def tell_other(self, subscription: Subscription, start: int) -> None:
-        """The consumer, or its group, would go on at `start` of a log that was deleted: it begins anew in this one."""
+        """Report that the consumer or its group would continue at `start` of a deleted log, and begins anew in this
+        one.
+        """
         self.gap_count += 1
         self.log.gap_count += 1
         consumer: Any = subscription.consumer
         consumer.tell_gap(subscription, start, self.front, OTHER_LOG)
 
     def _is_warm(self, index: int) -> bool:
-        """False: it is being read from the disk, and a dispatch follows."""
+        """Return whether `index` is in the page cache. Otherwise it is being read from disk, and a dispatch follows."""
         log = self.log
         warmth = log.warmth
         ahead = warmth.stretch(index)
@@ -564,22 +568,22 @@ class LogReaders(FlowResource):
             warmth.asked[start] = stop
 
             def warmed(_result: object) -> None:
-                waiting = warmth.warmed(start, stop)  # also if it failed: whoever reads it finds out
+                waiting = warmth.warmed(start, stop)  # also after a failure, which the next read of it reports
                 log.wake(waiting)
 
             log.read_ahead(start, stop, warmed)
         return warmth.covers(index) or not warmth.awaits(index, self)
 
-    # ------------------------------------------------------------------ for people
+    # ------------------------------------------------------------------ observation
 
     @property
     def unsettled_count(self) -> int:
-        """Deliveries that are out."""
+        """Number of deliveries in consumers' hands."""
         return self._out_count
 
     @property
     def front(self) -> int:
-        """The lowest index that is not done."""
+        """Lowest unsettled index."""
         lowest = None if self.refused is None else self.refused.lowest()
         again = self._again.first
         front = self.position if again is None else min(self.position, again.start)

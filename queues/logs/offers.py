@@ -1,11 +1,11 @@
-"""What senders offer to a log, found good before any of it is taken, in bounded steps.
+"""Checks of what senders offer to a log, before any of it is taken, in bounded steps.
 
-A SEND of batches is as much work as it has batches and records, and as it expands to. So it is checked in steps
-(queues/steps.py), and from then on it is known how many records it has. What expands to more than INLINE_PLAIN_BYTES is
-expanded by the reading thread, one after the other: no two such bodies are in memory at a time.
+The work for a SEND of batches grows with its batches, its records and its expanded size. So the check goes in steps
+(queues/steps.py) and yields the number of records. A body that expands to more than INLINE_PLAIN_BYTES is expanded by
+the reading thread, one after the other, so no two such bodies are in memory at a time.
 
-Between the check and the disk a run of batches is one view of the SEND's bytes, however many there are: only the thread
-that appends takes them apart, and encodes what is long.
+Between check and disk a run of batches is one view of the SEND's bytes, whatever its length: only the appending thread
+takes batches apart, and encodes long ones.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from .log import Log
 
 INLINE_PLAIN_BYTES: Final = 128 * 1024
-"""What expands to more is expanded by a thread."""
+"""Expanded size above which a thread expands."""
 EXPANDED_PER_STEP: Final = 16 * 1024
 ENCODED_ELSEWHERE_BYTES: Final = 256 * 1024
-"""Records that are together longer than that are made a batch by the thread that appends it."""
+"""Total size of records above which the appending thread encodes them as a batch."""
 RECORD_OVERHEAD_BYTES: Final = 80
-"""What a batch of one record has beside its headers and its value, at most."""
+"""Maximum size of a batch of one record beside its headers and its value."""
 MESSAGES_PER_STEP: Final = 8
 HEAD: Final = attrgetter("head")
 _WIRE: Final = attrgetter("wire")
@@ -48,24 +48,24 @@ _TOTAL_BYTES: Final = struct.Struct("<4xI").unpack_from
 
 
 class UncheckedError(BatchError):
-    """What is offered can't be checked now: the disk, or memory, does not do it. It may be offered again."""
+    """Batch that can't be checked now, as the disk or the memory fails. It may be offered again."""
 
 
 class RefusedSendError(BatchError):
-    """One SEND of a run can't be appended; `place`: which. Those before it could."""
+    """Refusal of one SEND of a run; `place`: its number in the run. The SENDs before it could be appended."""
 
     def __init__(self, good: list[Message], why: BatchError) -> None:
-        """`good`: those before it, as the log takes them."""
+        """Take `good`, the SENDs before, as the log takes them."""
         super().__init__(str(why))
         self.good = good
         self.place = len(good)
         self.too_large = isinstance(why, BatchTooLargeError)
         self.is_unchecked = isinstance(why, UncheckedError)
-        """Nobody knows whether it is good: it may be sent again."""
+        """Whether the check itself failed: the SEND may be valid, and may be sent again."""
 
 
 class OfferedBatches(Message):
-    """A SEND whose body is a run of batches, all of them checked."""
+    """A SEND whose body is a run of checked batches."""
 
     __slots__ = ("records_count",)
 
@@ -75,7 +75,7 @@ class OfferedBatches(Message):
 
 
 class Unencoded:
-    """Records that are to be one batch."""
+    """Records to be encoded as one batch."""
 
     __slots__ = ("_lines", "_values")
 
@@ -94,12 +94,12 @@ Batches = bytes | memoryview | Unencoded
 
 
 def is_batch(head: Any) -> bool:
-    """Whether a SEND with this header block says that its body is a run of batches."""
+    """Return whether this header block declares the body a run of batches."""
     return bool(head.content_type == CONTENT_TYPE)
 
 
 def values_of(messages: list[Message], head: Any) -> list[bytes | memoryview]:
-    """What plain messages of one head carry; nothing long is copied."""
+    """Return the bodies of plain messages of one head; long ones are not copied."""
     start = head.body_offset
     if max(map(len, map(_WIRE, messages))) < ENCODED_ELSEWHERE_BYTES:
         return [message.wire[start:-1] for message in messages]
@@ -107,7 +107,7 @@ def values_of(messages: list[Message], head: Any) -> list[bytes | memoryview]:
 
 
 def apart(runs: SequenceOf[Batches]) -> list[bytes | memoryview]:
-    """Each batch of these by itself. O(batches): for the thread that appends."""
+    """Return each batch of the runs by itself. O(batches): for the appending thread."""
     found: list[bytes | memoryview] = []
     for run in runs:
         if isinstance(run, Unencoded):
@@ -126,17 +126,17 @@ def apart(runs: SequenceOf[Batches]) -> list[bytes | memoryview]:
 
 
 class OfferCheck:
-    """Of one log."""
+    """Checks of one log."""
 
     __slots__ = ("_good_head", "_log")
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._good_head = b""
-        """Of the batch that was checked last."""
+        """Head of the batch checked last."""
 
     def checking(self, messages: SequenceOf[Message]) -> Generator[object, None, list[Message]]:
-        """These as the log takes them, in steps. Raises RefusedSendError."""
+        """Return the messages as the log takes them, in steps. Raises RefusedSendError."""
         log = self._log
         if log.is_private:
             raise RefusedSendError([], BatchError(f"{log.name} is the broker's own: nobody else appends to it"))
@@ -162,7 +162,7 @@ class OfferCheck:
         return checked
 
     def _check_sizes(self, messages: list[Message], head: Any, checked: list[Message]) -> None:
-        """Plain ones of one head. Those that are good are appended to `checked`."""
+        """Check plain messages of one head; append the good ones to `checked`. Raises BatchError."""
         try:
             self._check_size(head, max(map(len, map(_WIRE, messages))))
         except BatchError:
@@ -195,8 +195,8 @@ class OfferCheck:
         )
 
     def _checking_run(self, body: memoryview) -> Generator[object, None, int]:
-        """The batches of one SEND; how many records they have. What they expand to is limited together, so that many
-        bombs cost what one does.
+        """Check the batches of one SEND; return their number of records. The expanded size is limited in total, so many
+        decompression bombs cost as much as one.
         """
         if not body:
             raise BatchError("a SEND of batches without a body")
@@ -229,7 +229,7 @@ class OfferCheck:
         return count
 
     def _checking_elsewhere(self, batch: Batch, plain_bytes_max: int) -> Iterator[object]:
-        """Raises BatchError."""
+        """Check a batch in the reading thread. Raises BatchError."""
         found: list[object] = []
 
         def check() -> BatchError | DiskError | None:
@@ -253,7 +253,7 @@ class OfferCheck:
             self._log.elsewhere(check, checked)
 
         yield Waiting(begin)
-        result = found[0] if found else check()  # nobody waits any more
+        result = found[0] if found else check()  # without the thread's result the waiter was cancelled
         if isinstance(result, DiskError):
             raise UncheckedError(f"a batch can't be expanded to be checked: {result}")
         if isinstance(result, Exception):

@@ -1,8 +1,7 @@
-"""What of a log is in the system's page cache, as far as one can know: so that the dispatch loop does not wait for the
-disk when it reads.
+"""Estimate of what of a log is in the system's page cache, so that the dispatch loop does not wait for disk reads.
 
-What was appended of late is there, and so is what a reader thread has read a while ago (read-ahead: half way through
-such a stretch its reader asks for the next). Many readers at one position share a stretch. Source: seed 000 ("ReadAhead
+Recently appended bytes are cached, and so are stretches that a reader thread has read recently (read-ahead: half way
+through a stretch its reader requests the next). Readers at one position share a stretch. Source: seed 000 ("ReadAhead
 Cache").
 """
 
@@ -23,7 +22,7 @@ STRETCHES_MAX: Final = 64
 
 
 class PageCache:
-    """Of one log."""
+    """Cached stretches of one log."""
 
     __slots__ = ("_recent", "_recent_bytes", "_records", "_stretches", "_waiting", "asked")
 
@@ -33,19 +32,19 @@ class PageCache:
         self._recent_bytes = 0
         self._stretches: deque[tuple[int, int]] = deque(maxlen=STRETCHES_MAX)
         self.asked: dict[int, int] = {}
-        """Stretches that are being read: from the key to the value."""
+        """Stretches being read: first index to end."""
         self._waiting: dict[int, dict[LogReaders, None]] = {}
-        """Who waits for each of these."""
+        """Readers that wait for each of these stretches."""
 
     def written(self, index: int, size_bytes: int) -> None:
-        """So much was appended from this index on."""
+        """Note that `size_bytes` were appended from `index` on."""
         self._recent.append((index, size_bytes))
         self._recent_bytes += size_bytes
         while self._recent_bytes > TAIL_BYTES and len(self._recent) > 1:
             self._recent_bytes -= self._recent.popleft()[1]
 
     def awaits(self, index: int, outlet: LogReaders) -> bool:
-        """Whether this is being read; then the outlet waits for it."""
+        """Return whether `index` is being read; if so, note that the reader waits for it."""
         for start, stop in self.asked.items():
             if start <= index < stop:
                 self._waiting.setdefault(start, {})[outlet] = None
@@ -53,19 +52,19 @@ class PageCache:
         return False
 
     def warmed(self, start: int, stop: int) -> Iterable[LogReaders]:
-        """The reader thread has come through here. Returns who waited for that."""
+        """Note that the reader thread has read the stretch; return the readers that waited for it."""
         self.asked.pop(start, None)
         self._stretches.append((start, stop))
         return self._waiting.pop(start, ())
 
     def covers(self, index: int) -> bool:
-        """Reading there does not wait."""
+        """Return whether reading at `index` does not wait for the disk."""
         if self._recent and index >= self._recent[0][0]:
             return True
         return any(start <= index < stop for start, stop in self._stretches)
 
     def stretch(self, index: int) -> tuple[int, int] | None:
-        """What to read ahead for somebody who is at `index`; None: nothing (more) now. O(STRETCHES_MAX)."""
+        """Return the stretch to read ahead for a reader at `index`; None: nothing now. O(STRETCHES_MAX)."""
         end = self._records.next_index
         if self._recent:
             end = min(end, self._recent[0][0])

@@ -1,7 +1,7 @@
-"""Records of a log whose files are being made: there are none, and nothing is to be done with them.
+"""Placeholder for the records of a log whose files are being made.
 
-Making files costs some syncs, on a busy disk tens of milliseconds, so it is done in a thread (`Disk.make`). Until then
-the log has this in their place; what is sent to it waits. Invariant: nothing is appended here.
+Making files costs some syncs, on a busy disk tens of milliseconds, so a thread does it (`Disk.make`). Until then the
+log has this empty object as its records, and what is sent to it waits. Invariant: nothing is appended here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .ports import DiskError, Missing
 
 
 class PendingRecords:
-    """Satisfies `sluiceway.queues.logs.ports.Records`."""
+    """Empty implementation of `sluiceway.queues.logs.ports.Records`."""
 
     first_index: Final = 0
     next_index: Final = 0
@@ -23,7 +23,7 @@ class PendingRecords:
     gaps: Final[Sequence[Missing]] = ()
 
     def __init__(self, batch_bytes_max: int) -> None:
-        """`batch_bytes_max`: of the records that will be there."""
+        """Take `batch_bytes_max` of the records to come."""
         self.batch_bytes_max = batch_bytes_max
 
     def batch_of(self, index: int, *, verify: bool = False) -> NoReturn:
@@ -42,7 +42,7 @@ class PendingRecords:
         return 0
 
     def warm(self, start: int, stop: int) -> None:
-        """There is nothing to be read."""
+        """Do nothing: there are no records to read."""
 
     def remove_to(self, index: int) -> int:
         return 0
@@ -54,4 +54,4 @@ class PendingRecords:
         return 0
 
     def close(self) -> None:
-        """There is nothing to be closed."""
+        """Do nothing: no file is open."""

@@ -1,4 +1,4 @@
-"""What logs need of those who keep their records, and of those who keep the places of groups."""
+"""Ports of logs: to the storage of records, and to the storage of group positions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class MissingRecordsError(Exception):
-    """Nothing can be read there: lost, or damaged. What says so knows from where to where."""
+    """Lost or damaged records, from `from_index` to before `to_index`."""
 
     @property
     def from_index(self) -> int:
@@ -22,7 +22,7 @@ class MissingRecordsError(Exception):
 
     @property
     def to_index(self) -> int:
-        """Behind the last."""
+        """Index behind the last."""
         raise NotImplementedError
 
     @property
@@ -31,21 +31,21 @@ class MissingRecordsError(Exception):
 
 
 class Missing(Protocol):
-    """Indexes that were given out and are not there (any more)."""
+    """Assigned indexes whose records are gone."""
 
     @property
     def from_index(self) -> int: ...
     @property
     def to_index(self) -> int:
-        """Behind the last."""
+        """Index behind the last."""
 
     @property
     def reason(self) -> str:
-        """`lost` (in a power cut), `damaged`."""
+        """Cause: `lost` (in a power cut) or `damaged`."""
 
 
 class Part(Protocol):
-    """A run of whole batches, as they lie in the file."""
+    """A run of whole batches, as in the file."""
 
     @property
     def data(self) -> memoryview: ...
@@ -56,15 +56,15 @@ class Part(Protocol):
 
 
 class Records(Protocol):
-    """An append-only array of records. `sluiceway.store.bigarray.BigArray` fits. What is here does not block (but for a
-    page that must come from the disk, see `Disk.warm`); what does is asked of `Disk`.
+    """An append-only array of records, such as `sluiceway.store.bigarray.BigArray`. Its methods do not block, except
+    for a page that must be read from disk (see `Disk.warm`); blocking work goes through `Disk`.
     """
 
     @property
     def first_index(self) -> int: ...
     @property
     def next_index(self) -> int:
-        """Behind the last that can be read."""
+        """Index behind the last readable record."""
 
     @property
     def synced_index(self) -> int: ...
@@ -74,18 +74,22 @@ class Records(Protocol):
     def back_file_size_bytes(self) -> int: ...
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch that can be appended."""
+        """Size of the largest batch that can be appended."""
 
     @property
     def gaps(self) -> Sequence[Missing]: ...
     def batch_of(self, index: int, *, verify: bool = False) -> Batch:
-        """Raises MissingRecordsError; IndexError, if it was removed meanwhile; DiskError if it can't be read now."""
+        """Return the batch with this record. Raises MissingRecordsError; IndexError if it was removed meanwhile;
+        DiskError if it can't be read now.
+        """
 
     def cut(self, start: int, stop: int, bytes_max: int) -> Part:
-        """Raises as `batch_of`."""
+        """Return whole batches of up to `bytes_max`. Raises as `batch_of`."""
 
     def find_closest_index(self, timestamp_ms: int) -> int:
-        """Raises MissingRecordsError if damage is in the way; DiskError if it can't be read now."""
+        """Return the index nearest to a time. Raises MissingRecordsError if damage is in the way; DiskError if it can't
+        be read now.
+        """
 
     def append_batches(self, batches: Sequence[bytes | bytearray | memoryview]) -> int: ...
     def flush(self) -> int: ...
@@ -97,11 +101,11 @@ class Records(Protocol):
 
 
 class DiskError(Exception):
-    """The disk did not do what was asked; the message says why. It may be asked again."""
+    """Failure of the disk; the message says why. The operation may be repeated."""
 
 
 def timestamp_ms_of(records: Records, index: int) -> int | None:
-    """When this record was appended; None if it is not there."""
+    """Return when this record was appended; None if it is missing or can't be read."""
     try:
         return records.batch_of(index).timestamp_ms
     except (MissingRecordsError, IndexError, DiskError):
@@ -109,75 +113,75 @@ def timestamp_ms_of(records: Records, index: int) -> int | None:
 
 
 class Disk(Protocol):
-    """Does what blocks with records, elsewhere. Each `done` is called on the loop with what came of it."""
+    """Thread pool for work on records that blocks. Each `done` is called on the loop with the result or a DiskError."""
 
     def make(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
-        """For the files of new logs: whatever that takes, nobody else waits for it."""
+        """Make the files of a new log; other work does not wait for it."""
 
     def append(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
-        """In the order given; for all that changes records."""
+        """Do `work` in the order given; for all changes of records."""
 
     def sync(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None: ...
 
     def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None: ...
 
     def room(self, size_bytes: int) -> Any:
-        """A buffer that can be written to. For jobs: making it holds up nobody."""
+        """Return a writable buffer. For jobs in threads: the allocation does not hold up the loop."""
 
 
 PLACE_RANGES_MAX: Final = 4096
-"""Ranges beyond the front that are kept on disk of a group, and of what failed: if there are more holes, some records
-come again after a crash, and their failures count anew.
+"""Maximum numbers of ranges beyond the front, and of failed ranges, kept on disk per group. With more holes some
+records are redelivered after a crash, and their failures count from zero.
 """
 
 
 @attrs.frozen
 class GroupState:
-    """How far a group is, as it is kept."""
+    """Position of a group, as kept on disk."""
 
     front: int
-    """All below it are settled."""
+    """Index below which all records are settled."""
     settled: tuple[tuple[int, int], ...] = ()
-    """Beyond the front, each from its first to behind its last."""
+    """Settled ranges beyond the front, each from its first index to behind its last."""
     handed_to: int = 0
-    """Up to here records may have been in consumers' hands."""
+    """Index below which records may have been delivered."""
     failures: tuple[tuple[int, int, int], ...] = ()
-    """What failed, each from its first to behind its last, and how often."""
+    """Failed ranges, each from its first index to behind its last, with the number of failures."""
     log_id: str = ""
-    """Of the log whose indexes these are; empty: an earlier version has kept it, which did not say."""
+    """Id of the log that the indexes belong to; empty if kept by an earlier version, which did not store it."""
 
 
 class GroupPlace(Confirms, Protocol):
-    """Keeps the place of one group over a restart, and asks the group for its state when it has time to write."""
+    """Storage of one group's position, which asks the group for its state when it has time to write."""
 
     def changed(self) -> None:
-        """The state is another one."""
+        """Note that the state has changed."""
 
     def forget(self) -> None:
-        """The group is deleted: nothing of it is written any more, and nobody waits for that."""
+        """Stop storing the deleted group; pending confirmations are released."""
 
 
 class GroupKeeper(Protocol):
-    """Keeps the places of groups. Each `done` is called on the loop, with None or what went wrong."""
+    """Storage of the positions of groups. Each `done` is called on the loop, with None or the error."""
 
     def place(self, log: str, group: str, state: Callable[[], GroupState]) -> GroupPlace:
-        """The place of a group that an earlier run left, or of a new one, of which nothing is written before `create`.
-        `state` says how far the group is.
+        """Return the position storage of a group from an earlier run, or of a new one, of which nothing is written
+        before `create`. `state` returns the present position.
         """
 
     def create(self, log: str, group: str, place: GroupPlace, done: Callable[[Exception | None], None]) -> None:
-        """Keep this new group, in place of what is kept under its name: that was of another log, or
-        an earlier version did not say of which.
+        """Store this new group, replacing what is kept under its name: that was of another log, or an earlier version
+        did not store of which.
         """
 
     def delete(self, log: str, group: str, done: Callable[[Exception | None], None]) -> None:
-        """Keep it no longer: its place was told to forget."""
+        """Delete the stored position, whose place was told to forget."""
 
 
 class HeadCodec(Protocol):
-    """Header blocks to envelopes: `sluiceway.protocols.stomp.header_codec.HeaderCodec` fits."""
+    """Codec of header blocks and envelopes, such as `sluiceway.protocols.stomp.header_codec.HeaderCodec`."""
 
     def restore(self, dialect: int, block: bytes) -> Any: ...
 
     def check_offered(self, dialect: int, block: bytes) -> None:
-        """Raises ValueError for a block that says what only the broker may say."""
+        """Raise ValueError for a block with headers that only the broker may set."""

@@ -1,7 +1,7 @@
-"""Places in a log, as people write them: `earliest`, `latest`, `next`, an index, `time:MS`.
+"""Positions in a log, as written by users: `earliest`, `latest`, `next`, an index, `time:MS`.
 
-`earliest` is the first record that is there, `latest` the last one that is there, `next` what comes after that. A time
-means the first record that was appended then or later. RabbitMQ's dialect (`x-stream-offset`) is read too.
+`earliest` is the first existing record, `latest` the last one, `next` the one to come. A time means the first record
+appended then or later. RabbitMQ's dialect (`x-stream-offset`) is accepted, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIALECT: Final = {"first": "earliest", "last": "latest", "next": "next"}
 
 
 class PlaceError(ValueError):
-    """A place that can't be. The message says how one is written."""
+    """Invalid position. The message says how a position is written."""
 
 
 class PositionKind(Enum):
@@ -31,7 +31,7 @@ class PositionKind(Enum):
 
 @attrs.frozen
 class Place:
-    """One place; `number` is the index, or milliseconds since 1970."""
+    """A position; `number` is the index, or milliseconds since 1970."""
 
     kind: PositionKind
     number: int = 0
@@ -49,12 +49,12 @@ def _whole(text: str, what: str) -> int:
 
 
 def parse_index(text: str, what: str = "index") -> int:
-    """A whole number from 0 on. Raises PlaceError, which calls it `what`."""
+    """Return a whole number from 0 on. Raises PlaceError, which calls it `what`."""
     return _whole(text, what)
 
 
 def parse_place(text: str) -> Place:
-    """`earliest`, `latest`, `next`, an index, `time:MS`. Raises PlaceError."""
+    """Parse `earliest`, `latest`, `next`, an index or `time:MS`. Raises PlaceError."""
     if text in ("earliest", "latest", "next"):
         return Place(PositionKind(text))
     if text.startswith("time:"):
@@ -67,7 +67,7 @@ def parse_place(text: str) -> Place:
 
 
 def parse_stream_offset(text: str) -> Place:
-    """`first`, `last`, `next`, `offset=N`, `timestamp=SECONDS`, as RabbitMQ has them. Raises PlaceError."""
+    """Parse RabbitMQ's `first`, `last`, `next`, `offset=N` or `timestamp=SECONDS`. Raises PlaceError."""
     if text in _DIALECT:
         return Place(PositionKind(_DIALECT[text]))
     name, equals, value = text.partition("=")

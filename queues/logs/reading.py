@@ -1,10 +1,10 @@
-"""Records as they are handed over: MESSAGEs are made once for all readers at one position, and kept for a while.
+"""Records as MESSAGEs: made once for all readers at one position, and cached.
 
 A *chunk* is up to five hundred consecutive records (or a megabyte) as messages; readers get slices of it. Batches that
-were taken apart, compressed ones above all, are kept too, since the next chunk begins in the middle of one. Both are
-charged to one limiter for all logs; the oldest unused go.
+were taken apart, above all compressed ones, are cached, too, as the next chunk begins in the middle of one. Both are
+charged to one limiter for all logs; the least recently used are dropped.
 
-A record that can't be read (its batch is damaged) is a gap, see `Unreadable`.
+A record of a damaged batch is a gap, see `Unreadable`.
 """
 
 from __future__ import annotations
@@ -29,30 +29,26 @@ if TYPE_CHECKING:
     from .log import Log
 
 CHUNK_COUNT: Final = 512
-"""Records that are made messages in one go: two milliseconds. More of them in one dispatch would be too much, see
-RECORDS_PER_BATCH.
-"""
+"""Records made messages in one go: two milliseconds. More in one dispatch would be too much, see RECORDS_PER_BATCH."""
 RECORDS_PER_BATCH: Final = 32
-"""So many records that were made, or written anew, count as one more batch that was taken apart: a chunk of them uses
-up a dispatch.
-"""
+"""Records made or encoded anew that count as one more batch taken apart: a whole chunk uses up a dispatch."""
 CHUNK_BYTES: Final = 1024 * 1024
 BATCH_BYTES: Final = 1024
-"""What one takes by itself that is taken apart: views of its page, what its header says, its chunk's share."""
+"""Size of a batch taken apart without its body: views of its page, its header fields, its share of the chunk."""
 CHUNK_BATCHES: Final = 24
-"""Each takes as long as some 50 records of one."""
+"""Maximum number of batches per chunk: each takes as long as some 50 records of one."""
 CHECKED_COUNT: Final = 2048
-"""A batch of more records than that is checked by a thread,"""
+"""Record count above which a thread checks a batch,"""
 CHECKED_BYTES: Final = 1024 * 1024
-"""and one of more bytes."""
+"""and the size above which one does."""
 FORGOTTEN_COUNT: Final = 64
-"""Batches that are looked at in one step when a log is gone."""
+"""Batches examined per step when a log is gone."""
 DIALECT_12: Final = 2
 _PLAIN_KEY: Final = re.compile(rb"[!-9;-\[\]-~](?:[ -9;-\[\]-~]*[!-9;-\[\]-~])?")
 
 
 class Unreadable(Exception):
-    """What is stored there is damaged: from `first_index` to before `end_index`."""
+    """Damaged records from `first_index` to before `end_index`."""
 
     def __init__(self, first_index: int, end_index: int, why: str) -> None:
         super().__init__(why)
@@ -61,7 +57,7 @@ class Unreadable(Exception):
 
 
 class NotReadyError(DiskError):
-    """A batch that is as much work as a thread should do is being checked, or expanded, by one."""
+    """Refusal to read a long batch that a thread is still checking or expanding."""
 
     def __init__(self, key: tuple[str, int]) -> None:
         super().__init__("a long batch is being checked")
@@ -69,10 +65,10 @@ class NotReadyError(DiskError):
 
 
 class AwaitsBatch(Protocol):
-    """Somebody who waits for a batch that a thread has in its hands."""
+    """A waiter for a batch that a thread is checking."""
 
     def go_on(self, error: DiskError | None) -> None:
-        """It is ready, or the disk did not do it."""
+        """Continue, as the batch is ready, or the disk has failed."""
 
 
 class Record(Message):
@@ -81,7 +77,9 @@ class Record(Message):
     __slots__ = ("lines_bytes",)
 
     def __init__(self, head: Envelope, wire: bytes, number: int, lines_bytes: int) -> None:
-        """`lines_bytes`: of the broker's own lines at the beginning, which read the same in every version."""
+        """Take `lines_bytes`, the length of the broker's own lines at the beginning, which are the same in every
+        version.
+        """
         super().__init__(head, wire, number)
         self.lines_bytes = lines_bytes
 
@@ -98,7 +96,7 @@ class _Chunk:
 
 
 class Reading(FlowResource):
-    """The cache of all logs of a broker."""
+    """Cache of the records of all logs."""
 
     def __init__(self, capacity_bytes: int, heads: HeadCodec, *, manager: FlowManager, clock: object) -> None:
         super().__init__("log records", ResourceKind.CACHE, manager)
@@ -107,14 +105,14 @@ class Reading(FlowResource):
         self._chunks: OrderedDict[tuple[str, int], _Chunk] = OrderedDict()
         self._starts: dict[str, list[int]] = {}
         self._batches: OrderedDict[tuple[str, int], tuple[Batch, int, str]] = OrderedDict()
-        """With their sizes, and what is wrong with those that can't be read."""
+        """Batches with their sizes, and the faults of the unreadable ones."""
         self._checking: dict[tuple[str, int], dict[AwaitsBatch, None]] = {}
-        """Who waits for what a thread checks."""
+        """Waiters for the batches that a thread checks."""
         self._used_bytes = 0
         self.taken_apart_count = 0
-        """Batches whose records were made messages, or written anew, ever; weighed by RECORDS_PER_BATCH."""
+        """Total of batches whose records were made messages or encoded anew, weighed by RECORDS_PER_BATCH."""
         self.made_count = 0
-        """Records that were."""
+        """Total of records made messages."""
         self._controller = Account(
             self,
             Flow("log records"),
@@ -124,7 +122,7 @@ class Reading(FlowResource):
         self.open()
 
     def part(self, log: Log, start: int, stop: int, count_max: int, bytes_max: int) -> Slice:
-        """Records from `start` on: at least one, not more than asked for. Raises Unreadable."""
+        """Return records from `start` on: at least one, within the limits. Raises Unreadable."""
         chunk = self._chunk(log, start)
         end = min(stop, chunk.end, start + count_max)
         if start == chunk.start and end == chunk.end and chunk.whole.wire_bytes <= bytes_max:
@@ -134,7 +132,7 @@ class Reading(FlowResource):
         return Slice(messages[:count], range(start, start + count), wire_bytes)
 
     def record(self, log: Log, index: int) -> Message:
-        """One record, for whoever needs just this one: its neighbours are not made for it. Raises as `part`."""
+        """Return one record without making messages of its neighbours. Raises as `part`."""
         starts = self._starts.get(log.log_id, ())
         place = bisect_right(starts, index) - 1
         if place >= 0 and index < (chunk := self._chunks[log.log_id, starts[place]]).end:
@@ -144,8 +142,8 @@ class Reading(FlowResource):
         return self._messages(log, batch, place, place + 1)[0]
 
     def batch(self, log: Log, index: int) -> Batch:
-        """The batch that holds this record, checked. Raises Unreadable, and NotReadyError for a long one that was not
-        checked yet: a thread does that.
+        """Return the checked batch that holds this record. Raises Unreadable, and NotReadyError for a long one not
+        checked yet, which a thread then checks.
         """
         records = log.records
         try:
@@ -169,7 +167,7 @@ class Reading(FlowResource):
         return batch
 
     def await_batch(self, key: tuple[str, int], who: AwaitsBatch) -> None:
-        """This one got a NotReadyError: it is told when the batch is ready."""
+        """Call `who.go_on` when the batch of a NotReadyError is ready."""
         self._checking[key][who] = None
 
     def _check_elsewhere(self, log: Log, batch: Batch, key: tuple[str, int]) -> None:
@@ -184,7 +182,7 @@ class Reading(FlowResource):
                 self._keep(key, batch, trouble)
             log.environment.do_in_steps(waiting_for, _going_on(waiting, error))
 
-        waiting_for = object()  # nobody else waits with them
+        waiting_for = object()  # a new owner: no other steps wait behind them
         log.elsewhere(lambda: _trouble(log, batch, log.room), checked)
 
     def _keep(self, key: tuple[str, int], batch: Batch, trouble: str) -> tuple[Batch, int, str]:
@@ -196,8 +194,8 @@ class Reading(FlowResource):
         return kept
 
     def head_of(self, name: str, lines: bytes, *, offered: bool = False) -> Envelope:
-        """The head of records of this log that share these header lines. Raises BatchError for lines that can't stand
-        in a MESSAGE, and if they are `offered` by a client for those that are the broker's.
+        """Return the head of records with these header lines. Raises BatchError for lines that are invalid in a
+        MESSAGE, and in lines `offered` by a client for headers that only the broker may set.
         """
         lines = lines.removesuffix(b"\n")
         if b"\0" in lines or b"\r" in lines:
@@ -212,7 +210,7 @@ class Reading(FlowResource):
             raise BatchError(f"the headers of a batch can't be: {error}") from None
 
     def forgetting(self, log: Log) -> Iterator[None]:
-        """That log is gone, and nobody reads it any more: in steps."""
+        """Drop the records of a deleted log without readers, in steps."""
         log_id = log.log_id
         starts = self._starts.get(log_id, [])
         while starts:
@@ -229,7 +227,7 @@ class Reading(FlowResource):
     def facts(self) -> Mapping[str, object]:
         return {"chunks": len(self._chunks), "batches": len(self._batches)}
 
-    # ------------------------------------------------------------------ how
+    # ------------------------------------------------------------------ internals
 
     def _chunk(self, log: Log, start: int) -> _Chunk:
         starts = self._starts.get(log.log_id)
@@ -268,7 +266,7 @@ class Reading(FlowResource):
                 made = self._messages(log, batch, place, place + more_count)
             except (Unreadable, IndexError, DiskError):
                 if messages:
-                    break  # it is told when somebody comes there
+                    break  # reported to the reader that gets there
                 raise
             messages += made
             batches_count += 1
@@ -283,7 +281,7 @@ class Reading(FlowResource):
             head = self.head_of(log.name, batch.head)
         except BatchError as error:
             raise Unreadable(batch.first_index + start, batch.end_index, str(error)) from None
-        # What the broker says comes first, the length too: of headers with one name the first counts.
+        # The broker's headers come first, content-length too: of repeated headers the first counts.
         block: bytes = head.block  # type: ignore[attr-defined]
         lines = b"index:%d\ntimestamp:" + str(batch.timestamp_ms).encode()
         template = lines + b"\ncontent-length:%d\n" + block.replace(b"%", b"%%") + b"\n\n%b\0"
@@ -337,14 +335,14 @@ def _going_on(waiting: Iterable[AwaitsBatch], error: DiskError | None) -> Iterat
 
 
 def _is_long(batch: Batch) -> bool:
-    """Whether checking it is more than the loop should do in one go."""
+    """Return whether checking the batch is too much for the loop in one go."""
     if batch.count > CHECKED_COUNT or batch.total_bytes > CHECKED_BYTES:
         return True
     return bool(batch.codec_number) and batch.plain_bytes > INLINE_PLAIN_BYTES
 
 
 def _trouble(log: Log, batch: Batch, room: Room = bytearray) -> str:
-    """What is wrong with this batch; nothing: it is checked, and expanded. In any thread."""
+    """Return the fault of the batch; empty: it is checked and expanded. For any thread."""
     try:
         batch.check(plain_bytes_max=max(log.policy.log_expanded_bytes_max, batch.total_bytes), room=room)
         if not batch.is_stamped_right():
@@ -360,7 +358,7 @@ def _digits(number: int) -> int:
 
 
 def _key_line(key: bytes) -> bytes:
-    """A key as a header: as it is where every version reads it the same, else in base 64."""
+    """Return a key as a header line: plain where every version reads it the same, else in base 64."""
     if not key:
         return b""
     if _PLAIN_KEY.fullmatch(key) is not None:

@@ -1,8 +1,9 @@
-"""What of a log was given back and is to be handed out again, in order.
+"""Ranges of a log to be redelivered, in order.
 
-A connection that ends gives back in bites, and may have had a million records of which every other one was settled. So
-nothing here walks over what is there already: it is kept the highest first, where the next one is let go of at the end
-of a list, and a bite is merged into just that part which it lies in. Each costs O(bite · log n) and a fast copy.
+A connection that ends requeues in portions, and may have held a million records of which every other one was settled.
+So no operation walks over the existing ranges: the list is in descending order, the next range is popped from its end,
+and a portion is merged only into the part of the list it overlaps. Each operation costs O(portion · log n) and a fast
+copy.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from typing import Final
 import attrs
 
 FOR_GOOD: Final = 1 << 40
-"""Beside the number of failures, also on disk: the last one was for good, and it is not to be tried again."""
+"""Flag added to the number of failures, also on disk: the last failure was final, and there is no redelivery."""
 
 
 @attrs.define
 class Again:
-    """What was given back, and is to be handed out again: indexes from `start` to before `end`."""
+    """Requeued indexes from `start` to before `end`."""
 
     start: int
     end: int
     failures: int
-    """How often it was refused or broken over; UNSEEN: no consumer has had it."""
+    """Number of rejections and failed deliveries; UNSEEN if never delivered."""
 
     def goes_on_as(self, other: Again) -> bool:
-        """Whether the other one begins where this ends, and failed as often."""
+        """Return whether `other` begins where this range ends and has as many failures."""
         return self.end == other.start and self.failures == other.failures
 
 
@@ -36,7 +37,7 @@ def _place_of(again: Again) -> int:
 
 
 def _merged(back: list[Again], there: list[Again]) -> list[Again]:
-    """Two lists as one, the highest first."""
+    """Return both lists as one, in descending order."""
     merged: list[Again] = []
     place = 0
     for again in back:
@@ -54,22 +55,22 @@ def _merged(back: list[Again], there: list[Again]) -> list[Again]:
 
 
 class Redelivery:
-    """All of one outlet. Those that go on as others are one; none lies over another."""
+    """All ranges of one log reader. Adjacent ranges with equal failures are joined; none overlap."""
 
     __slots__ = ("_highest_first",)
 
     def __init__(self, ranges: Iterable[tuple[int, int, int]] = ()) -> None:
-        """`ranges`: each from its first index to behind its last, and how often it failed; in any order."""
+        """Take `ranges` in any order: each the first index, the index behind the last, and the number of failures."""
         self._highest_first: list[Again] = []
         self.add(ranges)
 
     @property
     def first(self) -> Again | None:
-        """What comes next."""
+        """Next range."""
         return self._highest_first[-1] if self._highest_first else None
 
     def add(self, ranges: Iterable[tuple[int, int, int]]) -> None:
-        """These were given back, too."""
+        """Add requeued ranges."""
         back: list[Again] = []
         last = None
         for start, end, failures in sorted(ranges, reverse=True):
@@ -92,7 +93,7 @@ class Redelivery:
         there[low:high] = merged
 
     def pass_first(self, end: int) -> None:
-        """What comes next is handed over, up to before `end`."""
+        """Remove the delivered part of the next range, before `end`."""
         first = self._highest_first[-1]
         if end >= first.end:
             self._highest_first.pop()
@@ -100,16 +101,16 @@ class Redelivery:
             first.start = end
 
     def drop_below(self, end: int) -> None:
-        """None before `end` comes again."""
+        """Drop all indexes before `end`."""
         there = self._highest_first
-        place = bisect_left(there, 1 - end, key=_place_of)  # the first that begins before
+        place = bisect_left(there, 1 - end, key=_place_of)  # the first that begins before `end`
         if place < len(there) and there[place].end > end:
             there[place].start = end
             place += 1
         del there[place:]
 
     def drop_between(self, start: int, end: int) -> None:
-        """None from `start` to before `end` comes again."""
+        """Drop all indexes from `start` to before `end`."""
         there = self._highest_first
         low = bisect_left(there, 1 - end, key=_place_of)  # the highest that begins before `end`
         high = bisect_left(there, -start, low, key=_place_of)  # the highest that does not begin behind `start`
@@ -129,5 +130,5 @@ class Redelivery:
         return len(self._highest_first)
 
     def __iter__(self) -> Iterator[Again]:
-        """In order."""
+        """Iterate in ascending order."""
         return reversed(self._highest_first)

@@ -1,15 +1,14 @@
-"""What consumers of a log refused: tried again later, or given up, as the policy of the log says for all destinations.
+"""Records that consumers of a log refused: redelivered later or dead-lettered, by the policy of the log.
 
-A record that was refused (NACK), or that its consumer broke over, waits for `redelivery_delay_ms`, growing, while later
-ones pass it; tried more often than `redeliveries_max` it goes to the dead letters as a message of its own (a log keeps
-its records). A group has settled it then: on disk in the very batch that stores the dead letter. A single reader passes
-it over.
+A rejected record (NACK), or one whose consumer failed, waits for `redelivery_delay_ms`, growing, while later records
+pass it. After more than `redeliveries_max` attempts it is sent to the dead letters as a message of its own (a log keeps
+its records). A group then settles it, on disk in the same batch as the dead letter; a single reader passes over it.
 
-A batch that was refused waits as a whole, under its first index; one that is given up goes as its records, some of them
-at a time.
+A refused batch waits as a whole, under its first index; a batch that is given up is dead-lettered record by record,
+some at a time.
 
-Bound: about REFUSED_MAX deliveries that wait for their time, or records that wait for the dead-letter queue. What comes
-beyond that (consumers had it already) stands by, as ranges, until some have gone; nothing new is handed out meanwhile.
+Bound: about REFUSED_MAX deliveries that wait for their time, or records that wait for the dead-letter queue. Refusals
+beyond that stand by, as ranges, until there is room; no new records are delivered meanwhile.
 Source: issue 13 item 19; the parts are those of queues and topics (delayed.py, dead_letters.py, refusals.py).
 """
 
@@ -35,25 +34,25 @@ if TYPE_CHECKING:
     from .log_readers import LogReaders
 
 REFUSED_MAX: Final = PLACE_RANGES_MAX
-"""So many holes are kept on disk of a group."""
+"""Maximum number of waiting deliveries: as many holes are kept on disk per group."""
 ENTRY_BYTES: Final = 200
-"""What each takes that waits."""
+"""Size of a waiting entry."""
 GIVEN_UP_COUNT: Final = 1024
-"""Records of one range that come to those that wait for the dead-letter queue in one go; the rest stands by."""
+"""Records of one range given up at once; the rest stands by."""
 ADDED_COUNT: Final = 256
-"""Deliveries that are put among those that wait in one go: two milliseconds."""
+"""Deliveries delayed in one go: two milliseconds."""
 DUE_COUNT: Final = 512
-"""Records whose time has come that are let go in one go."""
+"""Due records redelivered in one go."""
 LETTERS_COUNT: Final = 16
-"""Records that are sent to the dead letters in one go: each may lie in a batch of its own."""
+"""Records dead-lettered in one go: each may be in a batch of its own."""
 JOINED_COUNT: Final = 256
-"""Ranges that are looked at together, whether they lie apart."""
+"""Ranges examined together for overlaps."""
 OWN_LINES: Final = frozenset({"key", "key-base64"})
-"""Of the lines that the broker writes before a record's headers: what its sender said."""
+"""Headers that the broker writes before a record's own and that come from its sender."""
 
 
 class Refused:
-    """Of one outlet. Made when the first comes back that waits or is given up."""
+    """Refused records of one log reader. Made with the first one that waits or is given up."""
 
     __slots__ = (
         "_adding_timer",
@@ -76,27 +75,27 @@ class Refused:
         self._later = DelayedElements(REFUSED_MAX)
         self._timer: TimerHandle | None = None
         self._dead_lettering: DeadLettering | None = None
-        """None: nothing was ever given up."""
+        """Records on their way to the dead letters; None if none was ever given up."""
         self.failures: dict[int, int] = {}
-        """How often each of those failed that wait, or are given up; of a batch its first record stands for all."""
+        """Failures of each record that waits or is given up; for a batch under its first record."""
         self._ends: dict[int, int] = {}
-        """Where batches end that wait, by their first record."""
+        """Ends of waiting batches, by their first record."""
         self._by = Redelivery()
-        """What stands by."""
+        """Ranges standing by."""
         self._by_due_ms = 0
-        """When all of that may come again, if it is to be tried again."""
+        """Time at which all of `_by` may be redelivered."""
         self._adding_timer: TimerHandle | None = None
         self._moving_timer: TimerHandle | None = None
         self._kept_bytes = 0
-        """Of all that waits, as the broker's memory counts it."""
+        """Size of all waiting entries, as counted by the broker."""
         self.dead_lettered_count = 0
         self.dropped_count = 0
-        """Given up where there are no dead letters."""
+        """Records given up without a dead-letter queue."""
 
     # ------------------------------------------------------------------ in
 
     def add(self, ranges: Iterable[tuple[int, int, int]]) -> None:
-        """These, which nobody holds, have failed so often: they wait for their time, or are given up."""
+        """Delay or give up ranges that no consumer holds, each with its number of failures."""
         now_ms, policy = self._outlet.log.environment.now_ms(), self._outlet.log.policy
         behind: list[tuple[int, int, int]] = []
         stands_by = bool(self._by)
@@ -114,7 +113,7 @@ class Refused:
         self._move_soon()
 
     def stand_by(self, ranges: Iterable[tuple[int, int, int]]) -> None:
-        """These, which an earlier run had given up, are to be added soon, some at a time."""
+        """Add ranges that an earlier run had given up, some at a time."""
         self._by.add(ranges)
         self._count()
         self._add_soon()
@@ -126,7 +125,7 @@ class Refused:
             self._put_off(start, end, count, due_ms)
 
     def _add_soon(self) -> None:
-        """There may be room for what stands by."""
+        """Schedule the addition of ranges standing by, if there is room."""
         if self._by and not self._is_full and self._adding_timer is None and not self._outlet.closed:
             self._adding_timer = self._outlet.log.environment.scheduling.call_later(0.0, self._add_some)
 
@@ -146,7 +145,7 @@ class Refused:
         self._outlet.context.request_dispatch()
 
     def _put_off(self, start: int, end: int, count: int, due_ms: int) -> None:
-        """These wait until then. O(log n), however many they are."""
+        """Delay a range until `due_ms`. O(log n), whatever its length."""
         self.failures[start] = count
         if end > start + 1:
             self._ends[start] = end
@@ -159,7 +158,7 @@ class Refused:
         self._kept_bytes = size_bytes
 
     def _give_up(self, sequences: range, count: int) -> None:
-        """These go to the dead letters; without any they are dropped."""
+        """Dead-letter the records; without a dead-letter queue drop them."""
         log = self._outlet.log
         to, router = log.policy.dead_letter, log.environment.dead_letters
         if to is None or router is None:
@@ -184,7 +183,9 @@ class Refused:
         self._dead_lettering.add(sequences, REJECTED if count >= FOR_GOOD else FAILED)
 
     def _move_soon(self) -> None:
-        """Not right away: one run of NACKs may name many batches, and each of their records is a letter."""
+        """Schedule `move`. Not at once: one run of NACKs may name many batches, and each of their records is a dead
+        letter.
+        """
         if self.dead_lettering_count and self._moving_timer is None and not self._outlet.closed:
             self._moving_timer = self._outlet.log.environment.scheduling.call_later(0.0, self._move_now)
 
@@ -193,18 +194,18 @@ class Refused:
         self.move()
 
     def move(self) -> None:
-        """Send what is given up on its way."""
+        """Dead-letter the records given up."""
         if self._dead_lettering is not None and not self._outlet.closed:
             self._dead_lettering.move()
 
     def forget(self, start: int, end: int) -> None:
-        """These are settled otherwise: gone from the log, or the group was moved. O(those that wait), but nothing is
-        much for one of them.
+        """Forget records that are gone from the log, or of a moved group. O(waiting entries), with little work for
+        each.
         """
         failures, ends = self.failures, self._ends
         rest: list[tuple[int, int, int]] = []
         for first, last in [(first, last) for first, last in ends.items() if first < end and start < last]:
-            if first < start:  # it is one, for no range lies over another
+            if first < start:  # at most one, as ranges do not overlap
                 rest.append((first, start, failures[first]))
             if end < last:
                 rest.append((end, last, failures[first]))
@@ -222,33 +223,35 @@ class Refused:
             self._outlet.comes_again(rest)
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """What waits or is given up, with how often it failed; of what stands by the first PLACE_RANGES_MAX."""
+        """Return the ranges that wait or are given up with their failures; of those standing by the first
+        PLACE_RANGES_MAX.
+        """
         ends = self._ends
         found = [(index, ends.get(index, index + 1), count) for index, count in self.failures.items()]
         return found + [(each.start, each.end, each.failures) for each in islice(self._by, PLACE_RANGES_MAX)]
 
-    # ------------------------------------------------------------------ what dead letters need (GivesUp)
+    # ------------------------------------------------------------------ port of dead letters (GivesUp)
 
     def still_has(self, sequence: int) -> bool:
-        """Whether this can still be read. If not, it is settled here: nobody else comes by it."""
+        """Return whether the record can still be read. If not, settle it here, as nothing else will."""
         log = self._outlet.log
         try:
             if log.records.first_index <= sequence and log.gap_at(sequence) is None:
                 self._record(sequence)
                 return True
         except DiskError:
-            return True  # it may be there: ask again later
+            return True  # it may be there: try again later
         except (Unreadable, IndexError):
             pass
         self._settle((sequence,))
         return False
 
     def attempts_of(self, sequence: int) -> int:
-        """How often it has failed."""
+        """Return the number of failures."""
         return self.failures.get(sequence, 0) % FOR_GOOD
 
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
-        """These have gone to that queue."""
+        """Settle records that were moved to the dead-letter queue `to`."""
         self.dead_lettered_count += len(sequences)
         self._settle(sequences)
         store, storage = self._outlet.log.environment.store, self._outlet.storage
@@ -256,7 +259,7 @@ class Refused:
             store.bind((storage, to.storage))
 
     def _letter_of(self, sequence: int) -> tuple[Message, Mapping[str, str | None]] | None:
-        """A record as a message that can go anywhere, and what headers that takes. None: it can't be read now."""
+        """Return a record as a message for any destination, with additional headers; None if it can't be read now."""
         try:
             record = self._record(sequence)
         except NotReadyError as error:
@@ -272,7 +275,7 @@ class Refused:
         return Message(record.head, block + body, sequence), facts
 
     def go_on(self, error: DiskError | None) -> None:
-        """A long batch was checked, or the disk did not do it."""
+        """Continue after a long batch was checked, or the disk has failed."""
         if error is not None:
             self._outlet.log.environment.scheduling.call_later(RETRY_SECONDS, self.move)
         else:
@@ -287,7 +290,7 @@ class Refused:
     def _settle(self, sequences: SequenceOf[int]) -> None:
         failures = self.failures
         known: Iterable[int] = sequences
-        if type(sequences) is range and len(sequences) > len(failures):  # what is longer is not walked over
+        if type(sequences) is range and len(sequences) > len(failures):  # a longer range is not walked over
             known = [index for index in failures if index in sequences]
         for sequence in known:
             failures.pop(sequence, None)
@@ -300,12 +303,12 @@ class Refused:
 
     @property
     def dead_lettering_count(self) -> int:
-        """How many wait for the dead-letter queue."""
+        """Number of records that wait for the dead-letter queue."""
         return 0 if self._dead_lettering is None else len(self._dead_lettering)
 
     @property
     def waiting_count(self) -> int:
-        """Deliveries and records that wait, or stand by."""
+        """Number of deliveries and records that wait or stand by."""
         return len(self.failures) + len(self._by)
 
     @property
@@ -314,11 +317,11 @@ class Refused:
 
     @property
     def is_crowded(self) -> bool:
-        """Nothing new should be handed out."""
+        """Whether no new records should be delivered."""
         return self._is_full or bool(self._by)
 
     def facts(self) -> dict[str, object]:
-        """For people."""
+        """Return facts for statistics."""
         facts: dict[str, object] = {}
         if self._later:
             facts["refused, and waiting for its time"] = len(self._later)
@@ -333,7 +336,7 @@ class Refused:
         return facts
 
     def lowest(self) -> int | None:
-        """The lowest index that waits or is given up. O(those)."""
+        """Return the lowest index that waits or is given up. O(waiting entries)."""
         lowest = min(self.failures, default=None)
         first = self._by.first
         return lowest if first is None else first.start if lowest is None else min(lowest, first.start)
@@ -355,14 +358,14 @@ class Refused:
         spent: list[tuple[int, int, int]] = []
         for index in due:
             count = self.failures.pop(index)
-            to = spent if self._outlet.is_spent(count) else again  # the policy may be another one
+            to = spent if self._outlet.is_spent(count) else again  # the policy may have changed
             to.append((index, self._ends.pop(index, index + 1), count))
         self._outlet.comes_again(again)
         self.add(spent)
         self._arm()
 
     def close(self) -> None:
-        """The outlet is closed. What failed how often stays known: a group notes it when the broker stops."""
+        """Close with the reader. Failure counts stay: a group saves them when the broker stops."""
         for timer in (self._timer, self._adding_timer, self._moving_timer):
             if timer is not None:
                 timer.cancel()
@@ -373,7 +376,7 @@ class Refused:
 def overlaid(
     ranges: Iterable[tuple[int, int, int]], failures: SequenceOf[tuple[int, int, int]]
 ) -> Iterator[tuple[int, int, int]]:
-    """These ranges with their counts, cut where others (ascending) say that some failed more often. O(both)."""
+    """Yield the ranges with their counts, cut where `failures` (ascending) has higher counts. O(both)."""
     place = 0
     for start, end, count in ranges:
         while place < len(failures) and failures[place][1] <= start:
@@ -391,9 +394,9 @@ def overlaid(
 
 
 def joined(found: Iterable[tuple[int, int, int]], floor: int) -> list[tuple[int, int, int]]:
-    """These ranges with their counts from `floor` on, ascending, none over another, those that go on as one; the first
-    PLACE_RANGES_MAX. O(n log n). A group with thousands is written each second, and most lie apart: so no loop walks
-    over those.
+    """Return the ranges with their counts from `floor` on, ascending, without overlaps, adjacent ones joined; the first
+    PLACE_RANGES_MAX. O(n log n). A group with thousands of mostly separate ranges is written each second, so separate
+    ranges are not looped over.
     """
     kept: list[tuple[int, int, int]] = []
     behind = floor
@@ -411,7 +414,7 @@ def joined(found: Iterable[tuple[int, int, int]], floor: int) -> list[tuple[int,
 
 
 def _join(kept: list[tuple[int, int, int]], ranges: list[tuple[int, int, int]], behind: int) -> int:
-    """Add these from `behind` on; returns behind what they end."""
+    """Append the ranges from `behind` on; return the end of the last."""
     for start, end, count in ranges:
         if end <= behind:
             continue

@@ -1,6 +1,6 @@
-"""Deleting the files of a log: behind what is being made, written and synced, and answered whatever comes of it.
+"""Deletion of a log's files: after pending making, writing and syncing, and always answered.
 
-First they are taken away, while the log is open still: where the disk refuses that, nothing has happened to anybody.
+First the files are moved away while the log is still open: if the disk refuses that, nothing has changed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .ports import Disk, DiskError
 
 
 class Remover(Protocol):
-    """Where the folders of logs are."""
+    """Port to the folders of logs."""
 
     def take_away(self, name: str) -> None:
-        """Put the files of a log where no start finds them; it stays open, and can be appended to. Blocks. Raises
-        DiskError: then all is as before.
+        """Move the files of a log where no start finds them; the log stays open and can be appended to. Blocks. Raises
+        DiskError: then nothing has changed.
         """
 
     def remove(self, name: str) -> None:
-        """Close the records of a log, whatever the disk says of that, and delete its files. Blocks. Raises DiskError:
-        then they are there as before, but closed, or take room until the next start; the message says which.
+        """Close the records of a log, whatever the disk says, and delete its files. Blocks. Raises DiskError: then the
+        files exist as before, but closed, or take room until the next start; the message says which.
         """
 
 
@@ -34,7 +34,7 @@ def take_files_away(
     environment: QueueEnvironment,
     done: Callable[[DiskError | None], None],
 ) -> None:
-    """`done` is told what came of it, as by `remove_files`; with an error the log is as before."""
+    """Call `done` with the result, as `remove_files` does; with an error the log is unchanged."""
     disk.append(partial(_work, cabinet.take_away, name), partial(_tell, name, environment, done))
 
 
@@ -45,8 +45,8 @@ def remove_files(
     environment: QueueEnvironment,
     done: Callable[[DiskError | None], None],
 ) -> None:
-    """`done` is told what came of it. A mistake of the broker's own is contained and told as a DiskError: who waits for
-    the name, or for the answer, must not do so for ever.
+    """Call `done` with the result. A fault of the broker itself is contained and reported as a DiskError: waiters for
+    the name or the answer must not wait for ever.
     """
 
     def synced(_result: object) -> None:
@@ -62,7 +62,7 @@ def _work(job: Callable[[str], None], name: str) -> Exception | None:
     try:
         job(name)
     except (DiskError, OSError, MemoryError):
-        raise  # for the disk to tell
+        raise  # for the disk to report
     except Exception as error:  # noqa: BLE001 - raised again on the loop
         return error
     return None

@@ -1,8 +1,8 @@
-"""Runs: batches as one delivery, cut from the file as they lie there.
+"""Runs: whole batches as one delivery, cut from the file as stored.
 
-A run holds exactly the records that it is said to hold. Where a reader begins or ends in the middle of a batch, or does
-not take its codec, that batch is written anew, uncompressed: only then something is copied. That is done a part at a
-time, each a run with one batch of its own: the same parts wherever one reads from the same place.
+A run holds exactly the records it states. Where a reader begins or ends inside a batch, or does not accept its codec,
+that batch is encoded anew, uncompressed, which is the only case with a copy. Encoding goes in parts, each a run of one
+batch: the same parts from the same position on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ANEW_COUNT: Final = 1024
 ANEW_BYTES: Final = 256 * 1024
-"""Of records that are written anew in one go: a millisecond. A longer record is a part by itself."""
+"""Bytes of records encoded anew per part: a millisecond. A longer record is a part by itself."""
 
 
 @attrs.frozen
@@ -36,7 +36,7 @@ class Run:
 
 
 def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[Codec]) -> Run:
-    """From `start` on: at least one batch (or what of it lies before `stop`). Raises Unreadable."""
+    """Return a run from `start` on: at least one batch, or its part before `stop`. Raises Unreadable."""
     stop = log.end_before_gap(start, stop)
     try:
         batch = log.records.batch_of(start)
@@ -47,14 +47,14 @@ def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[C
     part = log.records.cut(start, stop, bytes_max)
     if len(codecs) == len(Codec):
         return Run(part.data, start, part.end_index)
-    # As far as this reader takes it.
+    # Keep the batches whose codec this reader accepts.
     offset = 0
     end = start
     while offset < len(part.data):
         try:
             batch = Batch(part.data, offset)
         except BatchError:
-            break  # damaged: it is told when somebody comes there
+            break  # damaged: reported to the reader that gets there
         if not _takes(batch, codecs):
             break
         offset += batch.total_bytes
@@ -63,7 +63,9 @@ def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[C
 
 
 def _anew(log: Log, start: int, stop: int) -> Run:
-    """A part of the batch with this record, from it on, uncompressed. Raises Unreadable, NotReadyError."""
+    """Return part of the batch with record `start`, from that record on, uncompressed. Raises Unreadable,
+    NotReadyError.
+    """
     batch = log.reading.batch(log, start)
     place = start - batch.first_index
     place_end = min(batch.end_index, stop, start + ANEW_COUNT) - batch.first_index

@@ -1,22 +1,21 @@
-"""Staged commits: what many writers have put aside is published in logs at once, and once only.
+"""Staged commits: records that many writers have staged are published in logs together, and exactly once.
 
-A *stage* is a log of its own, whose name begins with STAGE_PREFIX: writers append to it and wait for their receipts.
-`commit(query, batch, parts)` appends all that the named stages hold to their target logs; each target gets its part as
-a whole, with nothing in between. For one query batches are numbered, ascending, and a batch is published once: a
-repeated commit of it, or of an earlier one, changes nothing and says so. So a writer that does not know whether its
-commit got through just commits again.
+A *stage* is a log whose name begins with STAGE_PREFIX: writers append to it and wait for their receipts. `commit(query,
+batch, parts)` appends the records of the named stages to their target logs; each target gets its part as a whole, with
+nothing in between. Batches of one query are numbered, ascending, and published once: a repeated commit of this or an
+earlier batch changes nothing and says so. So a writer that does not know the outcome just commits again.
 
-How it survives: before anything is published the *intent* is kept (which stages, which targets, and from which index on
-their part would lie); the first batch of each part carries the header COMMIT_HEADER, which names query, batch and part.
-After a crash what is intended is carried on, whatever stages a later commit of that batch names: a part whose header is
-found in its target is there already, whole, since a log keeps what was appended at once as a whole or not at all. When
-all parts are synced the batch is noted as done, and the stages go.
+Durability: before anything is published the *intent* is saved (which stages, which targets, and from which index on the
+parts would begin); the first batch of each part carries the header COMMIT_HEADER with query, batch and part. After a
+crash an intent is completed, whatever stages a later commit of that batch names: a part whose header is found in its
+target is published, as a whole, since a log keeps an append as a whole or not at all. When all parts are synced the
+batch is saved as done, and the stages are deleted.
 
-All stages are read and checked before the first part is published. If one is gone or damaged, and nothing of the batch
-is published, then the intent is void, and the batch may be committed anew, from other stages. Stages of an intent can't
-be dropped: who gave a commit up without having heard its outcome must not undo half of it.
+All stages are read and checked before the first part is published. If one is gone or damaged and nothing of the batch
+is published, the intent is void, and the batch may be committed anew, from other stages. Stages of an intent can't be
+dropped: a writer that gave a commit up without its outcome must not undo half of it.
 
-Stages that nobody commits go after STAGE_SECONDS. Bound: QUERIES_MAX (those that were silent longest are forgotten),
+Stages without a commit are deleted after STAGE_SECONDS. Bound: QUERIES_MAX (the least recently used are forgotten),
 PARTS_MAX, `logs_max`, and the disk.
 Source: issue 5 item 4; the research on Spark, section 7a.
 """
@@ -39,7 +38,7 @@ from .table import DESTINATION_FAILED, OWN_PREFIX, UNREADABLE, LogError, LogTabl
 
 STAGE_PREFIX: Final = OWN_PREFIX + "stage."
 STAGE_SECONDS: Final = 24 * 3600.0
-"""Stages to which nothing was appended for so long belong to nobody."""
+"""Time without an append after which a stage is abandoned."""
 COMMIT_HEADER: Final = b"sluiceway-commit"
 PARTS_MAX: Final = 10_000
 QUERIES_MAX: Final = 10_000
@@ -48,44 +47,46 @@ LOST: Final = "lost"
 CUT_BYTES: Final = 64 * 1024 * 1024
 INVALID_COMMIT: Final = "INVALID_COMMIT"
 COMMIT_VOID: Final = "COMMIT_VOID"
-"""What was intended is given up, with nothing published: the same batch may be committed anew, from other stages."""
+"""Error code of an intent given up with nothing published: the batch may be committed anew, from other stages."""
 
 
 @attrs.frozen
 class StagedPart:
-    """All of a stage, for one target."""
+    """All records of a stage, for one target."""
 
     stage: str
     target: str
     count: int = -1
-    """Records that it must have; -1: nobody has said."""
+    """Number of records it must have; -1: not given."""
     from_index: int = -1
-    """Where the target ended when this was intended."""
+    """End of the target at the time of the intent."""
     stage_id: str = ""
-    """Which log the stage was then; empty: an earlier version has not said."""
+    """Id of the stage's log at the time of the intent; empty if saved by an earlier version."""
     target_id: str = ""
-    """Likewise the target: in another one of its name `from_index` means nothing."""
+    """Id of the target's log likewise: `from_index` has no meaning in another log of that name."""
 
 
 @attrs.frozen
 class SinkState:
-    """What is kept of one query."""
+    """State of one query as kept on disk."""
 
     query: str
     batch: int = -1
-    """The last that was published."""
+    """Last published batch."""
     intended: int = -1
-    """The one that is being published; -1: none."""
+    """Batch being published; -1: none."""
     parts: tuple[StagedPart, ...] = ()
     used_ms: int = 0
-    """When it was committed to last."""
+    """Time of the last commit."""
 
 
 class SinkKeeper(Protocol):
-    """Keeps what queries have published. `done` is called on the loop, when it is on disk, or with what went wrong."""
+    """Storage of what queries have published. `done` is called on the loop, with None when it is on disk, or with the
+    error.
+    """
 
     def check(self, state: SinkState) -> None:
-        """Raises LogError if this is more than can be kept."""
+        """Raise LogError if the state is too large to be kept."""
 
     def save(self, state: SinkState, done: Callable[[Exception | None], None]) -> None: ...
 
@@ -94,18 +95,18 @@ class SinkKeeper(Protocol):
 
 Reply = Callable[[Mapping[str, Any] | LogError], None]
 _Content = tuple[list[bytes | memoryview], int]
-"""Batches, and how many records they have."""
+"""Batches, and their number of records."""
 
 
 @attrs.frozen
 class _Looked:
-    """What there is of one part."""
+    """Findings about one part."""
 
     is_there: bool = False
-    """It is published."""
+    """Whether the part is published."""
     content: _Content | None = None
     fault: str = ""
-    """Why its stage can't be published."""
+    """Reason why the stage can't be published."""
 
 
 class Sinks:
@@ -120,23 +121,25 @@ class Sinks:
         now_ms: Callable[[], int],
         warn: Callable[..., object],
     ) -> None:
-        """`read` calls its first argument in a thread that may wait for the disk, then the second with the result."""
+        """Take `read`, which calls its first argument in a thread that may wait for the disk, then the second with the
+        result.
+        """
         self._table = table
         self._keeper = keeper
         self._read = read
         self._now_ms = now_ms
         self._warn = warn
         self.states: dict[str, SinkState] = {}
-        """In the order of their use."""
+        """States in the order of their last use."""
         self._commits: dict[str, _Commit] = {}
-        """Those that are under way."""
+        """Commits under way."""
         self._dropping: set[str] = set()
-        """Stages that are about to go."""
+        """Stages about to be deleted."""
         self._appended: dict[bytes, Log] = {}
-        """Parts of batches that are not done yet, by their marks: they are in these logs, or on the way there."""
+        """Logs that hold or will hold parts of unfinished batches, by the parts' marks."""
 
     def restore(self, states: SequenceOf[SinkState]) -> None:
-        """What an earlier run left; what it intended is carried on."""
+        """Restore the states of an earlier run and complete its intents."""
         for state in sorted(states, key=lambda state: state.used_ms):
             self.states[state.query] = state
             if state.intended >= 0:
@@ -144,12 +147,12 @@ class Sinks:
                 self._begin(commit)
 
     def describe(self, query: str) -> dict[str, Any]:
-        """One query as plain data."""
+        """Return one query as plain data."""
         state = self.states.get(query, SinkState(query))
         return {"query": query, "batch": state.batch, "publishing": state.intended if state.intended >= 0 else None}
 
     def commit(self, query: str, batch: int, parts: SequenceOf[StagedPart], reply: Reply) -> None:
-        """Publish this batch. Raises LogError for what can't be, with nothing done."""
+        """Publish a batch. Raises LogError for an invalid commit, with nothing done."""
         if len(query) > QUERY_LENGTH_MAX:
             raise LogError(
                 INVALID_COMMIT, f"the name of a query of {len(query)} characters: {QUERY_LENGTH_MAX} at most"
@@ -176,7 +179,7 @@ class Sinks:
         self._keep_and_begin(intended, [reply])
 
     def _intended(self, parts: SequenceOf[StagedPart]) -> tuple[StagedPart, ...]:
-        """Raises LogError."""
+        """Return the parts with positions and ids. Raises LogError."""
         if len(parts) > PARTS_MAX:
             raise LogError(INVALID_COMMIT, f"{len(parts)} parts in one commit: {PARTS_MAX} are possible")
         if len({part.stage for part in parts}) != len(parts):
@@ -205,7 +208,7 @@ class Sinks:
         return tuple(intended)
 
     def _dropping_others(self, stages: set[str], parts: SequenceOf[StagedPart], reply: Reply) -> Reply:
-        """`reply`, and if it is done the stages of `parts` go that are not among these."""
+        """Return a `reply` that on success also drops the stages of `parts` that are not in `stages`."""
 
         def told(result: Mapping[str, Any] | LogError) -> None:
             if not isinstance(result, LogError):
@@ -215,7 +218,7 @@ class Sinks:
         return told
 
     def drop(self, stages: SequenceOf[str]) -> None:
-        """These are not wanted any more; those that are not there are none. Those of a commit that has begun stay."""
+        """Drop stages, except those of a commit that has begun; ignores names that do not exist."""
         used = self._used()
         doomed = [name for name in stages if name.startswith(STAGE_PREFIX) and name not in used]
         self._dropping.update(doomed)
@@ -231,8 +234,8 @@ class Sinks:
             yield None
 
     def abandon(self, log: Log) -> None:
-        """A mistake of the broker has closed this log, and who waits for its disk will hear nothing. Commits that are
-        being published from or in it fail; when they come again they go on, once the log is there again.
+        """Fail the commits that publish from or into a log closed after a fault of the broker, as their waiters for its
+        disk get no answer. A repeated commit continues once the log is back.
         """
         name = log.name
         error = LogError(DESTINATION_FAILED, f"{name} was closed: the broker made a mistake with it")
@@ -241,7 +244,7 @@ class Sinks:
                 self._failed(commit, error)
 
     def drop_forgotten(self) -> None:
-        """Stages to which nothing came for a long time, and queries that are too many."""
+        """Drop stages without appends for a long time, and the queries beyond QUERIES_MAX."""
         before_ms = self._now_ms() - STAGE_SECONDS * 1000
         self.drop(
             [
@@ -258,15 +261,15 @@ class Sinks:
             self._keeper.forget(query)
 
     def _used(self) -> set[str]:
-        """Stages of what is intended."""
+        """Return the stages of all intents."""
         used = {part.stage for state in self.states.values() if state.intended >= 0 for part in state.parts}
         return used.union(*[commit.stages for commit in self._commits.values()])
 
-    # ------------------------------------------------------------------ how
+    # ------------------------------------------------------------------ internals
 
     def _keep_and_begin(self, state: SinkState, replies: list[Reply]) -> None:
-        """The intent first. If that fails nobody knows whether it is kept: then it counts, but is kept again before
-        anything is published.
+        """Save the intent, then begin. After a failed save it is unknown whether the intent is kept: it counts, but is
+        saved again before anything is published.
         """
         self._set(state)
         commit = self._commits[state.query] = _Commit(state, replies)
@@ -293,7 +296,7 @@ class Sinks:
     def _for_each(
         self, commit: _Commit, do: Callable[[int, StagedPart], None], done: Callable[[], None]
     ) -> Iterator[None]:
-        """Do this with each part, in steps."""
+        """Call `do` for each part, in steps."""
         for place, part in enumerate(commit.state.parts):
             if self._commits.get(commit.query) is not commit:
                 return  # it has failed
@@ -320,7 +323,7 @@ class Sinks:
         stage = self._table.logs.get(part.stage)
         records = None if stage is None or part.stage_id not in ("", stage.log_id) else stage.records
         target = target_log.records
-        # One that was made anew since has what was published in it from its beginning on.
+        # A target made anew since has what was published from its beginning on.
         start = part.from_index if part.target_id in ("", target_log.log_id) else 0
 
         def look() -> _Looked:
@@ -337,7 +340,7 @@ class Sinks:
                 return _Looked(fault=f"what was staged in {part.stage} can't be published in {part.target}: {error}")
 
         def looked(result: _Looked | DiskError) -> None:
-            if isinstance(result, DiskError):  # it may go better another time
+            if isinstance(result, DiskError):  # it may succeed another time
                 commit.disk_error = result
             else:
                 commit.looked[place] = result
@@ -347,7 +350,7 @@ class Sinks:
 
     def _all_looked(self, commit: _Commit) -> None:
         if self._commits.get(commit.query) is not commit:
-            return  # a log of it was abandoned meanwhile
+            return  # a log of the commit was abandoned meanwhile
         if commit.disk_error is not None:
             self._failed(commit, commit.disk_error)
             return
@@ -370,7 +373,7 @@ class Sinks:
         if found.is_there:
             target = self._appended.get(mark) or self._table.logs.get(part.target)
             if target is None:
-                done()  # it was deleted meanwhile, with what was published in it
+                done()  # deleted meanwhile, with what was published in it
             else:
                 target.when_synced(done)
             return
@@ -404,7 +407,7 @@ class Sinks:
         self._keeper.save(published, noted)
 
     def _void(self, commit: _Commit, error: LogError) -> None:
-        """Nothing of it is published, and nothing will be: as if it had not been asked for."""
+        """Undo an intent of which nothing is published, and nothing will be."""
         before = attrs.evolve(commit.state, intended=-1, parts=())
 
         def noted(fault: Exception | None) -> None:
@@ -425,9 +428,9 @@ class Sinks:
         del self._commits[commit.query]
 
     def _failed(self, commit: _Commit, error: Exception) -> None:
-        """Whoever asked is told; the next commit of the same batch goes on from what is there."""
+        """Report the failure; the next commit of the same batch continues from what is there."""
         if self._commits.get(commit.query) is not commit:
-            return  # another part of it has failed before
+            return  # another part of the commit has failed before
         del self._commits[commit.query]
         self._warn("a commit can't be published", query=commit.query, batch=commit.batch, error=str(error))
         for reply in commit.replies:
@@ -435,7 +438,7 @@ class Sinks:
 
 
 class _Commit:
-    """One that is under way."""
+    """A commit under way."""
 
     __slots__ = ("disk_error", "looked", "replies", "state")
 
@@ -444,7 +447,7 @@ class _Commit:
         self.replies = replies
         self.looked: dict[int, _Looked] = {}
         self.disk_error: DiskError | LogError | None = None
-        """Why a part can't be looked at now."""
+        """Reason why a part can't be examined now."""
 
     @property
     def query(self) -> str:
@@ -460,13 +463,13 @@ class _Commit:
 
 
 def marker(query: str, batch: int, place: int) -> bytes:
-    """The header line of the first batch of a part."""
+    """Return the header line of the first batch of a part."""
     name = query.encode().hex()
     return COMMIT_HEADER + f":{name}/{batch}/{place}".encode()
 
 
 def _is_there(records: Records, index: int, mark: bytes) -> bool:
-    """Whether a batch from this index on carries this mark. O(batches). Raises DiskError."""
+    """Return whether a batch from `index` on carries the mark. O(batches). Raises DiskError."""
     index = max(index, records.first_index)
     end = records.next_index
     while index < end:
@@ -485,8 +488,8 @@ def _is_there(records: Records, index: int, mark: bytes) -> bool:
 
 
 def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
-    """All of a stage, its first batch with the mark. What a power cut has lost was never receipted, or was never there:
-    it is passed over. Raises BatchError and MissingRecordsError for what is damaged or does not fit, DiskError.
+    """Return all batches of a stage, the first with the mark. Records lost in a power cut are passed over: they had no
+    receipt, or never existed. Raises BatchError and MissingRecordsError for damaged or too large batches, DiskError.
     """
     batches: list[bytes | memoryview] = []
     index, end = records.first_index, records.next_index
@@ -515,7 +518,9 @@ def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
 
 
 def _fitting(batch: Batch, bytes_max: int) -> list[bytes | memoryview]:
-    """This batch, or halves of it until each fits into a file. Only the first has its header lines' mark."""
+    """Return the batch, or halves of it until each fits into a file. Only the first has the mark in its header
+    lines.
+    """
     if batch.total_bytes <= bytes_max:
         return [batch.data]
     if batch.count == 1:
@@ -529,4 +534,4 @@ def _fitting(batch: Batch, bytes_max: int) -> list[bytes | memoryview]:
 
 
 def _nobody(_result: object) -> None:
-    """Nobody asked."""
+    """Ignore the result: no request waits for it."""

@@ -1,7 +1,7 @@
-"""All logs of a broker: by name, with their groups, their retention, and what can be asked of them.
+"""All logs of a broker: by name, with their groups, their retention, and requests about them.
 
-Logs are made when somebody sends or subscribes to them, and stay until they are deleted. The logs of an earlier run are
-opened before anybody connects, the files of new ones are made by a thread: what is sent to them waits, nobody else.
+A log is made by its first SEND or SUBSCRIBE, and stays until it is deleted. Logs of an earlier run are opened before
+the first connection; files of new ones are made by a thread, and only what is sent to that log waits for it.
 
 Bound: `logs_max`, and `groups_max` for each.
 Source: seed 001 "The Queue Interface", "Luxun Thrift IDL" (the names of errors); DESIGN section 8.
@@ -43,16 +43,18 @@ from .removing import Remover, remove_files, take_files_away
 
 PREFIX: Final = "/log/"
 OWN_PREFIX: Final = "/log/sluiceway."
-"""Logs of the broker's own doings, such as claims and stages: nothing of them goes by age or size, all is synced."""
+"""Prefix of the broker's own logs, such as claims and stages: no retention by age or size, and every receipt is
+synced.
+"""
 NAME_LENGTH_MAX: Final = 200
 GROUP_LENGTH_MAX: Final = 200
 _NAME: Final = re.compile(r"[^\x00-\x20\x7f,:\\*>./]+(?:[./][^\x00-\x20\x7f,:\\*>./]+)*")
 RETENTION_SECONDS: Final = 5.0
-"""Between two looks at what is too old or too much."""
+"""Time between two checks of retention."""
 
 
 class LogError(Exception):
-    """Something that can't be done with a log; `code` as the seed names it."""
+    """Request that can't be fulfilled; `code` as the seed names it."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -62,38 +64,38 @@ class LogError(Exception):
 OTHER_SELECTOR: Final = "other-selector"
 DESTINATION_FAILED: Final = "destination-failed"
 UNREADABLE: Final = frozenset({INTERNAL_ERROR, DESTINATION_FAILED})
-"""Codes that say: there is such a log, with all its records, and nobody can read it now."""
+"""Codes of a log that exists with all its records and can't be read now."""
 
 
 @attrs.frozen
 class Opened:
-    """A log's records, open."""
+    """Opened records of a log."""
 
     records: Records
     log_id: str
     make: Callable[[], Records] | None = None
-    """Makes the records, which are empty until then. Blocks, raises DiskError, may be called again. None: they are
-    there.
+    """Makes the records, which are empty until then. Blocks, raises DiskError, may be called again. None: the records
+    exist.
     """
 
 
 class Cabinet(Remover, Protocol):
-    """Where the folders of logs are."""
+    """Port to the folders of logs."""
 
     def names(self) -> list[str]:
-        """Of the logs that there are. Blocks."""
+        """Return the names of the existing logs. Blocks."""
 
     def open(self, name: str) -> Opened:
-        """Open a log, or make it. Blocks. Raises DiskError, and LogError for a name that can't be kept."""
+        """Open or make a log. Blocks. Raises DiskError, and LogError for a name that can't be kept."""
 
     def begin(self, name: str) -> Opened:
-        """A log that is not among `names`, and is yet to be made. One that is (it could not be opened at the start) is
-        opened, which blocks. Raises as `open`.
+        """Return a log that is not among `names` and is still to be made. A name among them (it could not be opened at
+        the start) is opened, which blocks. Raises as `open`.
         """
 
 
 def open_all(cabinet: Cabinet) -> dict[str, Opened | DiskError]:
-    """All logs that there are. Blocks: call it from a thread. Raises DiskError if that can't be found out."""
+    """Open all existing logs. Blocks: call it from a thread. Raises DiskError if the names can't be read."""
     opened: dict[str, Opened | DiskError] = {}
     for name in cabinet.names():
         try:
@@ -104,7 +106,7 @@ def open_all(cabinet: Cabinet) -> dict[str, Opened | DiskError]:
 
 
 class LogTable:
-    """The logs of one broker."""
+    """Logs of one broker."""
 
     def __init__(
         self,
@@ -119,7 +121,9 @@ class LogTable:
         delete_passcode: str,
         warn: Callable[..., object],
     ) -> None:
-        """`delete_passcode`: who knows it may delete logs; empty: nobody may. `warn`: an event and its facts."""
+        """Take `delete_passcode`, which allows clients to delete logs (empty: none may), and `warn`, called with an
+        event and its facts.
+        """
         self._cabinet = cabinet
         self._disk = disk
         self._keeper = keeper
@@ -133,9 +137,9 @@ class LogTable:
         self.logs: dict[str, Log] = {}
         self.groups: dict[str, dict[str, Group]] = {}
         self._outdated: dict[str, dict[str, GroupState]] = {}
-        """Groups that are kept of logs which were deleted: their consumers are told when they join anew."""
+        """Kept groups of deleted logs: their consumers are notified when they join again."""
         self._deleting: dict[str, Log] = {}
-        """In the table no more; open until their files were taken away."""
+        """Logs no longer in the table, open until their files were moved away."""
         self._looks = Periodic(environment.scheduling.call_later, RETENTION_SECONDS, self._look)
         self._trimming: set[str] = set()
         self._abandoned: set[str] = set()
@@ -144,7 +148,7 @@ class LogTable:
         return iter(self.logs.values())
 
     def start(self, opened: Mapping[str, Opened | DiskError], groups: Mapping[str, Mapping[str, GroupState]]) -> None:
-        """Go on with what an earlier run left: its logs, open (`open_all`), and by log and name where groups were."""
+        """Restore an earlier run: its opened logs (`open_all`), and the positions of groups by log and name."""
         for name, result in opened.items():
             if isinstance(result, DiskError):
                 self._warn("a log can't be opened", log=name, error=str(result))
@@ -167,19 +171,19 @@ class LogTable:
             )  # fmt: skip
             return
         end = log.records.next_index
-        front = min(state.front, end)  # after a power cut the place may be ahead of what is there
+        front = min(state.front, end)  # after a power cut the position may be beyond the end of the log
         settled = tuple((start, min(stop, end)) for start, stop in state.settled if start < end)
         failures = tuple((start, min(stop, end), count) for start, stop, count in state.failures if start < end)
         known = state.log_id
         state = GroupState(front, settled, min(max(state.handed_to, front), end), failures, log.log_id)
         restored = self.groups.setdefault(log.name, {})[group] = Group(log, group, state, self._keeper)
-        if not known:  # from now on it is known which log is meant
+        if not known:  # a position of an earlier version gets the id of its log
             self._keeper.create(log.name, group, restored.place, _nobody)
 
     # ------------------------------------------------------------------ logs
 
     def get(self, name: str) -> Log:
-        """The log of this name (`/log/…`), made if need be. Raises LogError."""
+        """Return the log of this name (`/log/…`), made if need be. Raises LogError."""
         log = self.logs.get(name)
         if log is not None:
             return log
@@ -198,13 +202,13 @@ class LogTable:
             raise LogError(INTERNAL_ERROR, f"{name} can't be opened: {error}") from None
 
     def _check_upkeep(self, what: str) -> None:
-        """Raise LogError if nothing new is to be made."""
+        """Raise LogError if nothing new may be made."""
         why_not = self._environment.manager.why_not(what)
         if why_not:
             raise LogError(UPKEEP_FULL, f"{why_not}. {UPKEEP_REMEDY}")
 
     def existing(self, name: str) -> Log:
-        """The log of this name, with or without `/log/`. Raises LogError if there is none."""
+        """Return the log of this name, with or without `/log/`. Raises LogError if there is none."""
         full = name if name.startswith(PREFIX) else PREFIX + name
         log = self.logs.get(full)
         if log is None:
@@ -212,7 +216,7 @@ class LogTable:
         return log
 
     def no_log(self, name: str) -> LogError:
-        """Why there is no log of this name, in full. Raises LogError if there can be none."""
+        """Return the LogError for a name without a log. Raises LogError for an invalid name or an abandoned log."""
         check_name(name)
         self._check_abandoned(name)
         return LogError(TOPIC_NOT_EXIST, f"there is no log {name}")
@@ -227,11 +231,11 @@ class LogTable:
 
     @property
     def contain(self) -> Callable[[Exception], None] | None:
-        """Is given what a request raised that nobody expected; None: it is raised."""
+        """Handler of unexpected exceptions of requests; None: they propagate."""
         return self._environment.contain
 
     def abandon(self, log: Log) -> None:
-        """Close it as it is, after a mistake of the broker: nothing of it is written any more, and its name is refused
+        """Close a log as it is after a fault of the broker: nothing more of it is written, and its name is refused
         until the next start.
         """
         self._abandoned.add(log.name)
@@ -244,7 +248,7 @@ class LogTable:
             self._environment.do_in_steps(log.log_id, self.reading.forgetting(log))
 
     def meant(self, name: str, log_id: str) -> Log:
-        """The log of this name that a request means: with `log_id` only the one that is called so, without it any.
+        """Return the log that a request means: with `log_id` only the one with this id, without it any of this name.
         Raises LogError.
         """
         log = self.existing(name)
@@ -284,9 +288,9 @@ class LogTable:
     def read(
         self, log: Log, consumer: LogConsumer, place: Place, stop: int | None, *, label: str, log_id: str = ""
     ) -> tuple[LogReaders, Subscription]:
-        """A reader with a place of its own. `log_id`: of the log in which that place is; if this is another one, the
-        consumer is told, and begins with the first record (of a range there is nothing then). Raises LogError if the
-        place is not there to be read.
+        """Start a reader with a position of its own. `log_id`: the log of that position; if this log is another one,
+        the consumer is notified and begins with the first record (a range is then empty). Raises LogError if the
+        position can't be read.
         """
         if log_id not in ("", log.log_id):
             if consumer.stops_at_gaps:
@@ -312,9 +316,9 @@ class LogTable:
         *,
         log_id: str = "",
     ) -> tuple[Group, Subscription]:
-        """A consumer of a group, which is made if need be, to begin at `place`. `created` is called when the group is
-        on disk. `log_id`: the consumer was one of the group of this log; it is told if that was deleted. Raises
-        LogError.
+        """Add a consumer to a group, which is made if need be and begins at `place`. `created` is called when the group
+        is on disk. `log_id`: the log of whose group the consumer was one; it is notified if that log was deleted.
+        Raises LogError.
         """
         is_other = log_id not in ("", log.log_id)
         if is_other:
@@ -338,9 +342,7 @@ class LogTable:
         return group, subscription
 
     def make_group(self, log: Log, name: str, place: Place, created: Callable[[Exception | None], None]) -> None:
-        """Be sure that there is a group of this name: a new one begins at `place`. `created` as in `join`. Raises
-        LogError.
-        """
+        """Make the group unless it exists; a new one begins at `place`. `created` as in `join`. Raises LogError."""
         group = self.groups.get(log.name, {}).get(name)
         if group is not None:
             _when_created(group, created)
@@ -377,11 +379,11 @@ class LogTable:
         def created(error: Exception | None) -> None:
             self._created(log, group, error)
 
-        log.when_made(made)  # a group without its log would be forgotten when the broker starts again
+        log.when_made(made)  # without its log a group would be forgotten by the next start
 
     def _created(self, log: Log, group: Group, error: Exception | None) -> None:
         waiting, group.creating = group.creating or [], None
-        if error is not None and not group.deleted:  # nothing of it would ever be kept
+        if error is not None and not group.deleted:  # the group could never be kept
             groups = self.groups.get(log.name, {})
             if groups.get(group.group) is group:
                 del groups[group.group]
@@ -390,8 +392,8 @@ class LogTable:
             created(error)
 
     def index_of(self, log: Log, place: Place, *, refuse_gaps: bool = False) -> int:
-        """The index of a place. Raises LogError for one beyond the end (with `refuse_gaps`, also for one that is not
-        there any more).
+        """Return the index of a position. Raises LogError for one beyond the end, and with `refuse_gaps` for one that
+        is gone.
         """
         records = log.records
         if place.kind is PositionKind.EARLIEST:
@@ -414,14 +416,14 @@ class LogTable:
             )
         return place.number
 
-    # ------------------------------------------------------------------ what can be asked
+    # ------------------------------------------------------------------ requests
 
     def describe(self, log: Log, *, groups_max: int | None = None) -> dict[str, Any]:
-        """One log as plain data, with so many groups at most (None: all)."""
+        """Return one log as plain data, with at most `groups_max` groups (None: all)."""
         return at_once(self.describe_in_steps(log, groups_max=groups_max))
 
     def describe_in_steps(self, log: Log, *, groups_max: int | None = None) -> Steps[dict[str, Any]]:
-        """`describe`, in steps."""
+        """Do `describe` in steps."""
         yield
         groups = yield from self.groups_in_steps(log, limit=groups_max)
         records = log.records
@@ -446,11 +448,11 @@ class LogTable:
         }
 
     def describe_groups(self, log: Log) -> list[dict[str, Any]]:
-        """The groups of a log as plain data, with how far they are behind."""
+        """Return the groups of a log as plain data, with their lag."""
         return at_once(self.groups_in_steps(log))
 
     def groups_in_steps(self, log: Log, *, offset: int = 0, limit: int | None = None) -> Steps[list[dict[str, Any]]]:
-        """`describe_groups`, in steps: those of a page, by name."""
+        """Do `describe_groups` in steps, for one page, by name."""
         records = log.records
         size = records.next_index - records.first_index
         now_ms = self._environment.now_ms()
@@ -481,14 +483,16 @@ class LogTable:
         return found
 
     def group(self, log: Log, name: str) -> Group:
-        """Raises LogError if there is none."""
+        """Return the group. Raises LogError if there is none."""
         group = self.groups.get(log.name, {}).get(name)
         if group is None:
             raise LogError(GROUP_NOT_EXIST, f"{log.name} has no group {name[:80]!r}")
         return group
 
     def closest(self, log: Log, timestamp_ms: int) -> tuple[int, int]:
-        """The first record that is not older than this, or else the last one; with its time. Raises LogError."""
+        """Return the index and time of the first record not older than `timestamp_ms`, or else of the last. Raises
+        LogError.
+        """
         records = log.records
         if records.first_index >= records.next_index:
             raise LogError(TOPIC_IS_EMPTY, f"{log.name} is empty")
@@ -497,13 +501,13 @@ class LogTable:
         return index, timestamp_ms if found_ms is None else found_ms
 
     def seek(self, log: Log, name: str, place: Place) -> int:
-        """Move a group; returns its front. Raises LogError."""
+        """Move a group; return its front. Raises LogError."""
         group = self.group(log, name)
         group.seek(self.index_of(log, place))
         return group.front
 
     def delete_group(self, log: Log, name: str, done: Callable[[Exception | None], None]) -> None:
-        """Forget a group that has no consumers. Raises LogError."""
+        """Delete a group without consumers. Raises LogError."""
         group = self.group(log, name)
         if group.subscriptions:
             raise LogError(
@@ -514,11 +518,11 @@ class LogTable:
         if log.is_made:
             self._keeper.delete(log.name, name, done)
         else:
-            done(None)  # it waited for the files: nothing of it is kept
+            done(None)  # the group waited for the files: nothing of it is kept
 
     def truncate(self, log: Log, before: Place | int, done: Callable[[int | DiskError], None]) -> None:
-        """Remove what is older than a place, or more than so many bytes; whole files at a time where it is by bytes or
-        by time. `done` gets the first index that is left. Raises LogError.
+        """Remove records older than a position, or beyond a size in bytes; by size and by time only whole files. `done`
+        gets the first index left. Raises LogError.
         """
         records = log.records
         if isinstance(before, int):
@@ -530,11 +534,11 @@ class LogTable:
             self._trim(log, lambda: records.remove_to(index), done)
 
     def prune(self, log: Log, index: int) -> None:
-        """Remove what lies below this, some time soon."""
+        """Remove records below `index` soon."""
         self._trim(log, lambda: log.records.remove_to(index), _nobody)
 
     def delete(self, log: Log, passcode: str, done: Callable[[DiskError | None], None]) -> None:
-        """Remove a log with all it holds. Raises LogError without permission."""
+        """Delete a log with all its records. Raises LogError without permission."""
         if not self._delete_passcode:
             raise LogError(AUTHENTICATION_FAILURE, "logs can't be deleted: the broker has no delete_passcode in [logs]")
         if not hmac.compare_digest(self._delete_passcode.encode(), passcode.encode()):
@@ -542,9 +546,9 @@ class LogTable:
         self.remove(log, done)
 
     def remove(self, log: Log, done: Callable[[DiskError | None], None]) -> None:
-        """The same without asking."""
+        """Delete a log without a check of permission."""
         name = log.name
-        # First: whoever is told of the end may ask about the log again.
+        # First: a waiter notified of the end may ask about the log again.
         del self.logs[name]
         groups = self.groups.pop(name, {})
         self._deleting[name] = log
@@ -556,7 +560,7 @@ class LogTable:
                 self._environment.do_in_steps(log.log_id, self._removing(log, groups, outdated, done))
                 return
             del self._deleting[name]
-            if not log.closed:  # nothing has happened to it
+            if not log.closed:  # the log is unchanged
                 self.logs[name] = log
                 self.groups[name] = groups
             done(error)
@@ -564,7 +568,7 @@ class LogTable:
         if log.is_made:
             take_files_away(name, self._cabinet, self._disk, self._environment, taken_away)
         else:
-            taken_away(None)  # nothing would be left to be found
+            taken_away(None)  # without files nothing is left to be found
 
     def _removing(
         self,
@@ -573,7 +577,7 @@ class LogTable:
         outdated: Mapping[str, GroupState],
         done: Callable[[DiskError | None], None],
     ) -> Iterator[object]:
-        """`remove`, of a log that is closed and not in the table any more, in steps."""
+        """Do the rest of `remove` in steps, for a log that is closed and no longer in the table."""
         name = log.name
         for outlet in list(log.outlets):
             yield from outlet.ending_deleted()
@@ -628,14 +632,14 @@ class LogTable:
         self._disk.append(work, trimmed)
 
     def close(self) -> None:
-        """The broker stops: close all logs. The records are still open."""
+        """Stop with the broker: close all logs. The records are still open."""
         self._looks.stop()
         for log in (*self.logs.values(), *self._deleting.values()):
             log.close()
 
 
 def check_name(name: str) -> None:
-    """Raise LogError unless a log can be called so."""
+    """Raise LogError unless this is a valid name of a log."""
     short = name.removeprefix(PREFIX)
     if not name.startswith(PREFIX) or len(short) > NAME_LENGTH_MAX or _NAME.fullmatch(short) is None:
         raise LogError(
@@ -646,7 +650,7 @@ def check_name(name: str) -> None:
 
 
 def _closest(log: Log, timestamp_ms: int) -> int:
-    """Raises LogError if damage hides it."""
+    """Return the index of the first record not older than `timestamp_ms`. Raises LogError if damage hides it."""
     try:
         return log.records.find_closest_index(timestamp_ms)
     except (MissingRecordsError, DiskError) as error:
@@ -662,12 +666,12 @@ def _another(log: Log, log_id: str) -> LogError:
 
 
 def _anew(place: Place) -> Place:
-    """Where to begin in a log that has come in the place of another one: with all of it in place of an index."""
+    """Return where to begin in a log that replaced another one: at its beginning in place of an index."""
     return Place(PositionKind.EARLIEST) if place.kind is PositionKind.INDEX else place
 
 
 def _nobody(_result: object) -> None:
-    """Nobody asked."""
+    """Ignore the result: no request waits for it."""
 
 
 def _when_created(group: Group, created: Callable[[Exception | None], None]) -> None:
@@ -678,7 +682,7 @@ def _when_created(group: Group, created: Callable[[Exception | None], None]) -> 
 
 
 def _check_selection(group: Group, consumer: LogConsumer) -> None:
-    """Raises LogError if this consumer does not select like those who are there."""
+    """Raise LogError if this consumer's selector differs from that of the group's consumers."""
     for subscription in group.subscriptions:
         other: Any = subscription.consumer
         has, wants = _selector_of(other), _selector_of(consumer)

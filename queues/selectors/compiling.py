@@ -1,9 +1,10 @@
-"""From the tree of a selector to closures over the headers that it names.
+"""Compiler from the tree of a selector to closures over the headers that it names.
 
-Each operand is a *condition* (true, false or unknown), a *number*, a *text* literal, or a *header*, which is whatever
-it is compared with. What can't be compared is refused here, with its place, and not found out with each message.
+Each operand is a *condition* (true, false or unknown), a *number*, a *text* literal, or a *header*, which takes the
+type of what it is compared with. Operands that can't be compared are refused here, with their position, and not with
+each message.
 
-Bound: nesting, so that neither this nor a look at a message runs deep; the length of all LIKE patterns.
+Bound: nesting, so that neither compiling nor evaluating recurses deeply; the length of all LIKE patterns.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from .values import (
 )
 
 NAME_COST: Final = 4
-"""Units of cost for a header that is looked up: it is searched for in the header block."""
+"""Units of cost of a header: the lookup searches the header block."""
 
 LIKE_COST: Final = 8
-"""Units of cost for a LIKE, beside those of its characters that may be compared anywhere."""
+"""Units of cost of a LIKE, in addition to its characters that may be compared anywhere."""
 
 NESTING_MAX: Final = 50
-"""Levels of parentheses, NOT and signs."""
+"""Maximum levels of parentheses, NOT and signs."""
 
 
 class Kind(Enum):
@@ -53,35 +54,36 @@ class Kind(Enum):
 
 @attrs.frozen(slots=True)
 class Operand:
-    """A part of a selector, compiled."""
+    """A compiled part of a selector."""
 
     kind: Kind
     get: Callable[[Values], Any]
-    """A Test, a Count or a Look, by kind."""
+    """Test, Count or Look, by kind."""
     node: Any
     literal: Raw | float | bool = None
-    """Of a literal: what it is."""
+    """Value of a literal."""
 
 
 @attrs.frozen(slots=True)
 class Compiled:
-    """A selector as a function of heads, or of messages where `by_message`."""
+    """A selector as a function of heads, or of messages if `by_message`."""
 
     test: Test
     of_heads: tuple[OfHead, ...]
     of_messages: tuple[OfMessage | None, ...]
-    """By the same places; None: it is looked up in the head."""
+    """Lookups in the message, parallel to `of_heads`; None: look up in the head."""
     by_message: bool
     cost: int
-    """What a look at a message costs at most, in units of about a quarter of a microsecond: one for each part, more for
-    headers that are looked up and for LIKE."""
+    """Maximum cost of an evaluation, in units of about a quarter of a microsecond: one per part, more for header
+    lookups and LIKE.
+    """
 
     def test_head(self, head: Envelope) -> bool:
-        """Whether messages with this head are wanted."""
+        """Return whether messages with this head are selected."""
         return self.test([look(head) for look in self.of_heads]) is True
 
     def test_message(self, message: Message) -> bool:
-        """Whether this message is wanted."""
+        """Return whether this message is selected."""
         head = message.head
         values = [
             of_one(message) if of_one is not None else of_all(head)
@@ -91,7 +93,7 @@ class Compiled:
 
 
 def compile_tree(tree: Any, text: str, message_token: str) -> Compiled:
-    """Raises SelectorError. `text`: the selector, for the messages."""
+    """Compile a tree. `text`: the selector, for messages of errors. Raises SelectorError."""
     compiler = _Compiler(text)
     test = compiler.condition(compiler.operand(tree, 1))
     names = list(compiler.places)
@@ -109,33 +111,33 @@ _ORDERS: Final[dict[str, Callable[[Number, Number], bool]]] = {
 
 
 class _Compiler:
-    """Goes through one tree."""
+    """Compiler of one tree."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._like_chars = self._loose_chars = 0
         self.cost = 0
-        """Of all parts, without the headers that they name."""
+        """Cost of all parts except header lookups."""
         self.places: dict[str, int] = {}
-        """Names, and where their values are."""
+        """Places of the values, by name."""
 
     def _error(self, node: Any, message: str) -> SelectorError:
-        """`node`: a tree or a token."""
+        """Return an error at `node`, a tree or a token."""
         place = getattr(node, "meta", node)
         return SelectorError(message, self._text, place.line, place.column)
 
     def operand(self, node: Any, depth: int) -> Operand:
-        """Compile this."""
+        """Compile a part."""
         if depth > NESTING_MAX:
             raise self._error(node, f"it is nested deeper than {NESTING_MAX} levels: write it with fewer parentheses")
         self.cost += 1
         made: Operand = getattr(self, f"_{node.data.strip('_')}")(node, depth)
         return made
 
-    # ------------------------------------------------------------------ what an operand is taken for
+    # ------------------------------------------------------------------ types of operands
 
     def condition(self, operand: Operand) -> Test:
-        """It stands where something is true or not."""
+        """Return the operand as a condition. Raises SelectorError."""
         if operand.kind is Kind.CONDITION:
             return operand.get
         if operand.kind is Kind.HEADER:
@@ -144,7 +146,7 @@ class _Compiler:
         raise self._error(operand.node, f"{operand.kind.value} is no condition: compare it with something")
 
     def _number(self, operand: Operand) -> Count:
-        """It stands where numbers are compared or reckoned with."""
+        """Return the operand as a number, for comparison or arithmetic. Raises SelectorError."""
         if operand.kind is Kind.NUMBER:
             return operand.get
         if operand.kind is Kind.HEADER:
@@ -372,7 +374,7 @@ class _Compiler:
         return Operand(Kind.NUMBER, count, node)
 
     def _look_for_hyphens(self, node: Any) -> None:
-        """`x-priority` would be taken for a difference of two headers that don't exist, and select nothing."""
+        """Refuse `x-priority`, which would be the difference of two missing headers and select nothing."""
         parts = node.children
         for place in range(1, len(parts), 2):
             before, sign, after = parts[place - 1 : place + 2]

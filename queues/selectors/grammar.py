@@ -1,12 +1,11 @@
-"""The grammar of selectors, and from what Lark says of a wrong one to what people can use. The one module that knows
-Lark.
+"""Grammar of selectors, and translation of Lark's errors into messages for users. The only module that knows Lark.
 
-One kind of expression for all: whether an operand is a number, a text or a truth value is found when it is compiled,
-since of a header nobody knows before. Chains (`a AND b AND c`, `1 + 2 - 3`) are flat, so only parentheses and signs
-nest. The parser is a table-driven one (LALR), it does not recurse, whatever it is given.
+All expressions have one kind: whether an operand is a number, a text or a truth value is found by the compiler, as the
+type of a header is unknown before. Chains (`a AND b AND c`, `1 + 2 - 3`) are flat, so only parentheses and signs nest.
+The parser is table-driven (LALR) and does not recurse, whatever its input.
 
-A parser is made once for each of the two spellings of names. That takes a good tenth of a second with the import of
-Lark: whoever serves has it done in another thread (`prepare`), for which the first selectors wait (table.py).
+One parser is made for each of the two spellings of names, which takes a good tenth of a second with the import of Lark.
+A broker makes them in a thread (`prepare`), for which the first selectors wait (table.py).
 """
 
 from __future__ import annotations
@@ -83,15 +82,15 @@ NAME: /{name}/
 """
 
 STEP_WORDS: Final = 4
-"""Words and signs in one step: 50 microseconds."""
+"""Tokens per step: 50 microseconds."""
 
 COMPILING_SHARE: Final = 5
-"""Of the steps that a selector is read in: so many to one go by, with nothing done, before it is compiled at once."""
+"""Number of parsing steps per additional empty step, which pay for compiling in one go."""
 
 END: Final = r"(?![\w$.])"
 NAME: Final = r"[^\W\d][\w$.]*|\$[\w$.]*"
 HYPHENATED: Final = r"(?:[^\W\d]|\$)(?:[\w$.]|-(?=[^\W\d]))*"
-"""With ActiveMQ's prefix `hyphenated_props:`."""
+"""Names with ActiveMQ's prefix `hyphenated_props:`."""
 
 _VALUES: Final = frozenset({"NAME", "QUOTED", "STRING", "NUMBER", "TRUE", "FALSE", "LPAR", "_NOT", "PLUS", "MINUS"})
 _COMPARISONS: Final = frozenset(
@@ -128,12 +127,12 @@ def prepare() -> None:
 
 
 def is_prepared() -> bool:
-    """Nobody has to wait for a parser."""
+    """Return whether both parsers exist."""
     return _parser.cache_info().currsize == 2
 
 
 def parse(text: str, *, start: int = 0, hyphens: bool = False) -> Tree[Token]:
-    """The tree of this selector, at once; see `parsing`."""
+    """Parse a selector at once; see `parsing`."""
     steps = parsing(text, start=start, hyphens=hyphens)
     while True:
         try:
@@ -144,12 +143,12 @@ def parse(text: str, *, start: int = 0, hyphens: bool = False) -> Tree[Token]:
 
 
 def parsing(text: str, *, start: int = 0, hyphens: bool = False) -> Generator[None, None, Tree[Token]]:
-    """The tree of this selector, in steps of some words. `start`: where it begins, behind prefixes; `hyphens`: names
-    may have them without quotes. Raises SelectorError.
+    """Parse a selector in steps of some tokens. `start`: its beginning, behind prefixes; `hyphens`: names may contain
+    them without quotes. Raises SelectorError.
     """
     from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-    # Blanks in place of the prefixes: what is wrong behind them is told where it is.
+    # Blanks in place of the prefixes keep the positions of errors right.
     parser = _parser(hyphens=hyphens).parse_interactive(" " * start + text[start:])
     try:
         count = 0
@@ -159,7 +158,7 @@ def parsing(text: str, *, start: int = 0, hyphens: bool = False) -> Generator[No
         state = parser.lexer_thread.state
         last = None if state is None else state.last_token
         tree: Tree[Token] = parser.feed_eof(last)  # type: ignore[no-untyped-call]
-        # Whoever compiles the tree does that in one step, which takes a fifth as long as all of these.
+        # The caller compiles the tree in one step, which takes a fifth as long as all of these.
         yield from repeat(None, count // (STEP_WORDS * COMPILING_SHARE))
     except UnexpectedToken as error:
         if error.token.type == "$END":
@@ -172,7 +171,7 @@ def parsing(text: str, *, start: int = 0, hyphens: bool = False) -> Generator[No
         raise SelectorError(f"{found} here: {_expected(accepted)}", text, line, column) from None
     except UnexpectedCharacters as error:
         raise SelectorError(_of_character(text[error.pos_in_stream :]), text, error.line, error.column) from None
-    except UnexpectedInput as error:  # what else Lark may raise some day
+    except UnexpectedInput as error:  # other exceptions of future Lark versions
         raise SelectorError(str(error).split("\n")[0], text, error.line or 1, error.column or 1) from None
     return tree
 
@@ -195,7 +194,7 @@ def _of_character(rest: str) -> str:
 
 
 def _expected(terminals: set[str]) -> str:
-    """What could stand there, in words."""
+    """Describe the tokens that are possible."""
     said: list[str] = []
     left = set(terminals)
     if {"NAME", "LPAR"} <= left:

@@ -1,9 +1,9 @@
-"""LIKE: `%` stands for any characters, `_` for one, and after the ESCAPE character both stand for themselves.
+"""LIKE patterns: `%` matches any characters, `_` one; after the ESCAPE character both match themselves.
 
-A pattern is cut at its `%` into pieces of fixed length, which are looked for one after the other, each as early as it
-can be: that finds a match if there is one, and never goes back. A piece with `_` is looked for with a regular
-expression that has nothing that repeats. So the time is that of one search per piece; that of one with `_` grows with
-its length, which LOOSE_CHARS_MAX bounds.
+A pattern is split at each `%` into pieces of fixed length. Each piece is searched from the end of the last one, at the
+earliest position: that finds a match if there is one, without backtracking. A piece with `_` is searched by a regular
+expression without repetition. So the time is one search per piece; for a piece with `_` it grows with the length, which
+LOOSE_CHARS_MAX bounds.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from collections.abc import Callable
 from typing import Final
 
 LIKE_CHARS_MAX: Final = 512
-"""Of all patterns of a selector together: what a look at one long header can cost."""
+"""Maximum length of all patterns of a selector together: bounds the evaluation of one long header."""
 
 LOOSE_CHARS_MAX: Final = 32
-"""Of the longest piece with `_` between two `%`, of all patterns of a selector together: it may be compared with a long
-header at each of its characters. (Of one pattern the longest counts: each is looked for where the last one ended.)"""
+"""Maximum length of the longest piece with `_` between two `%`, summed over all patterns of a selector: such a piece
+may be compared at each character of a long header. (Only the longest of one pattern counts, as each search starts at
+the end of the last one.)
+"""
 
 
 class PatternError(ValueError):
-    """A pattern that means nothing."""
+    """Invalid pattern."""
 
 
 class _Piece:
-    """Between two `%`."""
+    """Part of a pattern between two `%`."""
 
     __slots__ = ("_expression", "_text", "length")
 
     def __init__(self, parts: list[str | None]) -> None:
-        """`parts`: a character each, None for any."""
+        """Take `parts`: a character each, None for any."""
         self.length = len(parts)
         self._text = "" if None in parts else "".join(part for part in parts if part is not None)
         self._expression = (
@@ -52,7 +54,7 @@ class _Piece:
 
 
 def like(pattern: str, escape: str | None = None) -> Callable[[str], bool]:
-    """Tells whether a text is like this. `escape`: one character. Raises PatternError."""
+    """Return a function that tests texts against the pattern. `escape`: one character. Raises PatternError."""
     pieces = [_Piece(parts) for parts in _cut(pattern, escape)]
     first, last = pieces[0], pieces[-1]
     if len(pieces) == 1:
@@ -78,7 +80,7 @@ def like(pattern: str, escape: str | None = None) -> Callable[[str], bool]:
 
 
 def loose_chars(pattern: str, escape: str | None = None) -> int:
-    """How much of this counts against LOOSE_CHARS_MAX. Raises PatternError."""
+    """Return the length that counts against LOOSE_CHARS_MAX. Raises PatternError."""
     return max((len(parts) for parts in _cut(pattern, escape)[1:-1] if None in parts), default=0)
 
 

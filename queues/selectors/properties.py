@@ -1,7 +1,7 @@
-"""What the names in a selector stand for: a header of the SEND as it is, or what JMS calls it.
+"""Names in selectors: headers of the SEND, or the names of JMS.
 
-What belongs to a head is looked up once for all messages that share it; what belongs to a message (its id, its date) is
-looked up for each, which makes such a selector dearer.
+A value of the head is looked up once for all messages that share the head; a value of the message (its id, its date) is
+looked up for each message, which makes such a selector more expensive.
 """
 
 from __future__ import annotations
@@ -55,16 +55,18 @@ NOT_HERE: Final[dict[str, str]] = {
     "JMSRedelivered": "whether a message was delivered before differs from one delivery to the next",
     "JMSXDeliveryCount": "how often a message was delivered differs from one delivery to the next",
 }
-"""What JMS has and nothing can be selected by, and why."""
+"""Names of JMS that can't be selected by, with the reason."""
 
 
 def of_head(name: str) -> OfHead:
-    """How this name is looked up in a head, if it is not one of a message."""
+    """Return the lookup of this name in a head."""
     return OF_HEADS.get(name) or _header(name)
 
 
 def of_message(name: str, message_token: str) -> OfMessage | None:
-    """How this name is looked up in a message; None: in its head. `message_token`: the first part of message-ids."""
+    """Return the lookup of this name in a message; None for a name of the head. `message_token`: the beginning of
+    message-ids.
+    """
     if name == "JMSExpiration":
         return _expiration
     if name == "JMSMessageID":

@@ -1,4 +1,4 @@
-"""A selector that is ready for use, and what one subscription has made of it."""
+"""A compiled selector, and its use by one subscription."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from .errors import SelectorError
 from .grammar import parsing
 
 SELECTOR_CHARS_MAX: Final = 4096
-"""A longer one is refused."""
+"""Maximum length of a selector."""
 
 SELECTOR_WORDS_MAX: Final = 1000
-"""Words and signs. Reading so many takes some 20 milliseconds, in steps."""
+"""Maximum number of words and signs. Parsing 1000 takes some 20 milliseconds, in steps."""
 
 UNITS_PER_COST: Final = 8
-"""Of a dispatch's budget: so many units of a selector's cost take as long as a message that is handed over."""
+"""Units of a selector's cost that count like one delivered message in a dispatch's budget."""
 
 LOOK_COST: Final = 10
-"""Units of cost for a look at a message, whatever the selector asks."""
+"""Units of cost of an evaluation, whatever the selector."""
 
 LOOK_UNITS_MAX: Final = 4000
-"""A step looks at as many messages as cost so much together: a millisecond."""
+"""Units of cost per step: a millisecond."""
 
 PART_BYTES: Final = 250
 CHAR_BYTES: Final = 16
-"""What a unit of cost, and a character of the text, take at most: measured."""
+"""Maximum size per unit of cost, and per character of the text: measured."""
 
 HEADS_COUNT_MAX: Final = 16
-"""Heads of which a selector remembers whether it takes them."""
+"""Heads whose result a selector caches."""
 
 _PREFIXES: Final = ("convert_string_expressions:", "hyphenated_props:")
-"""Of ActiveMQ and Artemis. The first changes nothing here: texts are numbers where numbers are compared."""
+"""Prefixes of ActiveMQ and Artemis. The first has no effect here: texts are compared with numbers as numbers."""
 
 _WORD: Final = re.compile(r"'[^']*'|\"[^\"]*\"|[\w$.]+|[^\s\w]")
 
 
 class Selector:
-    """Which messages to take. Made by `compile_selector`; may be shared."""
+    """A condition on messages. Made by `compile_selector`; may be shared."""
 
     __slots__ = (
         "__weakref__",
@@ -59,19 +59,21 @@ class Selector:
     def __init__(self, text: str, compiled: Compiled) -> None:
         self.text = text
         self.by_message = compiled.by_message
-        """It looks at each message, not only at its head."""
+        """Whether each message is tested, not only its head."""
         self._look_cost = compiled.cost + LOOK_COST
         self.looks_max = max(1, LOOK_UNITS_MAX // self._look_cost)
-        """Messages of which it may be asked in one step, if each has a head of its own."""
+        """Messages that may be tested in one step, if each has a head of its own."""
         self.spent_units = 0
-        """What all that it was asked has cost, see Compiled.cost. Whoever asks charges the difference to its budget."""
+        """Total cost of all tests, see Compiled.cost. Callers charge the difference to their budgets."""
         self.size_bytes = PART_BYTES * compiled.cost + CHAR_BYTES * len(text)
-        """About what it takes."""
+        """Approximate size."""
         self._compiled = compiled
         self._known: dict[Envelope, bool] = {}
 
     def takes(self, message: Message) -> bool:
-        """Whether this one is wanted. O(1) if the head was met lately, else O(length of the selector)."""
+        """Return whether the message is selected. O(1) if the head was tested recently, else O(length of the
+        selector).
+        """
         if self.by_message:
             self.spent_units += self._look_cost
             return self._compiled.test_message(message)
@@ -79,7 +81,7 @@ class Selector:
         return self._judge(message.head) if known is None else known
 
     def places(self, messages: Sequence[Message]) -> list[int]:
-        """Which of these are wanted, by place. O(n)."""
+        """Return the places of the selected messages. O(n)."""
         if self.by_message:
             test = self._compiled.test_message
             self.spent_units += self._look_cost * len(messages)
@@ -100,7 +102,7 @@ class Selector:
         return found
 
     def cost_since(self, before_units: int) -> int:
-        """What it was asked since `spent_units` was that, as a cost in a dispatch's budget."""
+        """Return the cost since `spent_units` had the given value, in units of a dispatch's budget."""
         return (self.spent_units - before_units) // UNITS_PER_COST
 
     def _judge(self, head: Envelope) -> bool:
@@ -116,7 +118,7 @@ class Selector:
 
 
 class Selection:
-    """What one consumer selects by, in all queues that it takes from, and how much it has passed over."""
+    """Selector of one consumer, for all its queues, and the number of messages it has passed over."""
 
     __slots__ = ("_release", "_share", "passed_count", "selector")
 
@@ -126,33 +128,33 @@ class Selection:
         release: Callable[[], None] | None = None,
         share: Callable[[], Selection] | None = None,
     ) -> None:
-        """Whoever counts selectors is told when this is needed no more (`release`), and when somebody else selects by
-        the same (`share`).
+        """Take `release`, called when this selection is no longer needed, and `share`, called when another consumer
+        selects by the same.
         """
         self.selector = selector
         self._release = release
         self._share = share
         self.passed_count = 0
-        """Messages that it has looked at and not taken. One that comes back and is looked at again counts again."""
+        """Messages tested and not selected. A requeued message that is tested again counts again."""
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Text for statistics."""
         return f"{self.passed_count:,} passed over"
 
     def again(self) -> Selection:
-        """The same for somebody else."""
+        """Return a selection by the same selector for another consumer."""
         return Selection(self.selector) if self._share is None else self._share()
 
     def close(self) -> None:
-        """It is needed no more. A second call does nothing."""
+        """Release the selector. A second call does nothing."""
         release, self._release = self._release, None
         if release is not None:
             release()
 
 
 def compile_selector(text: str, *, message_token: str = "") -> Selector | None:
-    """Make a selector of its text, at once; see `compiling`."""
+    """Compile a selector at once; see `compiling`."""
     steps = compiling(text, message_token=message_token)
     while True:
         try:
@@ -163,8 +165,8 @@ def compile_selector(text: str, *, message_token: str = "") -> Selector | None:
 
 
 def compiling(text: str, *, message_token: str = "") -> Generator[None, None, Selector | None]:
-    """Make a selector of its text, in steps; None if that is blank, which takes all. One that is in use is shared.
-    `message_token`: how the message-ids of this broker begin. Raises SelectorError.
+    """Compile a selector in steps; return None for a blank text, which selects all messages. A selector in use is
+    shared. `message_token`: the beginning of this broker's message-ids. Raises SelectorError.
     """
     if not text.strip():
         return None
@@ -192,4 +194,4 @@ def _too_long(said: str, text: str, place: int) -> SelectorError:
 
 
 _in_use: Final[WeakValueDictionary[tuple[str, str], Selector]] = WeakValueDictionary()
-"""Consumers of one kind come with the same one."""
+"""Selectors in use, shared by consumers with the same text."""

@@ -1,7 +1,7 @@
-"""The selectors that are in use: shared by text, and counted.
+"""Selectors in use: shared by text, and charged.
 
-A selector takes memory by its length, up to some hundreds of kilobytes. Consumers of one kind come with the same one,
-which counts once, for as long as one of them, or a durable subscription that was made with it, is there.
+The size of a selector follows from its length, up to some hundreds of kilobytes. Consumers with the same text share one
+selector, which is charged once, as long as one of them, or a durable subscription with that selector, exists.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .selector import Selection, Selector, compiling
 
 
 class SelectorLimitError(Exception):
-    """The selectors in use take too much memory. The message names the limit."""
+    """Limit on the memory of all selectors reached. The message names the limit."""
 
 
 @attrs.define(eq=False)
@@ -28,7 +28,7 @@ class _Entry:
 
 
 class SelectorTable(FlowResource):
-    """Those of a broker, and their place on the flow map."""
+    """Selectors of a broker, and their place on the flow map."""
 
     passes_through = False
 
@@ -36,7 +36,7 @@ class SelectorTable(FlowResource):
         super().__init__("selectors", ResourceKind.SUBSCRIPTIONS, manager)
         self.bytes_max = bytes_max
         self.prepare: Callable[[Callable[[], None]], None] | None = None
-        """Has the parsers made, elsewhere, and calls then. None: the first selector makes them."""
+        """Makes the parsers elsewhere, then calls its argument. None: the first selector makes them."""
         self._entries: dict[str, _Entry] = {}
         self._limiter = SizeLimiter(bytes_max, clock=clock, label="selectors")
         self._controller = Account(self, Flow("selectors in use"), self._limiter, clock=clock)
@@ -47,13 +47,13 @@ class SelectorTable(FlowResource):
         return self._limiter.used_bytes
 
     def resize(self, bytes_max: int) -> None:
-        """Another limit. What is in use stays."""
+        """Set another limit. Selectors in use stay."""
         self.bytes_max = bytes_max
         self._limiter.resize(bytes_max)
 
     def taking(self, text: str, *, message_token: str) -> Generator[Waiting | None, None, Selection | None]:
-        """What somebody selects by, made in steps of a line; None: it takes all. To be closed. Raises SelectorError,
-        SelectorLimitError.
+        """Return a selection by the text, compiled in steps of a line; None: it selects all. The selection must be
+        closed. Raises SelectorError, SelectorLimitError.
         """
         if text not in self._entries:
             if self.prepare is not None and not is_prepared():
@@ -61,7 +61,7 @@ class SelectorTable(FlowResource):
             selector = yield from compiling(text, message_token=message_token)
             if selector is None:
                 return None
-            if text not in self._entries:  # nobody else has made it meanwhile
+            if text not in self._entries:  # no other consumer has made it meanwhile
                 if self.used_bytes + selector.size_bytes > self.bytes_max:
                     raise SelectorLimitError(
                         f"the selectors in use take {self.used_bytes} bytes, and this one would take "
@@ -72,7 +72,7 @@ class SelectorTable(FlowResource):
         return self.share(text)
 
     def share(self, text: str) -> Selection:
-        """One more selects by this, which is in use."""
+        """Return one more selection by a selector in use."""
         entry = self._entries[text]
         entry.users_count += 1
 

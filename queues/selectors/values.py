@@ -1,7 +1,7 @@
-"""Values in selectors: what a header's text is when a number or a truth value is wanted, and three-valued logic.
+"""Values in selectors: headers as numbers or truth values, and three-valued logic.
 
-A header is a text. Compared with a number it is a number, if it reads like one; with TRUE or FALSE a truth value, if it
-is one of these words. Otherwise the result is unknown, and unknown is None here.
+A header is a text. In a comparison with a number it is a number if it reads like one; with TRUE or FALSE a truth value
+if it is one of these words. Otherwise the result is unknown, represented by None.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from collections.abc import Callable
 from typing import Final
 
 Raw = str | int | None
-"""A header as it is looked up; None: it is not there."""
+"""A header as looked up; None: it is missing."""
 
 Number = int | float
 Values = list[Raw]
-"""Of the names of a selector, in their order."""
+"""Values of a selector's names, in their order."""
 
 Test = Callable[[Values], bool | None]
-"""None: unknown."""
+"""A condition; None: unknown."""
 Look = Callable[[Values], Raw]
 Count = Callable[[Values], Number | None]
 
 NUMBER_CHARS_MAX: Final = 64
-"""A longer text is no number."""
+"""Maximum length of a text that is read as a number."""
 
 INTEGER_END: Final = 1 << 63
-"""From here on whole numbers go on as floating point ones: so no product grows without end."""
+"""Bound of integers: beyond it whole numbers become floating point, so that no product grows without bound."""
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def as_number(raw: Raw) -> Number | None:
-    """This as a number, if it reads like one. Blanks around it don't count."""
+    """Return the value as a number, if it reads like one. Blanks around it are ignored."""
     if raw is None or isinstance(raw, int):
         return raw
     length = len(raw)
-    if length < 19 and raw.isdigit() and raw.isascii():  # most are like that
+    if length < 19 and raw.isdigit() and raw.isascii():  # most values are like that
         return int(raw)
     if length > NUMBER_CHARS_MAX:
         return None
@@ -48,7 +48,7 @@ def as_number(raw: Raw) -> Number | None:
 
 
 def as_boolean(raw: Raw) -> bool | None:
-    """This as a truth value, if it says one."""
+    """Return the value as a truth value, if it is one."""
     if not isinstance(raw, str) or len(raw) > NUMBER_CHARS_MAX:
         return None
     word = raw.strip(" \t").lower()
@@ -56,19 +56,19 @@ def as_boolean(raw: Raw) -> bool | None:
 
 
 def as_text(raw: Raw) -> str | None:
-    """This as a text."""
+    """Return the value as a text."""
     return str(raw) if isinstance(raw, int) else raw
 
 
 def bounded(number: Number) -> Number | None:
-    """A result that can be gone on with. None: it is no number."""
+    """Return a result in the range of further arithmetic; None if it is not a number."""
     if isinstance(number, int):
         return number if -INTEGER_END <= number < INTEGER_END else float(number)
-    return number if number == number else None  # not-a-number is unlike itself
+    return number if number == number else None  # not-a-number differs from itself
 
 
 def same(left: Raw, right: Raw) -> bool | None:
-    """Whether two headers say the same: the same text, or the same number."""
+    """Return whether two headers are equal: as texts, or as numbers."""
     if left is None or right is None:
         return None
     if as_text(left) == as_text(right):
@@ -78,5 +78,5 @@ def same(left: Raw, right: Raw) -> bool | None:
 
 
 def negated(value: bool | None) -> bool | None:
-    """NOT."""
+    """Return NOT `value`."""
     return None if value is None else not value

@@ -1,12 +1,11 @@
-"""Trails: what became of each message, remembered for a while. "Where is my message?"
+"""Trails: the recent history of each message, to answer "Where is my message?"
+    rings      storage of events, within a budget of bytes
+    recording  from notifications of a queue to events
+    asking     answers put together from events on request
+    locating   search for a message in the queues, with or without a trail
 
-    rings      where events are kept, within a budget of bytes
-    recording  what a queue tells becomes events
-    asking     an answer put together from events, when somebody asks
-    locating   where a message is that is still in a queue, whether its trail is known or not
-
-Recording costs one tuple per *batch*: a run that was accepted, a slice that was handed over, a range that was settled,
-a block that was moved. Which messages that were is arithmetic: numbers and sequences are dense.
+Recording costs one tuple per *batch*: an accepted run, a delivered slice, a settled range, a moved block. The messages
+of a batch are computed: numbers and sequences are dense.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Answers put together from events, when somebody asks.
+"""Answers put together from events on request.
 
-A message's number says which runs it may have been in; the run says its sequence in that queue; the sequence says which
-of the queue's other events are about it. What is about other messages is passed over. All of it goes in bounded steps,
-as in locating.py.
+A message's number selects the runs it may have been in; the run gives its sequence in that queue; the sequence selects
+the queue's other events about it. Events about other messages are skipped. All work goes in bounded steps, as in
+locating.py.
 
-An answer is *complete* if it begins with the message's arrival; what comes after that is never forgotten before it. One
-whose beginning is forgotten still says where the message is, if it is anywhere.
+An answer is *complete* if it begins with the message's arrival; later events are never forgotten before earlier ones.
+An answer without the beginning still tells where the message is, if it is in a queue.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from .rings import Event
 
 EVENTS_PER_STEP: Final = 2048
 TOLD_PER_STEP: Final = 512
-"""Entries of one message."""
+"""Entries of one message per step."""
 
 ENTRIES_MAX: Final = 400
-"""Of one message: a topic with ten thousand subscribers makes twice as many. The first and the last are told."""
+"""Maximum entries per message: a topic with ten thousand subscribers makes twice as many. The first and the last ones
+are returned.
+"""
 
 T = TypeVar("T")
 Steps = Generator[Step, Elements, T]
@@ -37,76 +39,77 @@ Steps = Generator[Step, Elements, T]
 
 @attrs.frozen
 class TrailEntry:
-    """One thing that happened to a message."""
+    """One event in the history of a message."""
 
     seconds: float
-    """When, by the broker's monotonic clock."""
+    """Time by the broker's monotonic clock."""
     what: str
-    """accepted, parked, stored, paged_out, paged_in, sent, acked, nacked, returned, expired, dropped, dead_lettered,
-    moved or consumed."""
+    """Kind: accepted, parked, stored, paged_out, paged_in, sent, acked, nacked, returned, expired, dropped,
+    dead_lettered, moved or consumed.
+    """
     where: str
-    """The queue."""
+    """Name of the queue."""
     detail: str
 
 
 @attrs.frozen
 class Found:
-    """What is known of one message."""
+    """Known history of one message."""
 
     number: int
     correlation_id: str | None
     destination: str
-    """Where it is, or was last."""
+    """Present or last queue."""
     entries: tuple[TrailEntry, ...]
     omitted_count: int
-    """Entries in the middle that are left out."""
+    """Number of entries left out in the middle."""
     complete: bool
-    """It begins with the message's arrival."""
+    """Whether the history begins with the message's arrival."""
     place: Place | None
-    """Where it is now; None: in no queue."""
+    """Present place; None: in no queue."""
     words: str
-    """What has become of it, in a sentence."""
+    """Outcome, in a sentence."""
 
 
 class Surroundings(Protocol):
-    """What a search needs to know beside the trails."""
+    """Port of a search to data outside the trails."""
 
     def queues(self) -> Iterable[MessageQueue]:
-        """All there are."""
+        """Return all queues."""
 
     def holder_of(self, queue: MessageQueue, sequence: int) -> Steps[str | None]:
-        """Which consumer has this element, and has not settled it. In steps."""
+        """Return, in steps, the consumer that holds this element unsettled."""
 
     def correlation_of(self, message: Message) -> str | None:
-        """What its sender wrote there."""
+        """Return the correlation id that the sender set."""
 
     def now_ms(self) -> int:
-        """Wall clock, as due dates are written."""
+        """Return the wall clock in milliseconds, as in due dates."""
 
 
 @attrs.define
 class _Home:
-    """A queue that has or had the message, and what happened to it there."""
+    """A queue that holds or held the message, and the events there."""
 
     trail: QueueTrail | None
     queue: MessageQueue | None
-    """None: deleted."""
+    """Queue; None: deleted."""
     name: str
     sequence: int
     entries: list[TrailEntry] = attrs.field(factory=list)
     accepted: bool = False
     sent_to: dict[str, bool] = attrs.field(factory=dict)
-    """To whom it was sent that has not settled it or given it back; and whether that needs no ACK."""
+    """Consumers with an unsettled delivery, and whether the delivery needs no ACK."""
     sent_count: int = 0
     settled_by: set[str] = attrs.field(factory=set)
     last: str = ""
-    """What happened last that is for good."""
+    """Last final event."""
     reason: str = ""
-    """For which it was given up."""
+    """Reason for giving the message up."""
 
 
 class Search:
-    """Asks the trails. Its methods are generators of steps; see `run` for one who does not mind to wait."""
+    """Search in the trails. Its methods are generators of steps; `run` executes them at once."""
 
     __slots__ = ("_clock", "_surroundings", "_trails")
 
@@ -115,10 +118,10 @@ class Search:
         self._surroundings = surroundings
         self._clock = trails.budget.clock
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ requests
 
     def by_number(self, number: int) -> Steps[Found | None]:
-        """What became of the message with this number; None: nothing is known of it."""
+        """Return the history of the message with this number; None: nothing is known."""
         self._trails.budget.forget_old()
         homes, outside = yield from self._sightings(number)
         if not any(home.queue is not None and home.queue.elements.is_alive(home.sequence) for home in homes):
@@ -135,7 +138,9 @@ class Search:
         return found
 
     def by_correlation(self, correlation_id: str, limit: int) -> Steps[list[Found]]:
-        """What became of the latest `limit` messages with this correlation id, the oldest of them first."""
+        """Return the histories of the latest `limit` messages with this correlation id, in ascending order of
+        number.
+        """
         numbers: dict[int, None] = {}
         for some in self._trails.correlations.numbers_of(correlation_id):
             numbers.update(dict.fromkeys(some))
@@ -152,7 +157,7 @@ class Search:
         return found[::-1]
 
     def _in_memory(self, correlation_id: str, limit: int, numbers: dict[int, None]) -> Steps[None]:
-        """Messages of which it is forgotten, or was never known, with what they came."""
+        """Add messages in memory whose correlation id was forgotten or never recorded."""
         correlation_of = self._surroundings.correlation_of
         for queue in self._surroundings.queues():
             for index in queue.elements.block_indices():
@@ -170,7 +175,7 @@ class Search:
     # ------------------------------------------------------------------ events
 
     def _sightings(self, number: int) -> Steps[tuple[list[_Home], list[TrailEntry]]]:
-        """Which queues took the message, and what happened to it before them."""
+        """Return the queues that took the message, and the events before them."""
         homes: list[_Home] = []
         outside: list[TrailEntry] = []
         looked_count = 0
@@ -196,7 +201,7 @@ class Search:
         return homes, outside
 
     def _follow(self, home: _Home) -> Steps[None]:
-        """What happened to the message in this queue."""
+        """Collect the message's events in this queue."""
         sequence, trail = home.sequence, home.trail
         assert trail is not None, "it was asked for"
         before = self._clock() - self._trails.budget.keep_seconds
@@ -247,7 +252,7 @@ class Search:
             last.name if last is not None else entries[-1].where,
             tuple(entries),
             omitted_count,
-            # What was parked last came in later, if it ever did: then that is known, too.
+            # The queue that parked it last accepted it later, if at all, and then that is known, too.
             complete=any(home.accepted for home in homes) or not homes,
             place=place,
             words=_words_of_end(last, entries)
@@ -257,7 +262,7 @@ class Search:
 
 
 def run(steps: Steps[T]) -> T:
-    """Do it all at once, without reading the disk."""
+    """Run all steps at once, without reading the disk."""
     try:
         next(steps)
         while True:
@@ -272,7 +277,7 @@ def _queue_of(trail: QueueTrail) -> MessageQueue | None:
 
 
 def _recalled(event: Event, number: int) -> int | None:
-    """The sequence of this message among those of a block that came back; None: it is not there."""
+    """Return the message's sequence in a block read back; None: it is not in that block."""
     _kind, _seconds, first, end, _who, extra = event
     if type(extra) is not int:
         return first + extra.index(number) if number in extra else None
@@ -280,7 +285,9 @@ def _recalled(event: Event, number: int) -> int | None:
 
 
 def _moment_of(entry: TrailEntry) -> float:
-    """Within a moment the queues come one after the other: what leaves one is accepted by the next a little before."""
+    """Return the rank of a moment. Within one moment queues stay in order: a message is accepted by the next queue
+    slightly before it leaves the last one.
+    """
     return round(entry.seconds / kinds.MOMENT_SECONDS)
 
 
@@ -299,7 +306,7 @@ def _outside_entry(trail: QueueTrail, event: Event) -> TrailEntry:
 
 
 def _tell(home: _Home, kind: int, seconds: float, who: str) -> None:
-    """Put an event of this kind, which is about the message, into words."""
+    """Add the text of an event about the message."""
     what, detail = _PLAIN.get(kind, ("", ""))
     is_topic = isinstance(home.queue, ReaderQueue)
     match kind:
@@ -327,7 +334,7 @@ def _tell(home: _Home, kind: int, seconds: float, who: str) -> None:
             detail = f"by {who}"
         case kinds.MISSED:
             if who in home.settled_by:
-                return  # it had it before
+                return  # delivered before
             what, detail = "dropped", f"for {who}, which was too slow"
             home.last = f"was dropped {detail}"
         case kinds.GIVEN_UP:
@@ -335,7 +342,7 @@ def _tell(home: _Home, kind: int, seconds: float, who: str) -> None:
             detail = f"given up ({_REASONS.get(who, who)}): on its way to the dead letters"
         case kinds.DEAD_LETTERED:
             if home.entries and home.entries[-1].what == "dead_lettered":
-                del home.entries[-1]  # it is there now
+                del home.entries[-1]  # it has arrived there
             reason = f", for {_REASONS.get(home.reason, home.reason)}" if home.reason else ""
             detail = f"to {who}{reason}"
             home.last = f"went {detail}"

@@ -1,12 +1,10 @@
-"""Where a message is that is still in a queue, whether its trail is known or not.
+"""Search for a message in the queues, with or without a trail.
 
-It is looked for by number: in memory element by element (a block of 1,024 takes some 40 microseconds, one whose numbers
-are dense a few steps); of what is outside each block remembers between which numbers its elements are. What an earlier
-run of the broker left says nothing before it is read: then blocks are read by bisection, for numbers mostly ascend, and
-READS_MAX of them at most.
+The search is by number: in memory element by element (a block of 1,024 takes some 40 microseconds, a block with dense
+numbers a few steps); a paged-out block remembers its lowest and highest number. For blocks of an earlier run these are
+unknown before the first read: such blocks are read by bisection, as numbers mostly ascend, at most READS_MAX.
 
-All is done in bounded steps: generators that yield None where others may have a turn, and a `Wanted` block that they
-want to be read.
+All work goes in bounded steps: generators yield None between steps, and a `Wanted` block that they need to read.
 """
 
 from __future__ import annotations
@@ -23,22 +21,22 @@ from ..queue import MessageQueue
 from ..readers import ReaderQueue
 
 READS_MAX: Final = 32
-"""Blocks that are read from the disk to find one message: each some milliseconds of it."""
+"""Maximum blocks read from disk to find one message: each takes some milliseconds."""
 
 BLOCKS_PER_STEP: Final = 8
 
 READERS_PER_STEP: Final = 256
-"""Subscribers of a topic that are asked for one element."""
+"""Subscribers of a topic checked per step for one element."""
 COUNTED_PER_STEP: Final = 512
-"""Blocks whose elements are counted, which is a number of each as a rule."""
+"""Blocks per step whose elements are counted; the count of a block is usually stored."""
 
 WAITING_NAMES_MAX: Final = 20
-"""Subscriptions of a topic that are named."""
+"""Maximum subscriptions of a topic that are named."""
 
 
 @attrs.frozen
 class Wanted:
-    """A block to be read from the store: send its elements by sequence, or None if it is not to be read."""
+    """Request to read a block from the store: send its elements by sequence, or None to skip it."""
 
     queue: MessageQueue
     index: int
@@ -52,26 +50,26 @@ HolderOf = Callable[[MessageQueue, int], Generator[Step, Elements, "str | None"]
 
 @attrs.frozen
 class Place:
-    """Where an element is now."""
+    """Present place of an element."""
 
     queue_name: str
     sequence: int
     on_disk: bool
-    """Not in memory."""
+    """Whether the element is not in memory."""
     ahead_count: int
-    """Elements that are in the queue before it, in whosever hands."""
+    """Elements before it in the queue, delivered or not."""
     holder: str | None
-    """Who has it and has not settled it; None: nobody, as far as is known."""
+    """Consumer that holds the element unsettled; None: none is known."""
     due_at_ms: int
-    """It must not be delivered before; 0: it may be."""
+    """Time before which the element must not be delivered; 0: none."""
     needed_by: tuple[str, ...]
-    """Of a topic: who has not settled it, WAITING_NAMES_MAX of them at most."""
+    """Readers of a topic that have not settled the element, at most WAITING_NAMES_MAX."""
     needed_by_count: int
 
 
 def locate(number: int, queues: Iterable[MessageQueue]) -> Steps:
-    """Find the message with this number in these queues. Returns queue and sequence, None if it is in none (or on the
-    disk, where not all could be read).
+    """Find the message with this number in the queues. Returns queue and sequence; None if it is in none, or on disk
+    where not all blocks could be read.
     """
     unread: list[MessageQueue] = []
     for queue in queues:
@@ -104,7 +102,7 @@ def locate(number: int, queues: Iterable[MessageQueue]) -> Steps:
 
 
 def _place_in(block: Block, number: int) -> int | None:
-    """Where in this block, which is in memory, the message is."""
+    """Return the message's place in a block in memory."""
     elements = block.elements
     first, last = (elements[0], elements[-1]) if elements else (None, None)
     if first is not None and last is not None:  # in most blocks numbers are dense
@@ -123,7 +121,7 @@ def _sequence_among(number: int, by_sequence: Elements) -> int | None:
 
 
 def _read(number: int, queue: MessageQueue) -> Generator[Step, Elements, int | None]:
-    """Bisect what an earlier run left of this queue. What is read says its numbers, for the next time."""
+    """Bisect the blocks of an earlier run. A block that was read keeps its bounds for the next search."""
     elements = queue.elements
     indices = [
         index for index, block in elements.blocks() if block.outside is not None and block.outside.numbers is None
@@ -157,8 +155,8 @@ def _read(number: int, queue: MessageQueue) -> Generator[Step, Elements, int | N
 def place_of(
     queue: MessageQueue, sequence: int, holder: str | None, holder_of: HolderOf
 ) -> Generator[Step, Elements, Place | None]:
-    """Where this element is; None: it has left. `holder`: who has it, as the trail says; `holder_of`: asked if that
-    says nothing.
+    """Return the place of an element; None: it has left. `holder`: the holder by the trail; `holder_of`: asked if there
+    is none.
     """
     elements = queue.elements
     if queue.closed or not elements.is_alive(sequence):
@@ -188,7 +186,7 @@ def place_of(
 
 
 def _needed_by(queue: ReaderQueue, sequence: int) -> Generator[Step, Elements, tuple[list[str], int]]:
-    """Who of a topic's readers has not settled this element: the first names, and how many they are."""
+    """Return the first names and the number of the topic's readers that have not settled this element."""
     names: list[str] = []
     count = 0
     for place, subscription in enumerate(list(queue.subscriptions.values()), 1):
@@ -209,7 +207,7 @@ def _needed_by(queue: ReaderQueue, sequence: int) -> Generator[Step, Elements, t
 
 
 def _ahead_count(elements: CursoredQueue, sequence: int) -> Generator[Step, Elements, int]:
-    """How many elements there are before this one."""
+    """Return the number of elements before this one."""
     count = first = 0
     for index in elements.block_indices()[COUNTED_PER_STEP::COUNTED_PER_STEP]:
         end = index << BLOCK_BITS

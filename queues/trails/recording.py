@@ -1,13 +1,13 @@
-"""What queues tell becomes events in rings.
+"""Recording: notifications of queues become events in rings.
 
-Events are (kind, seconds, first, end, who, extra); `first` and `end` are sequences of the queue, but for kinds below
-`BY_SEQUENCE`, where they are message numbers. `extra` has the elements one by one where some between `first` and `end`
-are left out, else None. Of ACCEPTED it is the number of the first message.
+Events are (kind, seconds, first, end, who, extra). `first` and `end` are sequences of the queue, or message numbers for
+kinds below `BY_SEQUENCE`. `extra` lists the elements if some between `first` and `end` are left out, else None. For
+ACCEPTED it is the number of the first message.
 
-Messages that come one by one would be an event each. So within a *moment*, a millisecond, what is accepted, sent or
-settled where the last such event ended is added to that. A topic sends the same to many: within a moment that is one
-event, too, whose `who` is a list of up to WHO_MAX. A new event ends that of the later stages, and any other event ends
-all: so for each message and consumer the events stand in the order in which they happened.
+Single messages would make an event each. So within a *moment*, a millisecond, an accepted, sent or settled batch that
+begins where the last such event ends extends that event. A topic sends one batch to many consumers: within a moment
+that is one event, whose `who` is a list of up to WHO_MAX. A new event closes those of later stages, and any other event
+closes all: so for each message and consumer the events are in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 PARKED: Final = 0
 TURNED_AWAY: Final = 1
 BY_SEQUENCE: Final = 2
-"""From here on events are about sequences."""
+"""Lowest kind whose events hold sequences."""
 ACCEPTED: Final = 2
 SENT: Final = 3
 SENT_AUTO: Final = 4
 SETTLED: Final = 5
 RETURNED: Final = 6
-"""Never reached the consumer."""
+"""Requeued, never received by the consumer."""
 RETURNED_SEEN: Final = 7
 REFUSED: Final = 8
 EXPIRED: Final = 9
@@ -53,8 +53,8 @@ PAGED_IN: Final = 18
 RESTORED: Final = 19
 CLOSED: Final = 20
 RECALLED: Final = 21
-"""A block that an earlier run left has come back from the disk, each time: `extra` is the number of the first message,
-or a list of all numbers, one for each sequence (-1: it has left), if they are not dense.
+"""Block of an earlier run read from disk, at each read. `extra` is the number of the first message, or, if numbers are
+not dense, a list with a number for each sequence (-1: it has left).
 """
 
 _OF_FATE: Final[Mapping[Fate, int]] = {
@@ -66,22 +66,22 @@ _OF_FATE: Final[Mapping[Fate, int]] = {
 }
 
 CORRELATION_LENGTH_MAX: Final = 256
-"""Characters: each is remembered by itself, so a long one would take the place of many others."""
+"""Maximum length in characters: ids are stored individually, so a long one would displace many others."""
 
 WHO_MAX: Final = 16
-"""Consumers in one event."""
+"""Maximum consumers in one event."""
 _WHO_ELEMENTS: Final = 5
-"""A list of them takes as much as so many listed elements."""
+"""Size of a list of consumers, in listed elements."""
 
 MOMENT_SECONDS: Final = 0.001
-"""So long what goes on without a gap is added to one event, and has the time of its beginning."""
+"""Duration in which contiguous batches extend one event, which has the time of its beginning."""
 
 NOTHING: Final = (UNBOUNDED, -1)
-"""Bounds of no number at all."""
+"""Bounds of an empty range of numbers."""
 
 
 class QueueTrail(Ring):
-    """The events of one queue. Satisfies queues.observer.Observer."""
+    """Events of one queue. Implements queues.observer.Observer."""
 
     __slots__ = (
         "_accepted", "_clock", "_restored_end", "_sent", "_settled", "_trails", "_until_seconds", "origin", "queue",
@@ -93,14 +93,14 @@ class QueueTrail(Ring):
         self._trails = trails
         self._clock = trails.budget.clock
         self.queue: MessageQueue | None = queue
-        """None: it was deleted."""
+        """Queue; None: deleted."""
         self.queue_name = queue.name
         self.origin: SourceController | None = None
         self._until_seconds = -math.inf
         self._restored_end = 0
-        """Below it an earlier run of the broker left what there is: numbers are known when it comes back."""
+        """Sequence below which the elements are of an earlier run: their numbers are known when they are read."""
         self._accepted: list[Any] | None = None
-        """What this moment may be added to; None: nothing. Also the next two."""
+        """Open event of this moment, which may be extended; None: none. Likewise the next two."""
         self._sent: list[Any] | None = None
         self._settled: list[Any] | None = None
 
@@ -109,7 +109,7 @@ class QueueTrail(Ring):
         self._accepted = self._sent = self._settled = None
         super().seal(give_back=give_back)
 
-    # ------------------------------------------------------------------ what the queue tells
+    # ------------------------------------------------------------------ notifications of the queue
 
     def accepted(self, messages: list[Message], first: int, end: int) -> None:
         """See Observer."""
@@ -135,8 +135,8 @@ class QueueTrail(Ring):
             self.is_full()
 
     def _accepted_with_gaps(self, messages: list[Message], first: int, end: int, who: str) -> None:
-        """Sequences or numbers are not dense: one event for each part in which both are. Blocks of large messages are
-        closed early, so this is no exception; O(blocks), and O(n) only where numbers have gaps.
+        """Add one event for each part with dense sequences and numbers. Blocks of large messages are closed early, so
+        gaps are common; O(blocks), and O(n) only where numbers have gaps.
         """
         assert self.queue is not None, "it has just taken these"
         seconds, start = self._clock(), 0
@@ -203,7 +203,7 @@ class QueueTrail(Ring):
             self.is_full()
 
     def _joins(self, event: list[Any], who: str) -> bool:
-        """This open event is about one more consumer. False: it has as many as it may."""
+        """Add a consumer to this open event; return False if the event is full."""
         names = event[4]
         if type(names) is not str:
             if len(names) == WHO_MAX:
@@ -212,12 +212,12 @@ class QueueTrail(Ring):
             return True
         self._budget.list_open(self, _WHO_ELEMENTS)
         if not self.events:
-            return False  # that has sealed it
+            return False  # the call has sealed the event
         event[4] = [names, who]
         return True
 
     def _begin_moment(self, now: float) -> None:
-        """What was noted before is not added to any more."""
+        """Begin a new moment and close the open events."""
         self._until_seconds = now + MOMENT_SECONDS
         self._accepted = self._sent = self._settled = None
 
@@ -255,7 +255,7 @@ class QueueTrail(Ring):
             self._recall(first)
 
     def _recall(self, first: int) -> None:
-        """An earlier run left the block that begins there."""
+        """Record the numbers of the earlier run's block that begins at `first`."""
         assert self.queue is not None, "it has just read this"
         block = self.queue.elements.block(first >> BLOCK_BITS)
         if block is None or block.outside is not None:
@@ -286,14 +286,14 @@ class QueueTrail(Ring):
     # ------------------------------------------------------------------ the ring
 
     def _add(self, event: Event) -> None:
-        self._accepted = self._sent = self._settled = None  # what comes now came later than this
+        self._accepted = self._sent = self._settled = None  # later batches happened after this event
         events = self.events
         events.append(event)
         if len(events) >= self.granted_count:
             self.is_full()
 
     def _add_listed(self, kind: int, sequences: SequenceOf[int], who: str) -> None:
-        """About these, whatever they are: a range, a list with gaps, or one that does not ascend."""
+        """Add an event about the sequences: a range, a list with gaps, or a list that does not ascend."""
         if not sequences:
             return
         if type(sequences) is range:
@@ -303,7 +303,7 @@ class QueueTrail(Ring):
         if last - first == len(sequences) - 1:
             self._add((kind, self._clock(), first, last + 1, who, None))
         else:
-            # A copy: whoever gave it may go on using it. Where elements are apart the work is per element anyway.
+            # A copy, as the caller may change its list. Separate elements cost work for each anyway.
             self._budget.list_open(self, len(sequences))
             self._add((kind, self._clock(), first, last + 1, who, list(sequences)))
 
@@ -339,17 +339,17 @@ class QueueTrail(Ring):
 
 
 def _cuts(messages: list[Message], start: int, stop: int) -> list[int]:
-    """Places between these two where the number is not the one behind that of the message before."""
+    """Return the places between `start` and `stop` where the number does not follow that of the message before."""
     return [p for p in range(start + 1, stop) if messages[p].number != messages[p - 1].number + 1]
 
 
 class Correlations(Ring):
-    """Which correlation ids came with which message numbers: (number, seconds, end, correlation id)."""
+    """Correlation ids of message numbers: (number, seconds, end, correlation id)."""
 
     __slots__ = ()
 
     def note(self, number: int, count: int, correlation_id: str, seconds: float) -> None:
-        """So many messages from `number` on have this one."""
+        """Record the correlation id of `count` messages from `number` on."""
         events = self.events
         events.append((number, seconds, number + count, correlation_id))
         if len(events) >= self.granted_count:
@@ -360,7 +360,7 @@ class Correlations(Ring):
         return (*NOTHING, min(columns[0]), max(columns[2]))
 
     def numbers_of(self, correlation_id: str) -> Iterator[list[int]]:
-        """Numbers of messages that came with it, the latest first; one list for each step of bounded work."""
+        """Yield the numbers of messages with this id, the latest first; one list per step of bounded work."""
         needle = correlation_id.encode(errors="surrogatepass")
         yield self._among(reversed(self.events), correlation_id)
         for part in reversed(list(self.parts)):
@@ -376,7 +376,7 @@ class Correlations(Ring):
         ]
 
     def of_number(self, number: int) -> str | None:
-        """The correlation id that this message came with; None: it had none, or that is forgotten."""
+        """Return the correlation id of this message; None: it had none, or it was forgotten."""
         for events in self.all_events(lambda part: part.numbers_first <= number < part.numbers_end):
             for first, _seconds, end, correlation_id in events:
                 if first <= number < end:
@@ -385,45 +385,45 @@ class Correlations(Ring):
 
 
 class Trails:
-    """The trails of one broker's messages."""
+    """Trails of one broker's messages."""
 
     def __init__(self, *, bytes_max: int, keep_seconds: float, clock: Callable[[], float]) -> None:
-        """`bytes_max`: for all that is remembered; `keep_seconds`: how long, at most."""
+        """Take `bytes_max` for all events, and `keep_seconds`, their maximum age."""
         self.budget = Budget(bytes_max, keep_seconds, clock)
         self.correlations = Correlations(self.budget)
         self._live: dict[QueueTrail, None] = {}
         self._ended: dict[QueueTrail, None] = {}
-        """Of queues that were deleted; they go when all of them is forgotten."""
+        """Trails of deleted queues, removed when all their events are forgotten."""
 
     def observer_of(self, queue: MessageQueue) -> QueueTrail:
-        """The trail of a new queue."""
+        """Return the trail of a new queue."""
         trail = QueueTrail(self, queue)
         self._live[trail] = None
         return trail
 
     def came(self, number: int, count: int, correlation_id: str) -> None:
-        """Messages with this correlation id get these numbers. Ids beyond CORRELATION_LENGTH_MAX are not remembered."""
+        """Record the correlation id of new messages. Ids beyond CORRELATION_LENGTH_MAX are not recorded."""
         if len(correlation_id) <= CORRELATION_LENGTH_MAX:
             self.correlations.note(number, count, correlation_id, self.budget.clock())
 
     def queue_trails(self) -> list[QueueTrail]:
-        """All there are, also of queues that were deleted."""
+        """Return all trails, also of deleted queues."""
         return [*self._live, *self._ended]
 
     def trail_of(self, queue: object) -> QueueTrail | None:
-        """The trail of this queue."""
+        """Return the trail of this queue."""
         return next((trail for trail in self._live if trail.queue is queue), None)
 
     def ended(self, trail: QueueTrail) -> None:
-        """Its queue was deleted."""
+        """Note that the trail's queue was deleted."""
         self._live.pop(trail, None)
         self._ended[trail] = None
         trail.seal(give_back=True)
 
     def forget(self, trail: QueueTrail) -> None:
-        """Nothing is left of it."""
+        """Remove a trail without events."""
         self._ended.pop(trail, None)
 
     def configure(self, *, bytes_max: int, keep_seconds: float) -> None:
-        """Other limits from now on."""
+        """Set other limits."""
         self.budget.resize(bytes_max, keep_seconds)

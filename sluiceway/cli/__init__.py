@@ -1,26 +1,29 @@
 """The command line, `sluiceway COMMAND`: all commands are in `COMMANDS`.
 
-    exits      exit codes, and how a command ends with one
+    exits      exit codes, and the end of a command with one
     serve      a broker in the foreground
-    client     stomp.py behind a small blocking face; maps its exceptions
+    client     stomp.py behind a small blocking interface; maps its exceptions
     messages   send, receive and browse
     log        logs: list, describe, groups, seek, truncate, delete; log_tail reads, log_append writes, log_view draws,
-               log_asking has what they share
-    stat       asks a running broker for its flow map
-    stat_view  draws the answer; answers reads it
+               log_asking has their common parts
+    stat       the flow map of a running broker
+    stat_view  display of that answer; answers reads it
+    requests   requests to a broker with a JSON reply
+    waiting    messages of a command that waits for the broker
     trail      where is my message?; trail_view draws the answer
-    top        the same, live in a terminal (sluiceway.top)
-    doctor     is all well with this machine and this configuration? (sluiceway.doctor)
-    store      looks after a data folder: check, repair, export, import, compact
-    progress   something to look at meanwhile
+    top        the flow map, live in a terminal (sluiceway.top)
+    doctor     checks of this machine and this configuration (sluiceway.doctor)
+    store      maintenance of a data folder: check, repair, export, import, compact
+    progress   display of progress
     spark      doctor: can Spark run here?
-    permissions  which entry decides what a user may do
+    permissions  the entry that decides about a user's action
     secret     hashes of passcodes
     settings   config and version
-    suggestions  what was meant by a mistyped command
+    suggestions  suggestions for a mistyped command
+    manual     man pages, made from the commands
 
-Each command is imported when it is asked for, and imports what it needs when it runs: `sluiceway send` should not load
-a broker, nor what the other commands are made of.
+Each command is imported on its first use, and imports its dependencies when it runs: `sluiceway send` should load
+neither a broker nor the modules of other commands.
 """
 
 from __future__ import annotations
@@ -53,11 +56,11 @@ COMMANDS: Final = {
     "config": "settings",
     "version": "settings",
 }
-"""All commands, in the order of the help, and the modules of this package that have them."""
+"""All commands, in the order of the help, with the modules of this package that define them."""
 
 
 class _Commands(SuggestingGroup):
-    """See `COMMANDS`."""
+    """Group of the commands in `COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -78,7 +81,7 @@ class _Commands(SuggestingGroup):
 )
 @click.version_option(VERSION, prog_name="sluiceway")
 def main() -> None:
-    """Sluiceway: a STOMP message broker that never lets a slow reader hurt anybody else.
+    """Sluiceway: a STOMP message broker with back-pressure that isolates slow consumers.
 
     \b
     A first look, in three terminals:

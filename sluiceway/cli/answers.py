@@ -1,5 +1,5 @@
-"""Reading the answer of `/sluiceway/stat`: it comes from a broker that may be older or newer than this command, so
-every key may be missing or of another kind. What is not there reads as nothing.
+"""Access to the answer of `/sluiceway/stat`. The broker may be older or newer than this command, so any key may be
+missing or of another type; it then reads as empty.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 
 def rows_of(report: Mapping[str, Any], key: str, busiest: Sequence[str] = ()) -> list[Mapping[str, Any]]:
-    """The rows of that table, those with the largest numbers under the keys `busiest` first."""
+    """Return the rows of a table, in descending order of the numbers under the keys `busiest`."""
 
     def rank(row: Mapping[str, Any]) -> tuple[float, ...]:
         return tuple(-row[name] if is_number(row.get(name)) else 0.0 for name in busiest)
@@ -18,34 +18,36 @@ def rows_of(report: Mapping[str, Any], key: str, busiest: Sequence[str] = ()) ->
 
 
 def list_of(report: Mapping[str, Any], key: str) -> list[Any]:
-    """That list; an empty one if it is none."""
+    """Return the list under a key; empty if it is no list."""
     value = report.get(key)
     return value if isinstance(value, list) else []
 
 
 def mapping_of(report: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """That mapping; an empty one if it is none."""
+    """Return the mapping under a key; empty if it is no mapping."""
     value = report.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
 def number_of(report: Mapping[str, Any], key: str) -> float | None:
-    """That number, None if it is none."""
+    """Return the number under a key; None if it is no number."""
     value = report.get(key)
     return value if is_number(value) else None
 
 
 def words_of(item: Any) -> str:
-    """What an item of the map says of itself."""
+    """Return the text of an item of the map."""
     return str(item.get("words", item)) if isinstance(item, Mapping) else str(item)
 
 
 def title_of(resource: Mapping[str, Any]) -> str:
-    """Kind and name of a resource, as edges and bottlenecks name it: `queue /queue/a`; once if they are the same."""
+    """Return kind and name of a resource, as edges and bottlenecks name it: `queue /queue/a`; once if they are
+    equal.
+    """
     kind, name = str(resource.get("kind")), str(resource.get("name"))
     return name if name == kind else f"{kind} {name}"
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it can be counted with: a bool can't."""
+    """Return whether the value is a number; a bool is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)

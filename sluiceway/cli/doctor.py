@@ -1,4 +1,4 @@
-"""`sluiceway doctor`: is all well with this machine, this configuration, and the broker that runs with it?"""
+"""`sluiceway doctor`: checks of this machine, the configuration, and the running broker."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str 
 
 
 def _ask(config: Config | None, url: str | None, login: str | None, passcode: str | None) -> Running | None:
-    """The broker at that address, or else at the first listener that speaks what this command speaks."""
+    """Ask the broker at that address, or else at the first listener without TLS or WebSocket."""
     from sluiceway.client.address import Address
     from sluiceway.doctor.asking import ask_broker
 

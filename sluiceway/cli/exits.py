@@ -9,13 +9,13 @@ import click
 
 
 class Exit(IntEnum):
-    """What the process ends with."""
+    """Exit codes of the process."""
 
     OK = 0
     INCOMPLETE = 1
-    """receive, log tail: fewer came than --count asked for. browse: the end did not come. log tail: the log was
-    deleted, or records are gone (--on-gap error). All: interrupted (click's own code for Ctrl-C), where that is not the
-    usual end.
+    """receive, log tail: fewer messages arrived than --count asked for. browse: the end did not arrive. log tail: the
+    log was deleted, or records are gone (--on-gap error). All: interrupted (click's own code for Ctrl-C), unless that
+    is the usual end.
     """
     USAGE = 2
     """A wrong argument or configuration (click's own code for it)."""
@@ -24,7 +24,7 @@ class Exit(IntEnum):
     CONNECT = 4
     """The broker can't be reached, or the connection was lost."""
     REFUSED = 5
-    """The broker answered with an ERROR, or that it can't do what a `log` command asks. permissions explain: no."""
+    """The broker answered with an ERROR, or refused a request of a `log` command. permissions explain: not allowed."""
     STORE = 6
     """serve, store: the data folder can't be used."""
     FAULTY = 7
@@ -42,11 +42,11 @@ EXIT_CODES_HELP: Final = (
 
 
 def warn(what: object) -> None:
-    """Says `what` on standard error, as a warning; the command goes on."""
+    """Print a warning on standard error; the command continues."""
     click.echo(f"warning: {what}", err=True)
 
 
 def fail(code: Exit, message: str) -> NoReturn:
-    """Says `message` on standard error and ends the command with `code`."""
+    """Print `message` on standard error and end the command with `code`."""
     click.echo(f"sluiceway: {message}", err=True)
     raise click.exceptions.Exit(int(code))

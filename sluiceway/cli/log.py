@@ -1,6 +1,6 @@
-"""`sluiceway log`: what logs a broker has, where their groups are, and orders about them.
+"""`sluiceway log`: the logs of a broker, the positions of their groups, and operations on them.
 
-Requests over STOMP (docs/log-wire.md), so the broker runs, here or elsewhere.
+The commands are requests over STOMP (docs/log-wire.md), so the broker must run, here or elsewhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sluiceway.client.address import Address
 
 PIPED_WIDTH: Final = 160
-"""Characters."""
+"""Characters per line without a terminal."""
 _DELETE_PASSCODE: Final = "SLUICEWAY_DELETE_PASSCODE"
 
 
@@ -41,15 +41,15 @@ _DELETE_PASSCODE: Final = "SLUICEWAY_DELETE_PASSCODE"
 def log() -> None:
     """Logs: records that stay when they are read, each with an index.
 
-    LOG is the name of a log, with or without /log/. PLACE is a place in it:
+    LOG is the name of a log, with or without /log/. PLACE is a position in it:
 
     \b
-      earliest, latest     the first record that is there, the last one
-      next                 behind the last one: what comes from now on
+      earliest, latest     the first existing record, the last one
+      next                 behind the last record: only new records
       1200                 the record with this index
       -10                  the tenth record from the end
       time:2026-11-21T20:15, time:1795292100000, ago:15min
-                           the first record that was appended then or later
+                           the first record appended then or later
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def log() -> None:
     """
 
 
-# -- looking -----------------------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 @log.command("list")
@@ -116,7 +116,7 @@ def describe(address: Address, log: str, as_json: bool) -> None:
 @json_option
 @broker_options
 def groups(address: Address, log: str, as_json: bool) -> None:
-    """Show the groups that read LOG, and how far each is behind.
+    """Show the groups that read LOG, with their lag.
 
     \b
     Examples:
@@ -145,10 +145,10 @@ def groups(address: Address, log: str, as_json: bool) -> None:
 @json_option
 @broker_options
 def seek(address: Address, log: str, group: str, place: Place, as_json: bool) -> None:
-    """Move GROUP of LOG: back to get records again, or forward to skip some.
+    """Move GROUP of LOG: back to read records again, or forward to skip some.
 
-    Its consumers may stay. What they hold already they keep; acknowledging what lies outside of what is to be read now
-    does nothing.
+    Its consumers may stay, and keep the records they hold. Acknowledging a record that was delivered before the move
+    has no effect.
 
     \b
     Examples:
@@ -171,7 +171,7 @@ def seek(address: Address, log: str, group: str, place: Place, as_json: bool) ->
 @click.argument("group")
 @broker_options
 def delete_group(address: Address, log: str, group: str) -> None:
-    """Forget GROUP of LOG, and its place. It must not have consumers. The records stay.
+    """Delete GROUP of LOG, and its position. It must not have consumers. The records stay.
 
     \b
     Example:
@@ -200,8 +200,8 @@ def delete_group(address: Address, log: str, group: str) -> None:
 def truncate(address: Address, log: str, place: Place | None, size_bytes: int | None, as_json: bool) -> None:
     """Remove the oldest records of LOG.
 
-    Before an index it is exact. By time and by size whole files go (`data_page_bytes` of [logs], 128 MiB), never
-    the one that is being written, so more may stay. Who would have read what is removed is told of a gap.
+    By index the removal is exact. By time and by size only whole files are removed (`data_page_bytes` of [logs], 128
+    MiB), never the one being written, so more records may stay. Readers of removed records are notified of a gap.
 
     \b
     Examples:
@@ -239,7 +239,7 @@ def truncate(address: Address, log: str, place: Place | None, size_bytes: int | 
 def delete(address: Address, log: str, yes: bool, delete_passcode: str | None) -> None:
     """Delete LOG with all its records and groups.
 
-    Who reads it is told, and its subscription is over. A broker without `delete_passcode` lets nobody do it.
+    Readers are notified and unsubscribed. Disabled unless the broker sets `delete_passcode`.
 
     \b
     Examples:
@@ -277,7 +277,7 @@ def _print_json(reply: Mapping[str, Any]) -> None:
 def _console() -> Console:
     from rich.console import Console
 
-    # What is piped into a pager or a file has no width to keep to.
+    # A pager or a file has no width to fit.
     return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 

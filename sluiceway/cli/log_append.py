@@ -1,4 +1,4 @@
-"""`sluiceway log append`: lines, or whole files, to records. On `sluiceway.client.Producer`."""
+"""`sluiceway log append`: lines or whole files to records, by a `sluiceway.client.Producer`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 1 << 20
 GIVE_UP_SECONDS: Final = 10.0
-"""Without a broker. It was there when we began."""
+"""Time limit without a broker. It was reachable at the start."""
 
 Told = Callable[[int, int | None], None]
 
@@ -103,7 +103,7 @@ def append(
 
 
 def _check_that_it_is_there(address: Address, log: str) -> None:
-    """The broker, that is: a producer would try for a while."""
+    """End the command unless the broker answers. A producer would try for a while."""
     from sluiceway.client import RequestError
 
     with asking(address) as client:
@@ -131,7 +131,7 @@ def _send(
                     first = _first(first, _send_lines(producer, lines, separator))
             producer.close()
     except KeyboardInterrupt:
-        # What is under way may yet come in: say what is known.
+        # Records under way may still arrive: report the confirmed ones.
         _give_up(producer)
         fail(Exit.INCOMPLETE, f"interrupted: {_confirmed(producer)} in /log/{log} for certain")
     except (ClientError, TimeoutError) as error:
@@ -166,23 +166,23 @@ def _confirmed(producer: Producer[Any]) -> str:
 
 
 def _give_up(producer: Producer[Any]) -> None:
-    """Close without waiting for what has no receipt."""
+    """Close without waiting for receipts."""
     from sluiceway.client import ClientError
 
     try:
         producer.close(timeout_seconds=0)
     except (ClientError, TimeoutError):
-        pass  # that is what is being reported
+        pass  # the failure that is being reported
 
 
 def _lines(files: Iterable[BinaryIO], tell: Told | None) -> Iterator[list[bytes]]:
-    """The lines of all files, as they come in."""
+    """Yield the lines of all files, as they arrive."""
     total = _size_of(files) if tell is not None else None
     done = 0
     for file in files:
         left: list[bytes] = []
-        """The beginning of a line whose end has not come yet."""
-        # Of a pipe: what is there, not a whole megabyte.
+        """Beginning of a line whose end has not arrived yet."""
+        # From a pipe read the available bytes, not a whole megabyte.
         read: Callable[[int], bytes] = getattr(file, "read1", file.read)
         while data := read(READ_BYTES):
             done += len(data)
@@ -201,7 +201,7 @@ def _lines(files: Iterable[BinaryIO], tell: Told | None) -> Iterator[list[bytes]
 
 
 def _size_of(files: Iterable[BinaryIO]) -> int | None:
-    """Bytes of all of them; None if one is no regular file."""
+    """Return the total size in bytes; None if one is no regular file."""
     total = 0
     for file in files:
         try:

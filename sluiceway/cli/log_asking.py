@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 10.0
 WORK_SECONDS: Final = 120.0
-"""For what removes files: there may be many."""
+"""Time limit of requests that remove files: there may be many."""
 
 
 def asking(address: Address, *, timeout_seconds: float = ANSWER_SECONDS) -> LogClient:
-    """A connection for requests; a context manager."""
+    """Return a connection for requests; a context manager."""
     from sluiceway.client import LogClient
 
     return LogClient(address, timeout_seconds=timeout_seconds)
@@ -42,7 +42,7 @@ def _log_name(_context: click.Context, _parameter: click.Parameter, value: str) 
 
 
 log_argument = click.argument("log", callback=_log_name)
-"""With or without `/log/`; the command gets it without."""
+"""Name of a log, with or without `/log/`; the command gets it without."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as JSON, for programs.")
 
@@ -51,24 +51,24 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the br
 
 @attrs.frozen
 class Place:
-    """A place in a log, as it was written."""
+    """A position in a log, as written by the user."""
 
     wire: str | None
-    """As the protocol has it."""
+    """Position in the form of the protocol."""
     last_count: int = 0
-    """Or: so many records before the end."""
+    """Alternative: number of records before the end."""
     log_id: str = ""
-    """Of the log that is meant; empty: whichever is there."""
+    """Id of the log; empty: any log of that name."""
 
     def in_log(self, described: Mapping[str, Any]) -> str:
-        """As the protocol has it, in a log of which this was said."""
+        """Return the position in the form of the protocol, for a log with this description."""
         if self.wire is not None:
             return self.wire
         return str(max(described["first"], described["next"] - self.last_count))
 
 
 def parse_place(text: str, now_ms: int) -> Place:
-    """Raises ValueError, which says how places are written."""
+    """Parse a position. Raises ValueError that shows the possible forms."""
     from sluiceway.config.units import parse_ms
     from sluiceway.queues.logs import positions
 
@@ -99,7 +99,7 @@ def parse_place(text: str, now_ms: int) -> Place:
 
 
 def place_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> Place | None:
-    """Callback of an option that takes a place."""
+    """Parse the value of an option that takes a position."""
     try:
         return None if value is None else parse_place(value, int(time.time() * 1000))
     except ValueError as error:
@@ -107,7 +107,7 @@ def place_option(_context: click.Context, parameter: click.Parameter, value: str
 
 
 def size_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Callback of an option that takes a size in bytes, with or without a unit."""
+    """Parse the value of an option that takes a size in bytes, with or without a unit."""
     from sluiceway.config.units import parse_bytes
 
     try:

@@ -1,8 +1,8 @@
 """`sluiceway log tail`: prints records.
 
-Without a group on `sluiceway.client.Consumer`, in batches, and on over a lost connection. With a group each record is a
-MESSAGE of its own, acknowledged when it is printed, so that `--count 10` takes ten and no more; `--batch` gives that up
-for speed.
+Without a group it uses `sluiceway.client.Consumer`, in batches, and survives a lost connection. With a group each
+record is a MESSAGE of its own, acknowledged when it is printed, so that `--count 10` takes exactly ten; `--batch`
+trades that for speed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sluiceway.protocols.stomp.frames import Frame
 
 LAST_COUNT: Final = 10
-"""Without --from, as of `tail`."""
+"""Number of records without --from, as in `tail`."""
 PREFETCH_COUNT: Final = 1000
 _BATCH_BYTES: Final = 256 * 1024
 _OF_THE_MESSAGE: Final = frozenset(
@@ -133,7 +133,7 @@ def tail(
     if start.log_id not in ("", log_id):
         begin = _begun_anew(Gap(log, str(address), int(begin), described["first"], "other-log"), printer)
     if group is None and begin in ("next", "latest"):
-        # From here on: nothing is missed that comes while we connect.
+        # Fixed here: records appended while connecting are not missed.
         begin = str(described["next"] if begin == "next" else max(described["first"], described["next"] - 1))
     if begin.isdecimal() and int(begin) > described["next"]:
         fail(Exit.REFUSED, f"index {begin} lies beyond /log/{log}, whose next index is {described['next']}")
@@ -150,7 +150,7 @@ def tail(
 
 
 def _begun_anew(gap: Gap, printer: _Printer) -> str:
-    """The place that was asked for is one of a log that was deleted: where to begin in this one. Raises GapError."""
+    """Return where to begin in this log when the position is of a deleted one. Raises GapError."""
     from sluiceway.client import GapError
 
     if printer.gap_is_error:
@@ -209,7 +209,7 @@ def _read(
     timeout_seconds: float | None,
     printer: _Printer,
 ) -> Iterator[Records]:
-    """In batches. Asking for the next records acknowledges those before."""
+    """Yield records in batches. The request for the next batch acknowledges the last one."""
     from sluiceway.client import Consumer
 
     if group is None and begin.isdecimal() and end is not None and int(begin) >= end:
@@ -238,10 +238,10 @@ def _grouped(
     timeout_seconds: float | None,
     printer: _Printer,
 ) -> Iterator[Records]:
-    """One by one; going on acknowledges the one before."""
+    """Yield single records; the next request acknowledges the last one."""
     from sluiceway.client.link import Link
 
-    # No more than we will take: the rest stays free for other consumers.
+    # No more than this command will take: the rest stays free for other consumers.
     prefetch = PREFETCH_COUNT if count is None else min(count, PREFETCH_COUNT)
     headers = {"group": group, "from": begin, "prefetch-count": str(prefetch)}
     if log_id:
@@ -260,19 +260,19 @@ def _grouped(
                 try:
                     yield [_record(message, log, str(address))]
                 except GeneratorExit:
-                    # No more are wanted. Was this one printed, or was that interrupted?
+                    # No more are wanted. Acknowledge the last record only if it was printed.
                     if printer.records_count == taken_count:
                         link.acknowledge(message.headers["ack"])
                     return
                 link.acknowledge(message.headers["ack"])
         except KeyboardInterrupt:
-            interrupted = True  # not out of here: the acknowledgements are to arrive
+            interrupted = True  # not raised here: the acknowledgements must arrive
     if interrupted:
         raise KeyboardInterrupt
 
 
 def _is_told(headers: Mapping[str, str], log: str, broker: str, printer: _Printer) -> bool:
-    """Whether it is no record, but something that is told about the log."""
+    """Report a notice about the log; return whether the message is one."""
     from sluiceway.client import Gap, LogDeletedError
 
     if headers.get("log-deleted") == "true":
@@ -302,7 +302,7 @@ def _record(message: Frame, log: str, broker: str) -> Record[bytes]:
 
 
 class _Printer:
-    """Records and gaps, in one of four forms."""
+    """Printer of records and gaps, in one of four forms."""
 
     def __init__(self, out: IO[bytes], *, as_long: bool, as_json: bool, raw: bool) -> None:
         self._out = out
@@ -311,12 +311,12 @@ class _Printer:
         self._end = b"" if raw else b"\n"
         self.gap_is_error = False
         self.records_count = 0
-        """Printed."""
+        """Number of printed records."""
         self.written_count = 0
-        """Likewise, or in a buffer that goes out at the end: whoever sees a record may interrupt us at once."""
+        """Number of records printed or in the buffer flushed at the end: a reader may interrupt the command at once."""
 
     def records(self, records: Records) -> None:
-        """Print them, and have them out: what is acknowledged must not be lost in a buffer."""
+        """Print records and flush them: an acknowledged record must not be lost in a buffer."""
         form, end = self._form, self._end
         if form is None:
             parts = [record.value for record in records]
@@ -328,7 +328,7 @@ class _Printer:
         self.records_count += len(records)
 
     def gap(self, gap: Gap) -> None:
-        """Say that records are gone."""
+        """Report that records are gone."""
         if self._as_json:
             facts = {"gap_from": gap.first, "gap_to": gap.end, "gap_reason": gap.reason}
             self._out.write(json.dumps(facts).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Draws what a broker says about its logs. Any key may be missing, as in `stat_view`."""
+"""Display of a broker's answers about logs. Any key may be missing, as in `stat_view`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sluiceway.flow.words import count_in_words, size_in_words
 
 
 def draw_logs(logs: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """A table of them."""
+    """Draw a table of logs."""
     draw_table(console, "Logs", LOGS, [log_row(log) for log in logs], None)
 
 
 def draw_groups(groups: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """A table of the groups of one log, if there are some."""
+    """Draw a table of the groups of one log, if there are some."""
     draw_table(console, "Groups", GROUPS, list(groups), None)
 
 
 def log_row(log: Mapping[str, Any]) -> dict[str, Any]:
-    """With the groups counted, and times as people read them."""
+    """Return a row with the number of groups and formatted times."""
     return {
         **log,
         "groups_count": len(log.get("groups") or ()),
@@ -34,7 +34,7 @@ def log_row(log: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def draw_log(log: Mapping[str, Any], console: Console) -> None:
-    """What is said of one."""
+    """Draw the description of one log."""
     lines = [("records", f"{log['size']:,}, {size_in_words(log['bytes'])} on the disk")]
     if log.get("log_id"):
         lines.append(("id", log["log_id"]))
@@ -60,7 +60,7 @@ def _last_time(log: Mapping[str, Any]) -> str:
 
 
 def time_in_words(timestamp_ms: Any) -> str | None:
-    """`2026-11-21 20:15:04Z`; None for what is no time."""
+    """Return `2026-11-21 20:15:04Z`; None for an invalid time."""
     if not isinstance(timestamp_ms, int):
         return None
     try:

@@ -1,5 +1,5 @@
-"""The command line as pages, in the order and with the headings of a man page: made from the commands themselves, for
-docs/man. One page for each command, those of a group on the page of the group.
+"""Man pages of the command line for docs/man, in the usual order and with the usual headings, made from the commands.
+One page per command; the commands of a group are on the page of the group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH: Final = 100
 
 
 def pages() -> dict[str, str]:
-    """File names (`sluiceway-serve.md`, and `sluiceway.md` for all together) and what is in them."""
+    """Return file names (`sluiceway-serve.md`, and `sluiceway.md` for all together) with their contents."""
     context = click.Context(main, info_name="sluiceway", max_content_width=WIDTH, terminal_width=WIDTH)
     found = {"sluiceway.md": _text(_index(context))}
     for name in COMMANDS:
@@ -30,7 +30,7 @@ def pages() -> dict[str, str]:
 
 
 def _text(lines: Iterable[str]) -> str:
-    """A page; one empty line is enough between two paragraphs."""
+    """Return a page, with at most one empty line between paragraphs."""
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 
@@ -80,7 +80,7 @@ def _page(command: click.Command, parent: click.Context, name: str, level: int) 
 
 
 def _description(command: click.Command) -> Iterator[str]:
-    """Paragraphs as they are; those that click must not wrap (after a backspace) as text."""
+    """Yield paragraphs; those that click must not wrap (after a backspace) as text."""
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(command.help or "")):
         lines = paragraph.splitlines()
         if lines and lines[0].strip() == "\b":
@@ -97,7 +97,7 @@ def _prose(lines: list[str]) -> list[str]:
 
 
 def _exit_codes() -> Iterator[tuple[int, str]]:
-    """From the strings behind the members, which is where they are documented."""
+    """Yield the exit codes with the strings behind the members, which document them."""
     source = inspect.getsource(Exit)
     documented = dict(re.findall(r'(\w+) = \d+\n    """(.*?)"""', source, re.DOTALL))
     for code in Exit:

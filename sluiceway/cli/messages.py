@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sluiceway.protocols.stomp.frames import Frame
 
 RECEIPTS_PENDING_MAX: Final = 100
-"""Enough to hide the round trip; far below the broker's default limit of 1,000."""
+"""Receipts pending at most: enough to hide the round trip; far below the broker's default limit of 1,000."""
 
 
 def _headers(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -173,7 +173,7 @@ def receive(
     output: str,
     headers: dict[str, str],
 ) -> None:
-    """Print the messages of DESTINATION as they come.
+    """Print the messages of DESTINATION as they arrive.
 
     \b
     Examples:
@@ -187,7 +187,7 @@ def receive(
 
     _select(headers, selector)
     if count is not None and ack != "auto":
-        # No more than we will take: the rest stays free for other consumers.
+        # No more than this command will take: the rest stays free for other consumers.
         headers.setdefault("prefetch-count", str(min(count, 1000)))
     received, interrupted = 0, False
     with Link(address) as link:
@@ -198,7 +198,7 @@ def receive(
                 if message is None:
                     break
                 _print(message, output, show_headers)
-                # After it is printed: a broken pipe must not cost a message.
+                # After printing: a broken pipe must not lose a message.
                 if ack != "auto":
                     link.acknowledge(message.headers["ack"])
                 received += 1
@@ -238,9 +238,9 @@ def browse(
     output: str,
     headers: dict[str, str],
 ) -> None:
-    """Print what the queue DESTINATION holds now, and leave it there.
+    """Print the messages of the queue DESTINATION without consuming them.
 
-    The highest priority first, then in order; what consumers hold and have not acknowledged is shown, too.
+    The highest priority first, then in order; messages delivered to consumers and not acknowledged are shown, too.
 
     \b
     Examples:
@@ -255,7 +255,7 @@ def browse(
     headers["browser"] = "true"
     shown = 0
     with Link(address) as link:
-        # Acknowledged is nothing. A broker that does not know browsing would lose messages to us with ack auto.
+        # Nothing is acknowledged. With ack auto, a broker without browsing would lose messages to this command.
         link.subscribe(destination, ack="client-individual", headers=headers)
         while count is None or shown < count:
             message = link.next_message(timeout_seconds)

@@ -1,4 +1,4 @@
-"""`sluiceway permissions`: what a configuration lets its users do."""
+"""`sluiceway permissions`: the effective permissions of a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIONS = ("connect", "send", "receive", "create", "browse", "admin")
 
 @click.group(cls=SuggestingGroup)
 def permissions() -> None:
-    """What a configuration lets its users do. Looks at files only: no broker has to run."""
+    """Show what a configuration allows its users. Reads files only: no broker has to run."""
 
 
 @permissions.command()
@@ -33,9 +33,9 @@ def permissions() -> None:
 def explain(file: Path, user: str, action: str, destination: str | None) -> None:
     """Say whether USER may do ACTION on DESTINATION, and which entry decides.
 
-    ACTION is one of connect, send, receive, create, browse, admin.
-    For `connect` the destination is the name of a listener (left out: any), for `admin` it may be left out: the broker
-    as a whole. Ends with 0 if it is allowed, with 5 if not.
+    ACTION is one of connect, send, receive, create, browse, admin. For `connect` the destination is the name of a
+    listener (omitted: any); for `admin` it may be omitted: the broker as a whole. Ends with 0 if it is allowed, with 5
+    if not.
 
     \b
     Examples:

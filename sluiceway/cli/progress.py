@@ -1,6 +1,6 @@
-"""Something to look at while a command works: on standard error, and only if that is a terminal.
+"""Display of progress while a command works: on standard error, and only on a terminal.
 
-A display comes when the work has taken a moment and is gone when it is done, so that quick commands stay quiet.
+A display appears when the work has taken a moment and vanishes when it is done, so that quick commands stay quiet.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 QUIET_SECONDS: Final = 0.3
-"""What is done sooner shows nothing."""
+"""Time without a display."""
 
 UPDATES_PER_SECOND: Final = 10
 
 
 class Display:
-    """One line that says how far something is. A context manager; inside, `tell` moves it. One thread at a time."""
+    """One line that shows progress. A context manager; inside, `tell` updates it. One thread at a time."""
 
     def __init__(self, label: str, unit: str = "messages", *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`label`: what is being done. `unit`: what is counted; "bytes" are shown as such."""
+        """Take `label`, the name of the work, and `unit`, what is counted; "bytes" are shown as sizes."""
         self._label = label
         self._unit = unit
         self._clock = clock
@@ -43,7 +43,7 @@ class Display:
         self.close()
 
     def tell(self, done: int, total: int | None = None) -> None:
-        """So much is done, of so much; None: nobody knows."""
+        """Show how much of `total` is done; None: the total is unknown."""
         now_seconds = self._clock()
         if now_seconds < self._next_seconds:
             return
@@ -55,7 +55,7 @@ class Display:
         self._progress.update(self._task, completed=done, total=total)
 
     def close(self) -> None:
-        """Take it away. May be called again; `tell` does nothing from now on."""
+        """Remove the display. May be called again; `tell` does nothing from now on."""
         self._next_seconds = float("inf")
         progress, self._progress = self._progress, None
         if progress is not None:
@@ -98,7 +98,7 @@ class Display:
 
 @contextmanager
 def shown(label: str, unit: str = "messages") -> Iterator[Callable[[int, int | None], None] | None]:
-    """A function to be told how far it is, or None if nobody looks: standard error is no terminal."""
+    """Yield a function that shows progress, or None if standard error is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

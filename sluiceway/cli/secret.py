@@ -14,9 +14,9 @@ from sluiceway.cli.exits import Exit, fail
 def secret(user: str | None) -> None:
     """Print the hash of a passcode.
 
-    On a terminal it asks for the passcode, twice and without showing it; else it reads the first line of its input. The
-    hash goes into the file that `users_file` of [security] names, or into [security.users]. It can't be turned back
-    into the passcode, but guessed at: keep it to yourself.
+    On a terminal it asks for the passcode, twice and without echo; else it reads the first line of standard input. The
+    hash belongs in the file that `users_file` of [security] names, or in [security.users]. It can't be reversed, but
+    the passcode can be guessed from it: keep it secret.
 
     \b
     Examples:
@@ -32,7 +32,7 @@ def secret(user: str | None) -> None:
             raise click.BadParameter(str(error), param_hint="--user") from None
     try:
         if sys.stdin.isatty():
-            # To standard error: standard output is the hash, and may go to a file.
+            # Prompts go to standard error: standard output is the hash, and may go to a file.
             passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt="Once more", err=True)
         else:
             passcode = sys.stdin.readline().rstrip("\r\n")

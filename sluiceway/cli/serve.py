@@ -116,7 +116,7 @@ def serve(
     except ConfigError as error:
         fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
     logging_setup.configure(config.logging.level, config.logging.format)
-    for name in former:  # before, nobody had said where to log
+    for name in former:  # logging was not configured before
         _log_former_name(name)
 
     import trio
@@ -168,7 +168,7 @@ def _log_former_name(name: FormerName) -> None:
 
 
 def _display() -> Callable[[int | None], None]:
-    """Shows how far the store is read: a large one takes some seconds."""
+    """Return a display of how much of the store is read: a large one takes some seconds."""
     from sluiceway.cli.progress import Display
 
     display = Display("reading the store")
@@ -183,7 +183,7 @@ def _display() -> Callable[[int | None], None]:
 
 
 def _announce(urls: list[str]) -> None:
-    """One line for each listener, at once: whoever started us may be waiting for it."""
+    """Print one line for each listener at once: the starting process may be waiting for it."""
     for url in urls:
         click.echo(f"sluiceway ready: {url}")
 
@@ -204,7 +204,7 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[Any]:
 
 
 def _why(error: Any, admin_address: str) -> str:
-    """What happened and what to do: the address, the reason, the remedy."""
+    """Return the address, the reason and the remedy."""
     flag = "--admin" if str(error.address) == admin_address else "--listen"
     said = f"cannot listen on {error.address}: {getattr(error.reason, 'strerror', None) or error.reason}."
     code = getattr(error.reason, "errno", None) or error.errno

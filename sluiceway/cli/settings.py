@@ -60,7 +60,7 @@ def config(file: Path | None) -> None:
 
 
 def _certificate_mistakes(loaded: Config) -> list[str]:
-    """What is wrong with the files of TLS: as good a reason not to start as any key."""
+    """Return faults of TLS files, which prevent a start as any invalid key does."""
     wanted = [(f"listeners[{listener.label}].tls", listener.tls) for listener in loaded.listeners]
     wanted = [(key, tls) for key, tls in [*wanted, ("admin.tls", loaded.admin.tls)] if tls.is_on]
     if not wanted:

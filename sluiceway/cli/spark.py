@@ -1,7 +1,7 @@
-"""`sluiceway spark doctor`: whether Spark can run here and read what a broker has; what is missing, and the remedy.
+"""`sluiceway spark doctor`: whether Spark can run here and read from a broker; what is missing, and the remedy.
 
-It looks at everything that has been seen to go wrong, one line for each, and then tries the real thing: a broker in
-this process, records in a log, a Spark session, and that the sum of what Spark reads is right.
+It checks every known cause of failure, one line for each, and then makes a trial: a broker in this process, records in
+a log, a Spark session, and the sum of the records that Spark reads.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ PYARROW_MIN: Final = (18,)
 
 @click.group(cls=SuggestingGroup)
 def spark() -> None:
-    """Reading and writing with PySpark: is all here that it takes?"""
+    """Check the PySpark installation."""
 
 
 @spark.command()
 @click.option("--session/--no-session", default=True, help="Start Spark, and read a log with it [default: --session].")
 def doctor(session: bool) -> None:
-    """Look for all that Spark needs, and try it.
+    """Check all that Spark needs, and try it.
 
-    Says what is there, what is missing, and what to do about it. With --session (some seconds) it starts a broker and
+    Reports what is installed, what is missing, and the remedy. With --session (some seconds) it starts a broker and
     Spark in this process, and reads a log. Ends with exit code 7 if something is missing or fails.
 
     \b
@@ -61,15 +61,15 @@ def doctor(session: bool) -> None:
 
 
 def _tell(finding: Finding) -> bool:
-    """Print it. Whether Spark can do with it."""
+    """Print a finding; return whether Spark can run with it."""
     return tell(finding, click.echo) is not Verdict.PROBLEM
 
 
-# ---------------------------------------------------------------------- looking
+# -------------------------------------------------------------------- checks
 
 
 def findings() -> Iterator[Finding]:
-    """Everything that can be seen without starting Spark."""
+    """Yield the checks that do not start Spark."""
     yield Finding("Python", f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
     yield _package("pyspark", PYSPARK_MIN, PYSPARK_BELOW)
     yield _package("pyarrow", PYARROW_MIN, None)
@@ -144,7 +144,9 @@ def _environment() -> Iterator[Finding]:
 
 
 def _neighbours() -> Iterator[Finding]:
-    """Spark imports all modules called `pyspark_...` to find data sources; one that fails hides all of them."""
+    """Check all modules called `pyspark_...`, which Spark imports to find data sources; one that fails hides all of
+    them.
+    """
     for name in sorted(module.name for module in iter_modules() if module.name.startswith("pyspark_")):
         try:
             __import__(name)
@@ -157,7 +159,7 @@ def _neighbours() -> Iterator[Finding]:
             )
 
 
-# ---------------------------------------------------------------------- trying
+# -------------------------------------------------------------------- trial
 
 
 def trial() -> Iterator[Finding]:

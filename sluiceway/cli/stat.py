@@ -23,7 +23,7 @@ REPLIES: Final = "stat"
 """Name of the temporary queue for the answers, which the map shows, too."""
 PAGE_ROWS: Final = 1_000
 PIPED_WIDTH: Final = 160
-"""Characters."""
+"""Characters per line without a terminal."""
 
 
 @click.command()
@@ -40,7 +40,7 @@ PIPED_WIDTH: Final = 160
 )
 @host_options
 def stat(address: Address, as_json: bool, watch: bool, interval_seconds: float, show_all: bool) -> None:
-    """Show what a broker holds, who waits for whom, and what holds everybody up.
+    """Show what a broker holds, what is blocked by what, and the root cause.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def stat(address: Address, as_json: bool, watch: bool, interval_seconds: float, 
     from sluiceway.cli.stat_view import render
     from sluiceway.client.link import Link
 
-    # What is piped into a pager or a file has no width to keep to.
+    # A pager or a file has no width to fit.
     console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
     with Link(address, replies=REPLIES) as link:
         try:

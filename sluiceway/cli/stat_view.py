@@ -1,7 +1,7 @@
-"""Draws the answer of `sluiceway stat`: what is wrong first, then who waits for whom in words, then tables.
+"""Display of the answer of `sluiceway stat`: faults first, then what is blocked by what in words, then tables.
 
-The answer is JSON of a broker that may be older or newer than this command, so every key may be missing: what is not
-there is not drawn.
+The answer is JSON of a broker that may be older or newer than this command, so any key may be missing; it is then not
+drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sluiceway.remedies import remedy_for
 
 CHAINS_MAX: Final = 5
 LASTING_SECONDS: Final = 1.0
-"""Shorter waits come and go in any busy broker."""
+"""Duration below which a wait is normal in a busy broker."""
 
 _ALWAYS: Final = frozenset(
     {
@@ -42,8 +42,8 @@ _ALWAYS: Final = frozenset(
 def render(
     report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20, own_session: str | None = None
 ) -> None:
-    """Prints the report. `rows_max`: rows per table, the busiest first; None: all. `own_session`: of the connection
-    that has asked, which is marked.
+    """Print the report. `rows_max`: rows per table, the busiest first; None: all. `own_session`: session of this
+    command's connection, which is marked.
     """
     _header(report, console)
     _faults(report, console)
@@ -80,7 +80,7 @@ def _marked(connection: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def bottleneck_line(report: Mapping[str, Any]) -> str:
-    """The one sentence that says what holds the broker up, or that nothing does."""
+    """Return the sentence about the bottleneck, or that there is none."""
     cycles = list_of(report, "cycles")
     if cycles:
         return f"a cycle, which never resolves by itself: {words_of(cycles[0])}"
@@ -108,7 +108,7 @@ def _header(report: Mapping[str, Any], console: Console) -> None:
 
 
 def _faults(report: Mapping[str, Any], console: Console) -> None:
-    """Mistakes of the broker itself, if there were any: what is abandoned comes back with a restart."""
+    """Print the number of internal faults of the broker, if any: a restart restores what they closed."""
     faults = mapping_of(report, "faults")
     if not is_number(faults.get("count")) or not faults["count"]:
         return
@@ -121,7 +121,7 @@ def _faults(report: Mapping[str, Any], console: Console) -> None:
 
 
 def _memory(report: Mapping[str, Any], console: Console) -> None:
-    """The broker's memory, once half of it is used."""
+    """Print the broker's memory, if half of it is used."""
     memory = mapping_of(report, "memory")
     used_bytes, capacity_bytes = memory.get("used_bytes"), memory.get("capacity_bytes")
     if not is_number(used_bytes) or not is_number(capacity_bytes) or (used_bytes < capacity_bytes / 2):
@@ -168,7 +168,7 @@ def _remedy(report: Mapping[str, Any], console: Console) -> None:
 
 
 def remedy_of(report: Mapping[str, Any]) -> str:
-    """What to do about the bottleneck; empty if nothing is known, or it is no lasting one."""
+    """Return what to do about the bottleneck; empty if nothing is known, or it has not lasted."""
     bottlenecks = list_of(report, "bottlenecks")
     if list_of(report, "cycles") or not bottlenecks or not isinstance(bottlenecks[0], Mapping):
         return ""
@@ -204,7 +204,7 @@ def _store(report: Mapping[str, Any], console: Console) -> None:
 
 
 def store_trouble(report: Mapping[str, Any]) -> str:
-    """What is wrong with the disk; empty: nothing."""
+    """Return the failure of the disk; empty: none."""
     store = mapping_of(report, "store")
     if store.get("state") in (None, "ok"):
         return ""
@@ -232,7 +232,7 @@ def _dispatcher(report: Mapping[str, Any], console: Console) -> None:
 
 
 Column = tuple[str, str, Callable[[Any], str]]
-"""Key in the report, heading, how a value is said."""
+"""Key in the report, heading, formatting of a value."""
 
 
 def _count(value: Any) -> str:
@@ -279,7 +279,7 @@ LOGS: Final[Sequence[Column]] = (
     ("gaps", "gaps told", _count),
     ("failing", "failing", str),
 )
-"""Of logs, as their requests describe them."""
+"""Columns of logs, as in their requests."""
 GROUPS: Final[Sequence[Column]] = (
     ("group", "group", str),
     ("front", "front", _count),
@@ -317,7 +317,7 @@ _CONNECTIONS: Final[Sequence[Column]] = (
 def draw_table(
     console: Console, title: str, columns: Sequence[Column], rows: list[Mapping[str, Any]], rows_max: int | None
 ) -> None:
-    """A table of the columns that say something: one that is empty or zero in every row is left out."""
+    """Draw a table of the columns with content: a column that is empty or zero in every row is omitted."""
     if not rows:
         return
     present = [column for column in columns if column[0] in _ALWAYS or any(row.get(column[0]) for row in rows)]

@@ -1,4 +1,4 @@
-"""`sluiceway store`: look at, mend, carry away and bring back what a broker has stored, while it does not run."""
+"""`sluiceway store`: check, repair, export and import of a data folder while its broker does not run."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ if TYPE_CHECKING:
 
 FAULTS_SHOWN_MAX: Final = 20
 PIPED_WIDTH: Final = 160
-"""Characters."""
+"""Characters per line without a terminal."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_LEVEL: Final = 3
-"""Less than half the time of the usual 6, for a seventh more bytes."""
+"""Takes less than half the time of the usual 6, for a seventh more bytes."""
 
 _PACKED_BYTES: Final = 1 << 18
-"""Lines that are packed at once: each by itself costs a call for the checksum and one for the packing."""
+"""Size of the buffer before compression: each single line would cost a call for the checksum and one for the
+packing.
+"""
 
 
 @click.group(cls=SuggestingGroup)
 def store() -> None:
-    """Look after the data folder of a broker that does not run.
+    """Maintain the data folder of a broker that does not run.
 
     The folder is the broker's: --data, else the setting broker.data_dir (from --config FILE, SLUICEWAY_CONFIG or
-    SLUICEWAY_BROKER__DATA_DIR), else ./sluiceway-data. A folder that a broker uses is refused: stop that broker first.
+    SLUICEWAY_BROKER__DATA_DIR), else ./sluiceway-data. A folder in use by a broker is refused: stop that broker first.
 
     \b
     Examples:
@@ -58,7 +60,7 @@ def store() -> None:
 
 
 def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say which folder, hands it to the command as `folder`, and says what is wrong with it."""
+    """Add the options that select the folder, pass it to the command as `folder`, and report its faults."""
 
     @click.option(
         "--data", "data_dir", metavar="DIR", help="The data folder [default: as configured, else ./sluiceway-data]."
@@ -100,7 +102,7 @@ def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, for programs.")
 @_folder_options
 def check(folder: Path, as_json: bool) -> None:
-    """Read everything in the store, and say what is there and what is wrong.
+    """Read everything in the store, and report its contents and faults.
 
     Changes nothing (but LevelDB reads its log into a table, as with every opening). Ends with 7 if there are faults.
 
@@ -127,10 +129,10 @@ def check(folder: Path, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @_folder_options
 def repair(folder: Path, dry_run: bool) -> None:
-    """Mend what `check` finds, as far as it can be mended.
+    """Repair the faults that `check` finds, as far as possible.
 
-    A database that LevelDB can't read is repaired by LevelDB. Then record by record: what can't be read is moved to the
-    folder attic/, what follows from other records is made again, what belongs to nothing is deleted. Running it again
+    A database that LevelDB can't read is repaired by LevelDB. Then record by record: unreadable records are moved to
+    the folder attic/, records that follow from others are made again, orphaned records are deleted. Running it again
     does no harm. Ends with 7 if faults are left (with --dry-run: if there are any).
 
     Copy the folder before: a copy is the only way back.
@@ -161,7 +163,7 @@ def repair(folder: Path, dry_run: bool) -> None:
     if mended.database is not None:
         click.echo(str(mended.database))
     aside = f"; {count_in_words(mended.aside_count, 'record')} moved to {attic}" if mended.aside_count else ""
-    # What LevelDB mended is said above, and not counted.
+    # Repairs by LevelDB are reported above, and not counted.
     if mended.done_count or mended.database is None:
         click.echo(f"{count_in_words(mended.done_count, 'fault')} mended{aside}")
     left = mended.left
@@ -302,7 +304,8 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
             with _written(output) as file:
                 file.writelines(exporting.lines())
         except BrokenPipeError:
-            # Whoever read it has enough, as `head` has. Python would complain once more when it flushes at its end.
+            # The reader has closed the pipe, as `head` does. Without this Python would complain again when it flushes
+            # at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(int(Exit.INCOMPLETE)) from None
         except OSError as error:
@@ -321,7 +324,7 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
 
 @contextmanager
 def _written(output: str) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that appears when all of it is written and synced."""
+    """Open standard output, or a file that appears when all of it is written and synced."""
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -331,7 +334,7 @@ def _written(output: str) -> Iterator[IO[bytes]]:
     try:
         with part.open("wb") as file:
             if path.suffix == ".gz":
-                # Neither name nor time in it: the same store gives the same file.
+                # No name and no time in it: the same store gives the same file.
                 with (
                     gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed,
                     io.BufferedWriter(cast(io.RawIOBase, packed), _PACKED_BYTES) as lines,
@@ -402,7 +405,7 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
 
 
 def _complaint(head: Envelope, body_bytes: int, has_nul: bool) -> str | None:
-    """What is wrong with a body under these headers: frames of it would not end where they should."""
+    """Return the fault of a body under these headers, with which its frames would end at the wrong place."""
     length_bytes = cast("SendHead", head).content_length
     if length_bytes < 0:
         return "the body holds a NUL: add its content-length to the headers" if has_nul else None
@@ -412,25 +415,25 @@ def _complaint(head: Envelope, body_bytes: int, has_nul: bool) -> str | None:
 
 
 class _Source:
-    """An export to read: a file, as often as one likes, or standard input, once."""
+    """An export to read: a file, any number of times, or standard input, once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._file: BinaryIO | None = None
         self._before_bytes = 0
         self.size_bytes: int | None = None
-        """None: it can be read only once."""
+        """Size; None: it can be read only once."""
         if name != "-" and Path(name).is_file():
             self.size_bytes = Path(name).stat().st_size
 
     @property
     def read_bytes(self) -> int:
-        """So far, of all times it was opened."""
+        """Bytes read so far, in all passes."""
         return self._before_bytes + (self._file.tell() if self._file is not None else 0)
 
     @contextmanager
     def open(self) -> Iterator[Iterable[bytes]]:
-        """Its lines, from the beginning. Raises OSError."""
+        """Yield the lines from the beginning. Raises OSError."""
         if self._name == "-":
             yield _unpacked(cast(BinaryIO, sys.stdin.buffer))
             return
@@ -442,7 +445,7 @@ class _Source:
 
 
 def _unpacked(file: BinaryIO) -> Iterable[bytes]:
-    """Its lines, whether it is packed or not."""
+    """Return the lines, unpacked if the file is compressed."""
     reader = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, file))
     packed = reader.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
     return gzip.GzipFile(fileobj=reader, mode="rb") if packed else reader
@@ -474,10 +477,10 @@ def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:
 @store.command()
 @_folder_options
 def compact(folder: Path) -> None:
-    """Give the space of what was deleted back to the disk.
+    """Reclaim the disk space of deleted data.
 
-    LevelDB does so by itself while a broker works, by and by. Rewrites all that is stored, so it takes its time and
-    needs free space for what is left.
+    LevelDB does so itself over time while a broker works. Rewrites all stored data, so it takes its time and needs free
+    space for what is left.
 
     \b
     Example:
@@ -497,7 +500,7 @@ def compact(folder: Path) -> None:
     click.echo(f"{folder}: {size_in_words(before_bytes + paged_bytes)} before, {size_in_words(after_bytes)} now")
 
 
-# -- saying things -----------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def _say_repaired(report: object) -> None:
@@ -508,5 +511,5 @@ def _say_repaired(report: object) -> None:
 def _console() -> Console:
     from rich.console import Console
 
-    # What is piped into a pager or a file has no width to keep to.
+    # A pager or a file has no width to fit.
     return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)

@@ -1,4 +1,4 @@
-"""Groups of commands that know what was meant by a mistyped command or option, or by a word that other brokers use."""
+"""Groups of commands that suggest a command or option for a mistyped one, or for a word of other brokers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OTHER_WORDS: Final = {
     "acl": "permissions",
     "trace": "trail",
 }
-"""What people type who come from elsewhere, and what it is called here."""
+"""Commands of other programs, with the commands here."""
 
 
 OTHER_OPTIONS: Final = {
@@ -65,14 +65,14 @@ OTHER_OPTIONS: Final = {
     "--number": ("--count",),
     "--follow": ("--watch",),
 }
-"""The same for options: what it may be called here, if the command has it."""
+"""Options of other programs, with the options here that a command may have."""
 
 
 class SuggestingGroup(click.Group):
-    """Names the nearest command instead of only refusing an unknown one, as click does for options."""
+    """Group that names the nearest command for an unknown one, as click does for options."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """See click. An unknown option that is known elsewhere is told by our name."""
+        """See click. An option of other programs is reported with its name here."""
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:

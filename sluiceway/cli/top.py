@@ -1,4 +1,4 @@
-"""`sluiceway top`: what a broker does, live in a terminal."""
+"""`sluiceway top`: a live view of a broker in a terminal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def top(address: Address, interval_seconds: float, once: bool, as_json: bool) ->
     if os.environ.get("TERM", "dumb") in ("", "dumb"):
         fail(Exit.USAGE, "this terminal can't be drawn on (TERM is dumb or not set): try `sluiceway top --once`")
     with link_to(address) as link:
-        link.ask("stat")  # a wrong address or passcode is told before the screen is taken
+        link.ask("stat")  # a wrong address or passcode is reported before the screen is taken
     from sluiceway.top.app import run
 
     code = run(lambda tell, stop: follow(partial(link_to, address), tell, interval_seconds, stop))

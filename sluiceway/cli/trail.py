@@ -75,5 +75,5 @@ def trail(address: Address, message_id: str | None, correlation_id: str | None, 
             ),
         )
     if not as_json:
-        # What is piped into a pager or a file has no width to keep to.
+        # A pager or a file has no width to fit.
         draw_trails(trails, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH))

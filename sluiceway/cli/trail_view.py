@@ -1,5 +1,5 @@
-"""Draws the trails of messages as time lines. Any key may be missing, as in `stat_view`; what clients chose (names,
-headers) is shown as text, whatever is in it.
+"""Display of message trails as time lines. Any key may be missing, as in `stat_view`; names and headers chosen by
+clients are shown as text, whatever they contain.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COLOURS: Final = {
 
 
 def draw_trails(trails: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """One after the other."""
+    """Draw the trails one after the other."""
     for place, trail in enumerate(trails):
         if place:
             console.print()
@@ -42,7 +42,7 @@ def draw_trails(trails: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 
 def draw_trail(trail: Mapping[str, Any], console: Console) -> None:
-    """What it is, what has become of it, and its time line."""
+    """Draw identity, outcome and time line of a message."""
     title = f"[bold]{_text(trail.get('message_id', 'message'))}[/]"
     if trail.get("correlation_id") is not None:
         title += f"  correlation-id {_text(trail['correlation_id'])}"
@@ -79,7 +79,7 @@ def _text(value: Any) -> str:
 
 
 def _moment(at_ms: float | None) -> str:
-    """`2026-11-22 10:04:05.123Z`."""
+    """Return `2026-11-22 10:04:05.123Z`."""
     if at_ms is None:
         return ""
     try:
@@ -90,7 +90,7 @@ def _moment(at_ms: float | None) -> str:
 
 
 def _since(seconds: float) -> str:
-    """How long after the first."""
+    """Return the time since the first entry."""
     if seconds < 0.0005:
         return ""
     if seconds < 1:

@@ -1,8 +1,8 @@
-"""What a command that sends says when the broker confirms nothing for some seconds: that it waits, for what in the
-broker's own words, and how to stop.
+"""Message of a sending command when the broker has confirmed nothing for some seconds: that it waits, the reason in the
+broker's words, and how to stop.
 
-The words are those of `sluiceway stat`, asked for on a connection of its own. Who may not ask, or gets no answer in two
-seconds, is told where to look.
+The reason is that of `sluiceway stat`, requested on a connection of its own. Without permission or an answer within two
+seconds, the message names the command to use.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ANSWER_SECONDS: Final = 2.0
 PATIENCE_SECONDS: Final = 5.0
 """So long nothing is said about a broker that confirms nothing: longer than any wait that is none."""
 LOOK_SECONDS: Final = 0.25
-"""How often progress is looked at."""
+"""Interval of checking progress."""
 
 
 def say_that_it_waits(address: Address) -> None:
-    """Once, on standard error."""
+    """Print the message on standard error."""
     click.echo(
         "sluiceway: waiting: the broker has not confirmed all of it yet"
         + "".join(f"\n  {line}" for line in _why(address) or ["`sluiceway stat` says who holds it up"])
@@ -35,7 +35,7 @@ def say_that_it_waits(address: Address) -> None:
 
 
 def _why(address: Address) -> list[str]:
-    """Why the broker takes nothing, in its words. Nothing if it does not say so soon."""
+    """Return the broker's reason; empty without a quick answer."""
     said: list[str] = []
     asking = threading.Thread(target=_ask, args=(address, said), name="sluiceway asking why", daemon=True)
     asking.start()
@@ -51,11 +51,11 @@ def _ask(address: Address, said: list[str]) -> None:
         with Link(address) as link:
             said += words_of_report(link.ask("stat"))
     except ClientError:
-        pass  # then where to look is said
+        pass  # the message then names the command to use
 
 
 def words_of_report(report: Mapping[str, Any]) -> list[str]:
-    """What of a report says why something waits: the state of the store, the bottleneck, and the remedy."""
+    """Return the reason of a wait from a report: the state of the store, the bottleneck, and the remedy."""
     from sluiceway.cli.answers import list_of
     from sluiceway.cli.stat_view import bottleneck_line, remedy_of, store_trouble
 
@@ -71,8 +71,8 @@ def words_of_report(report: Mapping[str, Any]) -> list[str]:
 def watched(
     progress: Callable[[], tuple[int, bool]], patience_seconds: float, on_standstill: Callable[[], None]
 ) -> Iterator[None]:
-    """Inside, `on_standstill` is called, in another thread and once, when there was no progress for so long.
-    `progress`: how much is done, and whether the broker has more to do (else the command waits for its input).
+    """Call `on_standstill`, in another thread and once, if the body makes no progress for `patience_seconds`.
+    `progress` returns how much is done, and whether the broker has more to do (else the command waits for its input).
     """
     over = threading.Event()
 

@@ -1,19 +1,19 @@
 """The configuration: documented frozen objects, and the ways to fill them.
 
 `Config()` is a working configuration. `load()` fills one from a TOML file, then the environment, then command-line
-flags, each going over the one before. The sample file and docs/configuration.md are generated from the fields' own
+flags; later sources override earlier ones. The sample file and docs/configuration.md are generated from the fields' own
 documentation (`sample`).
 
-    fields      how a class documents its fields, and validators; classes of other folders use it too
-    model       the objects: what can be configured, with defaults and reasons
+    fields      documentation of fields, and validators; classes of other folders use it, too
+    model       the objects: all settings, with defaults and reasons
     listening   listeners in one word, such as wss://0.0.0.0:15673/stomp
     units       "64 MiB" and "1500 ms" to numbers and back
     structure   plain data to the objects; unknown keys and bad values refused by name
     admin       the admin port
-    logging     what is logged, and how
+    logging     logging of the broker
     former      former names of sections, read for one more version
-    layers      what one source says, as plain data
-    sources     file, environment and flags merged, each value remembering where it came from
+    layers      the contents of one source, as plain data
+    sources     file, environment and flags merged, each value with its source
     sample      the TOML sample and the documentation page
 
 The names below are looked up on first use: classes that live elsewhere import `fields` from here, and `model` imports

@@ -16,8 +16,8 @@ def _hosts(values: Sequence[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class AdminConfig:
-    """The admin port over HTTP: console, API, metrics, health. One connection more than is allowed is closed at once,
-    and nothing that is asked here may hold messages up.
+    """The admin port over HTTP: console, API, metrics, health. A connection beyond the limit is closed at once, and no
+    request may delay messages.
     """
 
     address: str = field(

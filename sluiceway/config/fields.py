@@ -1,13 +1,13 @@
-"""How a configuration class documents its fields and says what they allow: for the classes of this folder, and for
-those that live with the code that they govern.
+"""Documented fields and validators of configuration classes, for this folder and for classes that live with the code
+they configure.
 
     address: str = field("127.0.0.1:61613", "", "Where to listen…", is_address)
 
-The metadata of each field are `doc` (meaning, the default's reason, the trade-off), `unit`, and `secret` where the
-value must not be shown. Validators name the field and what is allowed; they look at the value alone, for they also run
-before there is an instance.
+The metadata of each field are `doc` (meaning, reason of the default, trade-off), `unit`, and `secret` if the value must
+not be shown. Validators name the field and the allowed values; they use only the value, as they also run before there
+is an instance.
 
-Imports nothing of the other configuration modules, so that any class of theirs may be built from it.
+Imports no other configuration module, so that any configuration class may use it.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ import attrs
 
 
 def about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object]:
-    """The metadata of a documented field; `unit` is "bytes", "seconds", "ms", "count" or empty."""
+    """Return the metadata of a documented field; `unit` is "bytes", "seconds", "ms", "count" or empty."""
     return {"doc": doc, "unit": unit, "secret": secret}
 
 
 def field(default: Any, unit: str, doc: str, validator: Any = None, converter: Any = None) -> Any:
-    """A documented field with a plain default."""
+    """Return a documented field with a plain default."""
     return attrs.field(default=default, validator=validator, converter=converter, metadata=about(doc, unit))
 
 
 def section(cls: type, doc: str) -> Any:
-    """A field that holds another configuration class, at its defaults."""
+    """Return a field that holds another configuration class, at its defaults."""
     return attrs.field(factory=cls, metadata=about(doc))
 
 
 def copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Converter for tables: the caller's own may change later."""
+    """Convert a table to a copy, as the caller may change its own."""
     return dict(values)
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `[IPv6]:PORT`. Raises ValueError that says how an address is written."""
+    """Return host and port of `HOST:PORT` or `[IPv6]:PORT`. Raises ValueError that shows the form of an address."""
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", address)
     if match is None or int(match[3]) > 65_535:
         raise ValueError(
@@ -54,18 +54,18 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_address(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
-    """`HOST:PORT`."""
+    """Require `HOST:PORT`."""
     split_address(value)
 
 
 def is_address_or_empty(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
-    """`HOST:PORT`, or nothing."""
+    """Require `HOST:PORT`, or an empty text."""
     if value:
         split_address(value)
 
 
 def at_least(least: float) -> Any:
-    """A number from `least` on."""
+    """Return a validator that requires a number of at least `least`."""
 
     def check(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
         if not value >= least:
@@ -75,7 +75,7 @@ def at_least(least: float) -> Any:
 
 
 def at_least_or_none(least: float) -> Any:
-    """A number from `least` on, or None."""
+    """Return a validator that requires a number of at least `least`, or None."""
 
     def check(instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
         if value is not None:
@@ -85,7 +85,7 @@ def at_least_or_none(least: float) -> Any:
 
 
 def one_of(allowed: tuple[str, ...]) -> Any:
-    """One of these words."""
+    """Return a validator that requires one of these words."""
 
     def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
         if value not in allowed:
@@ -95,6 +95,6 @@ def one_of(allowed: tuple[str, ...]) -> Any:
 
 
 def not_blank(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-    """Text with something in it."""
+    """Require text that is not blank."""
     if not value.strip():
         raise ValueError(f"{attribute.name} must not be empty")

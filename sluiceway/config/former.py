@@ -1,15 +1,15 @@
-"""Former names of sections: read for one more version, each with a warning that says what to change.
+"""Former names of sections: read for one more version, each with a warning that names the remedy.
 
     former name                      name now
     [journal]                        [logs]
     level and format of [logs]       [logging]
 
-The keys of a `[logs]` decide which of the two it means: no key of `[logging]` is one of `[logs]`, which a test holds. A
-`[logs]` with keys of both kinds is split. Where one source (the file, or the environment as a whole) sets the same key
-by its former and by its present name, that is a mistake; between sources the later one goes over the earlier one, as
-with all keys.
+The keys of a `[logs]` decide which of the two it means: `[logging]` and `[logs]` have no key in common, which a test
+checks. A `[logs]` with keys of both kinds is split. A source (the file, or the environment as a whole) must not set the
+same key by its former and by its present name; between sources the later one overrides the earlier one, as for all
+keys.
 
-To be removed with the next version, and with it `tell` of `sources.load` and `former_arguments`.
+Remove with the next version, together with `tell` of `sources.load` and `former_arguments`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class FormerName:
     """A former name in use."""
 
     where: str
-    """The file with the line, or the source alone."""
+    """Source, with the line of a file."""
     said: str
-    """What it was called, and what it is called now."""
+    """Former and present name."""
     remedy: str
 
     def __str__(self) -> str:
@@ -50,16 +50,16 @@ class FormerName:
 
 @attrs.frozen
 class Translated:
-    """The layers of one source, by present names."""
+    """Layers of one source, by present names."""
 
     layers: tuple[Layer, ...]
     former: tuple[FormerName, ...]
     clashes: tuple[str, ...]
-    """Mistakes: what is set by its former and by its present name. The value by the former name is left out."""
+    """Mistakes: settings by their former and by their present name. The value by the former name is dropped."""
 
 
 def by_present_names(layers: Sequence[Layer]) -> Translated:
-    """Translates the layers of one source: the file, all environment variables, or all flags."""
+    """Translate the layers of one source: the file, all environment variables, or all flags."""
     split = [_split(layer) for layer in layers]
     told = {path: layer for layer, (kept, _moved) in zip(layers, split, strict=True) for path in _paths(kept)}
     found: list[Layer] = []
@@ -86,7 +86,7 @@ Move = tuple[KeyPath, KeyPath, Any]
 
 
 def _split(layer: Layer) -> tuple[dict[str, Any], list[Move]]:
-    """What has its present name already, and what has not."""
+    """Split a layer into data by present names, and settings by former names."""
     kept = dict(layer.data)
     moved: list[Move] = []
     logs = kept.get(LOGS)
@@ -105,7 +105,7 @@ def _split(layer: Layer) -> tuple[dict[str, Any], list[Move]]:
 
 
 def _paths(data: Mapping[str, Any]) -> Iterator[KeyPath]:
-    """What is set of the two sections: keys, or the section as a whole where that is no table."""
+    """Yield the paths set in the two sections: keys, or the section itself if it is not a table."""
     for section in (LOGS, LOGGING):
         value = data.get(section, {})
         if isinstance(value, Mapping):
@@ -115,7 +115,7 @@ def _paths(data: Mapping[str, Any]) -> Iterator[KeyPath]:
 
 
 def _clash(new: KeyPath, told: Mapping[KeyPath, Layer]) -> KeyPath | None:
-    """Which of what is set by present names is what `new` would set."""
+    """Return the path by present names that `new` would also set."""
     return next((path for path in told if path[: len(new)] == new[: len(path)]), None)
 
 
@@ -151,7 +151,7 @@ def _former_names(layer: Layer, kept: Mapping[str, Any], moved: Sequence[Move]) 
 
 
 def _name(layer: Layer, path: KeyPath) -> str:
-    """As the source writes it."""
+    """Return the path as the source writes it."""
     if layer.variable:
         prefix, _underscore, _key = layer.variable.partition("_")
         return f"{prefix}_{'__'.join(path).upper()}"
@@ -164,7 +164,9 @@ def _where(layer: Layer, path: KeyPath) -> str:
 
 
 def _line(text: str, path: KeyPath) -> int | None:
-    """The line of a TOML file that makes this path: the first one with which the text up to it has the path."""
+    """Return the line of a TOML file that sets this path: the first one with which the text up to it contains the
+    path.
+    """
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         if re.search(rf"\b{re.escape(path[-1])}\b", line) is None:
@@ -183,8 +185,8 @@ def _line(text: str, path: KeyPath) -> int | None:
 
 
 def former_arguments(make: Callable[..., None]) -> Callable[..., None]:
-    """The initializer of `Config`, which also takes `journal=` for `logs`, and what `logging` takes as `logs`. The
-    former name goes over the present one: `attrs.evolve` gives both.
+    """Return an initializer of `Config` that also takes `journal=` for `logs`, and `logs=` for `logging`. The former
+    name overrides the present one, as `attrs.evolve` passes both.
     """
 
     @wraps(make)

@@ -1,4 +1,4 @@
-"""What one source of the configuration says, as plain data."""
+"""Contents of one source of the configuration, as plain data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import attrs
 
 @attrs.frozen
 class Layer:
-    """What one source says."""
+    """Contents of one source."""
 
     source: str
-    """For people: "sluiceway.toml", "environment variable SLUICEWAY_LOGGING__LEVEL", "--listen"."""
+    """Name for messages: "sluiceway.toml", "environment variable SLUICEWAY_LOGGING__LEVEL", "--listen"."""
     data: Mapping[str, Any]
     variable: str = ""
-    """The environment variable that it is, if it is one."""
+    """Environment variable, if the source is one."""
     text: str = ""
-    """The file that it is, if it is one: lines are found in it."""
+    """Text of the file, if the source is one, to find lines in."""

@@ -1,6 +1,6 @@
 """Listeners in one word: `stomp://0.0.0.0:61613`, `wss://[::1]:15673/stomp`, or just `127.0.0.1:61613`.
 
-The scheme says protocol and TLS, the path is that of a WebSocket. Certificates don't fit into it: they come from
+The scheme sets protocol and TLS, the path is that of a WebSocket. Certificates are not part of the word: they come from
 options (`serve --tls-certificate`) or from a table in the file.
 """
 
@@ -15,13 +15,13 @@ SCHEMES: Final = {
     "ws": ("websocket", False, 15674),
     "wss": ("websocket", True, 15673),
 }
-"""Of each: protocol, whether there is TLS, and the usual port."""
+"""Protocol, use of TLS, and usual port of each scheme."""
 
 
 def listener_table(text: str, certificate: str | None = None, key: str | None = None) -> dict[str, Any]:
-    """The table of a listener that is written as one word. `certificate` and `key`: files, for those with TLS.
+    """Return the table of a listener written as one word. `certificate` and `key`: files, for listeners with TLS.
 
-    Raises ValueError that says how it is written.
+    Raises ValueError that shows the form.
     """
     scheme, colon, rest = text.partition("://")
     if not colon:

@@ -1,4 +1,4 @@
-"""What can be configured of logging: `[logging]`. Logs that keep messages (`/log/...`) are in `[logs]`, a
+"""Configuration of logging: `[logging]`. Logs that keep messages (`/log/...`) are in `[logs]`, a
 `sluiceway.store.log_storage.LogStorageConfig`.
 """
 
@@ -16,7 +16,7 @@ LOG_FORMATS: Final = ("auto", "json", "console")
 
 @attrs.frozen
 class LoggingConfig:
-    """What is logged, and how."""
+    """Level and format of logging."""
 
     level: str = field(
         "info",

@@ -1,11 +1,11 @@
-"""What can be configured: one frozen object per section, composed in `Config`.
+"""All settings: one frozen object per section, composed in `Config`.
 
 Each field carries its documentation as metadata (`fields`). Sizes are bytes and durations seconds or milliseconds, as
-the name says; `units` reads "64 MiB" and "30 s" for them. Validators say what is allowed in words that name the field.
-The objects of other folders (`StompLimits`, `QueuePolicy`, `DispatcherConfig`, `SecurityConfig`) follow the same
-convention and live with the code that they govern.
+the name says; `units` reads "64 MiB" and "30 s" for them. Validators state the allowed values and name the field. The
+objects of other folders (`StompLimits`, `QueuePolicy`, `DispatcherConfig`, `SecurityConfig`) follow the same convention
+and live with the code they configure.
 
-Not here: reading files (`sources`), turning plain data into these (`structure`).
+Not here: reading files (`sources`), turning plain data into these objects (`structure`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:61613"
 
 @attrs.frozen
 class Listener:
-    """One address that clients connect to, with what it allows them. There may be several, each with its own limits."""
+    """Address that clients connect to, with their limits. There may be several, each with its own limits."""
 
     address: str = field(
         DEFAULT_ADDRESS,
@@ -88,12 +88,12 @@ class Listener:
 
     @property
     def host(self) -> str:
-        """The host of `address`, an IPv6 one without its brackets."""
+        """Host of `address`, an IPv6 one without brackets."""
         return split_address(self.address)[0]
 
     @property
     def port(self) -> int:
-        """The port of `address`; 0: any free one."""
+        """Port of `address`; 0: any free one."""
         return split_address(self.address)[1]
 
     @property
@@ -108,12 +108,12 @@ def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> 
             f"{attribute.name} must be a full destination or pattern such as /queue/orders, /queue/orders.>, /topic/* "
             f"or />, got {value!r}"
         )
-    names.check_pattern(value)  # its DestinationNameError is a ValueError, and says what is wrong with the name
+    names.check_pattern(value)  # the DestinationNameError is a ValueError, and names the fault
 
 
 @attrs.frozen
 class DestinationPolicy:
-    """Settings for the destinations that match a pattern; whatever it does not name stays as it was."""
+    """Settings for the destinations that match a pattern; other settings stay as they were."""
 
     match: str = attrs.field(
         validator=_pattern,
@@ -136,7 +136,7 @@ class DestinationPolicy:
         self.apply(QueuePolicy())
 
     def apply(self, policy: QueuePolicy) -> QueuePolicy:
-        """That policy with these settings. Raises ValueError or TypeError for settings that can't be."""
+        """Return `policy` with these settings. Raises ValueError or TypeError for invalid settings."""
         return attrs.evolve(policy, **self.settings)
 
 
@@ -248,7 +248,7 @@ def _policies(policies: Sequence[DestinationPolicy]) -> tuple[DestinationPolicy,
 
 
 ADMIN_NAME: Final = "admin"
-"""Of the admin port, where permissions, metrics and the log name listeners."""
+"""Name of the admin port in permissions, metrics and the log."""
 
 
 def _labels_differ(_instance: object, _attribute: attrs.Attribute[Any], value: tuple[Listener, ...]) -> None:
@@ -256,7 +256,7 @@ def _labels_differ(_instance: object, _attribute: attrs.Attribute[Any], value: t
         raise ValueError("listeners must not be empty: without one nobody can connect")
     seen: set[str] = set()
     for listener in value:
-        # Port 0 is another port each time.
+        # port 0 is a different port each time
         if listener.label in seen and not (listener.port == 0 and not listener.name):
             raise ValueError(f"two listeners are called {listener.label!r}: give each its own address and name")
         if listener.name == ADMIN_NAME:
@@ -266,7 +266,7 @@ def _labels_differ(_instance: object, _attribute: attrs.Attribute[Any], value: t
 
 @attrs.frozen
 class Config:
-    """The whole configuration of a broker. `Config()` is a good one: open to this machine, on STOMP's usual port."""
+    """Whole configuration of a broker. `Config()` is usable: open to this machine, on STOMP's usual port."""
 
     broker: BrokerConfig = section(BrokerConfig, "The broker as a whole.")
     logging: LoggingConfig = section(
@@ -302,31 +302,31 @@ class Config:
 
     @property
     def dead_letter_queues(self) -> frozenset[str]:
-        """All that some policy may name: they give nothing up themselves."""
+        """Dead-letter queues of all policies: they dead-letter nothing themselves."""
         named = {QueuePolicy().dead_letter}
         named |= {entry.settings["dead_letter"] for entry in self.destinations if "dead_letter" in entry.settings}
         return frozenset(name for name in named if name is not None)
 
     @property
     def own_segments(self) -> frozenset[str]:
-        """The first segments of all destinations that are named here: they are no slips."""
+        """First segments of all destinations named in the configuration, which are not typing errors."""
         named = {entry.match for entry in self.destinations} | self.dead_letter_queues
         return frozenset(names.first_segment(name) for name in named)
 
     @cached_property
     def _entries(self) -> PatternTrie[int]:
-        """Places in `destinations`, by their patterns."""
+        """Numbers of the entries of `destinations`, by their patterns."""
         entries: PatternTrie[int] = PatternTrie()
         for place, entry in enumerate(self.destinations):
             entries.add(names.edges_of(entry.match), place)
         return entries
 
     def policy_for(self, address: names.Address) -> QueuePolicy:
-        """The policy of one destination: the defaults, then every matching entry from top to bottom. O(levels +
+        """Return the policy of one destination: the defaults, then every matching entry from top to bottom. O(levels +
         matching entries).
         """
         policy = QueuePolicy()
-        # Not of its kind only: as the destination of a SUBSCRIBE "/>" is something else than all there is.
+        # Match the name, not the address: as a destination of SUBSCRIBE "/>" means something else than everything.
         matching = self._entries.matching(names.edges_of(address.canonical))
         for place in sorted(place for place in matching if place is not None):
             policy = self.destinations[place].apply(policy)
@@ -334,7 +334,7 @@ class Config:
 
 
 def configuration(given: object, default: Callable[[], Config], taker: str) -> Config:
-    """What a broker was given as its configuration; None: the default. Raises TypeError that says how to write it."""
+    """Return the configuration given to a broker; None: the default. Raises TypeError that shows the form."""
     if given is None:
         return default()
     if not isinstance(given, Config):

@@ -25,14 +25,14 @@ _WIDTH: Final = 110
 
 
 def toml_sample() -> str:
-    """A configuration file with every key: documentation as comments, keys at their defaults and commented out (`#key =
-    ...`).
+    """Return a configuration file with every key: documentation as comments, keys at their defaults and commented out
+    (`#key = ...`).
     """
     return "\n".join(_sample_lines()) + "\n"
 
 
 def markdown() -> str:
-    """docs/configuration.md."""
+    """Return docs/configuration.md."""
     return "\n".join(_markdown_lines()) + "\n"
 
 
@@ -40,7 +40,7 @@ def markdown() -> str:
 
 
 def toml_value(attribute: attrs.Attribute[Any], value: object) -> str:
-    """A value as it may stand in the file, in the unit that reads best."""
+    """Return a value in the file's syntax, in the most readable unit."""
     unit = attribute.metadata.get("unit", "")
     if value is None:
         return '"none"'
@@ -65,12 +65,12 @@ def toml_value(attribute: attrs.Attribute[Any], value: object) -> str:
 
 def _default_of(attribute: attrs.Attribute[Any]) -> Any:
     default: Any = attribute.default
-    # A factory's signature depends on whether it takes the instance; ours never do.
+    # A factory's signature depends on whether it takes the instance; here none does.
     return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
 
 
 def _keys(cls: type[Any]) -> Iterator[attrs.Attribute[Any]]:
-    """The fields of a class that are single values."""
+    """Return the fields of a class that are single values."""
     hints = typing.get_type_hints(cls)
     return (
         attribute
@@ -80,7 +80,7 @@ def _keys(cls: type[Any]) -> Iterator[attrs.Attribute[Any]]:
 
 
 def _lists(cls: type[Any]) -> Iterator[tuple[attrs.Attribute[Any], type[Any]]]:
-    """The fields of a class that are lists of tables, each with the class of its entries."""
+    """Yield the fields of a class that are lists of tables, each with the class of its entries."""
     hints = typing.get_type_hints(cls)
     for attribute in attrs.fields(cls):
         entry = _entry_of(hints[attribute.name])
@@ -259,7 +259,7 @@ def _rows(cls: type[Any]) -> Iterator[str]:
     for attribute in _keys(cls):
         default = toml_value(attribute, _default_of(attribute)).strip('"').replace("_", ",") or "(empty)"
         unit = attribute.metadata.get("unit", "")
-        # "64 MiB" says its unit already; that a count counts what the key names needs no saying.
+        # "64 MiB" contains its unit, and the name of a key says what a count counts.
         bare = unit != "count" and default.replace(".", "").replace(",", "").isdigit()
         said = f"{default} {unit}" if unit and bare else default
         yield f"| `{attribute.name}` | {said} | {_cell(attribute.metadata['doc'])} |"

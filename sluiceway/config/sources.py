@@ -1,8 +1,7 @@
-"""Where the configuration comes from: a TOML file, the environment over it, flags over both.
+"""Sources of the configuration: a TOML file, overridden by the environment, overridden by flags.
 
-A layer is nested plain data with a name. Layers are merged table by table; lists and single values replace what was
-there. Each value remembers its layer, so that a mistake is reported with the file, variable or flag in which it was
-made.
+A layer is nested plain data with a name. Layers are merged table by table; lists and single values replace earlier
+ones. Each value remembers its layer, so that a mistake is reported with its file, variable or flag.
 """
 
 from __future__ import annotations
@@ -42,14 +41,15 @@ def load(
     flags: Sequence[Layer] = (),
     tell: Callable[[FormerName], None] = _warn,
 ) -> Config:
-    """Makes a configuration from its sources, each over the one before: defaults, `file`, `environment`, `flags`.
+    """Make a configuration from its sources, later ones overriding earlier ones: defaults, `file`, `environment`,
+    `flags`.
 
-    :param file: a TOML file; None: no file.
-    :param environment: `SLUICEWAY_SECTION__KEY` and `SLUICEWAY_LISTENERS`; other variables are left alone. None: none
-        (the caller passes `os.environ` if that is what it wants).
-    :param flags: one layer per flag.
-    :param tell: called for each former name in use, also where mistakes are found. By default Python warns.
-    :raises ConfigError: all mistakes, one line each.
+        :param file: a TOML file; None: no file.
+        :param environment: `SLUICEWAY_SECTION__KEY` and `SLUICEWAY_LISTENERS`; other variables are ignored. None: none
+            (a caller that wants it passes `os.environ`).
+        :param flags: one layer per flag.
+        :param tell: called for each former name in use, even if there are mistakes. By default Python warns.
+        :raises ConfigError: all mistakes, one line each.
     """
     merged: dict[str, Any] = {}
     origins: dict[KeyPath, str] = {}
@@ -73,8 +73,8 @@ def load(
 
 
 def environment_layers(environment: Mapping[str, str]) -> list[Layer]:
-    """`SLUICEWAY_LOGGING__LEVEL=debug` as a layer that sets `logging.level`; `SLUICEWAY_LISTENERS` and
-    `SLUICEWAY_DESTINATIONS` whole.
+    """Return each variable as a layer: `SLUICEWAY_LOGGING__LEVEL=debug` sets `logging.level`; `SLUICEWAY_LISTENERS` and
+    `SLUICEWAY_DESTINATIONS` set whole lists.
     """
     layers = []
     for name in sorted(environment):

@@ -1,10 +1,10 @@
-"""Plain data (from TOML, JSON or text) to the configuration objects, with all mistakes named at once.
+"""Plain data (from TOML, JSON or text) to the configuration objects, with all mistakes reported at once.
 
-cattrs makes a structuring function for each class from its annotations and collects what fails; each field gets a hook
-that knows its unit, reads text (from the environment) and runs the field's validator, so that an error carries the path
-of its key. Unknown keys are errors with the nearest known one as a suggestion.
+cattrs makes a structuring function for each class from its annotations and collects errors; each field gets a hook that
+knows its unit, reads text (from the environment) and runs the field's validator, so that an error carries the path of
+its key. Unknown keys are errors with the nearest known one as a suggestion.
 
-Not here: where values come from; `sources` turns a `Problem`'s path into the file or variable that set it.
+Not here: sources of values; `sources` turns a `Problem`'s path into the file or variable that set it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ KeyPath = tuple[str | int, ...]
 
 
 class ConfigError(Exception):
-    """The configuration can't be used. The message has one line per mistake: where it was made, the key, the value,
-    what is allowed.
+    """Invalid configuration. The message has one line per mistake: its source, the key, the value, the allowed
+    values.
     """
 
 
@@ -44,16 +44,16 @@ class Problem:
 
     path: KeyPath
     what: str
-    """What is wrong and what is allowed; never holds the value of a secret."""
+    """Fault and allowed values, without the value of a secret."""
 
     @property
     def key(self) -> str:
-        """The path as people write it, entries of lists counted from 1: `listeners[1].address`."""
+        """Path in its usual form, with entries of lists counted from 1: `listeners[1].address`."""
         return key_in_words(self.path)
 
 
 class InvalidData(Exception):
-    """The data is not a configuration; `problems` says why, at least one."""
+    """Data that is not a configuration; `problems` has the reasons, at least one."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(f"{problem.key}: {problem.what}" for problem in problems))
@@ -61,7 +61,7 @@ class InvalidData(Exception):
 
 
 def key_in_words(path: KeyPath) -> str:
-    """`("listeners", 0, "address")` as `listeners[1].address`: people count entries from 1."""
+    """Return `("listeners", 0, "address")` as `listeners[1].address`: users count entries from 1."""
     said = ""
     for part in path:
         said += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if said else part
@@ -69,12 +69,12 @@ def key_in_words(path: KeyPath) -> str:
 
 
 def structure(data: Mapping[str, Any], cls: type[T]) -> T:
-    """Makes a `cls` (a `Config` or one of its parts) from plain data.
+    """Make a `cls` (a `Config` or one of its parts) from plain data.
 
     Text is accepted for every value: sizes and durations with units, "none" where a value may be missing, lists as JSON
     or separated by commas, tables as JSON or `key=value` separated by commas.
 
-    :raises InvalidData: with all problems found.
+        :raises InvalidData: with all problems found.
     """
     try:
         return _CONVERTER.structure(data, cls)
@@ -164,7 +164,9 @@ def _json(text: str) -> Any:
 
 
 def _field_hook(attribute: attrs.Attribute[Any], kind: Any) -> Callable[[Any, Any], Any]:
-    """Structures one field: text by unit and type first, then by type, then the field's own validator."""
+    """Return a hook that structures one field: text by unit and type first, then by type, then the field's
+    validator.
+    """
     parse = _PARSE_BY_UNIT.get(attribute.metadata.get("unit", ""))
     origin = typing.get_origin(kind)
     optional = origin in (typing.Union, types.UnionType) and type(None) in typing.get_args(kind)
@@ -185,8 +187,7 @@ def _field_hook(attribute: attrs.Attribute[Any], kind: Any) -> Callable[[Any, An
             raise ValueError("must be a table")
         result = _CONVERTER.structure(value, kind)
         if attribute.validator is not None:
-            # Ours look at the value alone, so they can run before there is an instance; the error then names this very
-            # key.
+            # Validators use only the value, so they can run before there is an instance; the error then names the key.
             attribute.validator(None, attribute, result)
         return result
 
@@ -228,7 +229,7 @@ def _listener_hook() -> Callable[[Any, Any], Any]:
 
 
 def _policy_entry() -> type[Any]:
-    """A class with `match` and every field of `QueuePolicy`, each of which may be left out."""
+    """Return a class with `match` and all fields of `QueuePolicy`, which may be omitted."""
     hints = typing.get_type_hints(QueuePolicy)
     fields: dict[str, Any] = {
         "match": attrs.field(type=str, metadata={"like": attrs.fields(DestinationPolicy).match}),
@@ -274,7 +275,7 @@ _CONVERTER.register_structure_hook(DestinationPolicy, _policy_hook())
 
 
 def _problems(error: BaseException, path: KeyPath) -> Iterator[Problem]:
-    """Flattens what cattrs collected; the path is in the notes that it left on each error."""
+    """Yield the errors that cattrs collected; the path is in the notes on each error."""
     for note in getattr(error, "__notes__", ()):
         if isinstance(note, cattrs.AttributeValidationNote):
             path = (*path, note.name)
@@ -294,7 +295,7 @@ def _problems(error: BaseException, path: KeyPath) -> Iterator[Problem]:
 
 
 def _without_key(what: str, path: KeyPath) -> str:
-    """What a validator says of its field, without the name of the field in front: the path has it already."""
+    """Return a validator's message without the leading name of the field, which the path has already."""
     key = path[-1] if path else None
     if isinstance(key, str) and what.startswith((f"{key}: ", f"{key} ")):
         return what[len(key) :].removeprefix(":").lstrip()
@@ -316,7 +317,7 @@ def _suggestion(key: str, path: KeyPath, known: list[str]) -> str:
 
 
 def known_keys() -> list[str]:
-    """Every key there is: `broker.name`, `listeners[].limits.header_count_max`, `destinations[].memory_bytes`."""
+    """Return all keys: `broker.name`, `listeners[].limits.header_count_max`, `destinations[].memory_bytes`."""
     keys: list[str] = []
 
     def walk(cls: type[Any], prefix: str) -> None:

@@ -1,7 +1,7 @@
-"""Sizes and durations as people write them, to numbers and back.
+"""Conversion of sizes and durations between text and numbers.
 
-A number stands for the field's own unit; text may name another: "64 MiB", "1500 ms", "2 min". Powers of 1024 are KiB,
-MiB, GiB; powers of 1000 are kB, MB, GB: what is written is what is meant.
+A number has the field's own unit; text may name another: "64 MiB", "1500 ms", "2 min". KiB, MiB and GiB are powers of
+1024; kB, MB and GB powers of 1000.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NUMBER: Final = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(text: str) -> int:
-    """A size in bytes. Raises ValueError that lists the units."""
+    """Parse a size in bytes. Raises ValueError that lists the units."""
     number, unit = _split(text, SIZES, "a size", "67108864 or 64 MiB")
     size = number * SIZES.get(unit, 1)
     if size != int(size):
@@ -35,13 +35,13 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """A duration in seconds. Raises ValueError that lists the units."""
+    """Parse a duration in seconds. Raises ValueError that lists the units."""
     number, unit = _split(text, DURATIONS_MS, "a duration", "1.5 or 1500 ms or 30 s")
     return number * DURATIONS_MS[unit] / 1000 if unit else number
 
 
 def parse_ms(text: str) -> int:
-    """A duration in whole milliseconds. Raises ValueError that lists the units."""
+    """Parse a duration in whole milliseconds. Raises ValueError that lists the units."""
     number, unit = _split(text, DURATIONS_MS, "a duration", "1500 or 1500 ms or 30 s")
     duration = number * DURATIONS_MS.get(unit, 1)
     if duration != int(duration):
@@ -50,7 +50,7 @@ def parse_ms(text: str) -> int:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """The shortest exact form: 67108864 is "64 MiB", 1000 is "1000 B"."""
+    """Return the shortest exact form: 67108864 is "64 MiB", 1000 is "1000 B"."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size_bytes >= SIZES[unit] and size_bytes % SIZES[unit] == 0:
             return f"{size_bytes // SIZES[unit]} {unit}"
@@ -58,7 +58,7 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def format_ms(duration_ms: int) -> str:
-    """The shortest exact form: 3600000 is "1 h", 1500 is "1500 ms"."""
+    """Return the shortest exact form: 3600000 is "1 h", 1500 is "1500 ms"."""
     for unit in ("d", "h", "min", "s"):
         if duration_ms >= DURATIONS_MS[unit] and duration_ms % DURATIONS_MS[unit] == 0:
             return f"{duration_ms // DURATIONS_MS[unit]} {unit}"

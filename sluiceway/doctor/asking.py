@@ -1,4 +1,4 @@
-"""Asks the broker that should run: is it there, does the login work, what does it say, and how long does it take?"""
+"""Request to the broker that should run: whether it exists, accepts the login and answers, and how long that takes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sluiceway.top.feed import link_to
 
 
 def ask_broker(address: Address, *, asked_for: bool) -> Running:
-    """One connection and one request over STOMP. `asked_for`: the user named the address. Blocks for some seconds at
-    most.
+    """Make one connection and one request over STOMP. `asked_for`: the user named the address. Blocks for some seconds
+    at most.
     """
     began_seconds = time.monotonic()
     try:

@@ -1,6 +1,4 @@
-"""Facts to findings: pure functions, one for each subject. `CHECKS` is all of them, in the order in which they are
-shown.
-"""
+"""Checks: pure functions from facts to findings, one per subject. `CHECKS` lists them in the order of display."""
 
 from __future__ import annotations
 
@@ -24,14 +22,14 @@ from sluiceway.version import VERSION
 MIB: Final = 1024 * 1024
 DAY_SECONDS: Final = 86_400.0
 MEMORY_ITSELF_BYTES: Final = 160 * MIB
-"""A broker without messages: Python 50 MiB, LevelDB's buffers and mapped files 80 MiB, batches under way."""
+"""Memory of a broker without messages: Python 50 MiB, LevelDB's buffers and mapped files 80 MiB, batches under way."""
 FILES_ITSELF: Final = 200
-"""File descriptors for anything but connections: LevelDB, logs, listeners, standard streams."""
+"""File descriptors other than connections: LevelDB, logs, listeners, standard streams."""
 FREE_TIMES: Final = 4
-"""With less than so many times the reserve a disk will be full soon."""
+"""Multiple of the reserve below which a disk will be full soon."""
 FREE_FILES_MIN: Final = 1_000
 PAGED_FREE_BYTES_MIN: Final = 64 * MIB
-"""On a disk of its own what is paged out has no reserve to keep: four files of 16 MiB are little all the same."""
+"""Minimum free space on a separate disk of paged-out messages, which has no reserve: four files of 16 MiB."""
 SLOW_SYNC_SECONDS: Final = 0.05
 SLOW_ANSWER_SECONDS: Final = 1.0
 EXPIRES_SOON_SECONDS: Final = 21 * DAY_SECONDS
@@ -40,18 +38,18 @@ YEARS: Final = (2025, 2100)
 FUTURE_SECONDS: Final = 60.0
 
 VOLATILE: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
-"""Gone when the machine is."""
+"""File systems whose contents end with the machine."""
 REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gfs2", "ocfs2", "vboxsf",
      "drvfs", "virtiofs", "beegfs"}
 )  # fmt: skip
-"""Where locks, syncs or mapped files are not what they are on a local disk."""
+"""File systems whose locks, syncs or mapped files differ from those of a local disk."""
 LAYERED: Final = frozenset({"overlay", "aufs"})
-"""A container's own."""
+"""File systems of a container's own layer."""
 
 
 def software(facts: Facts) -> Iterator[Finding]:
-    """Python, libraries, the LevelDB binding."""
+    """Check Python, libraries, and the LevelDB binding."""
     it = facts.software
     version, least = ".".join(map(str, it.python)), ".".join(map(str, it.python_least))
     if it.python < it.python_least:
@@ -78,11 +76,11 @@ def software(facts: Facts) -> Iterator[Finding]:
 
 
 def _package(package: Any) -> Finding | None:
-    """What is wrong with it, if something is."""
+    """Return the finding about a faulty package, or None."""
     upgrade = f"pip install --upgrade '{package.name}>={package.least}'" if package.least else ""
     if package.version is None:
         if package.extra:
-            return None  # nobody asked for the extra
+            return None  # the extra was not requested
         return Finding(package.name, "is not installed", upgrade or f"pip install {package.name}")
     if package.least and _numbers(package.version) < _numbers(package.least):
         said = f"{package.version} is older than {package.least}"
@@ -95,7 +93,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def configuration(facts: Facts) -> Iterator[Finding]:
-    """Whether it can be used, and who else can read it."""
+    """Check whether the configuration is valid, and who else can read it."""
     for former in facts.former_names:
         yield warning("configuration", f"{former.where}: {former.said}", former.remedy)
     named = str(facts.config_file) if facts.config_file is not None else "defaults and environment"
@@ -117,7 +115,7 @@ def configuration(facts: Facts) -> Iterator[Finding]:
 
 
 def folder(facts: Facts) -> Iterator[Finding]:
-    """The data folder: there, ours, in use, and ended in order."""
+    """Check that the data folder exists, is writable, and was closed in order."""
     it = facts.folder
     if it is None:
         if facts.config is not None:
@@ -182,7 +180,7 @@ def _use(it: Folder, facts: Facts) -> Iterator[Finding]:
 
 
 def disk(facts: Facts) -> Iterator[Finding]:
-    """Kind of file system, space, and how fast it syncs."""
+    """Check the file system, its free space, and the duration of a sync."""
     it, config = facts.folder, facts.config
     if it is None or config is None:
         return
@@ -239,7 +237,7 @@ def disk(facts: Facts) -> Iterator[Finding]:
 
 
 def _paged(it: Folder) -> Iterator[Finding]:
-    """What makes room in memory, and dies with its broker."""
+    """Describe the paged-out files, which end with their broker."""
     if it.paged_bytes:
         size, where = size_in_words(it.paged_bytes), it.path / PAGED
         if it.lock_is_held:
@@ -278,7 +276,7 @@ def _space(free_bytes: int, reserve_bytes: int) -> Finding:
 
 
 def limits(facts: Facts) -> Iterator[Finding]:
-    """Open files against connections, memory against what may be held."""
+    """Check open files against connections, and memory against the limits of destinations."""
     config = facts.config
     if config is None:
         return
@@ -335,7 +333,7 @@ def _is_one(pattern: str) -> bool:
 
 
 def ports(facts: Facts) -> Iterator[Finding]:
-    """Free, or held by the broker that runs."""
+    """Check that ports are free, or held by the running broker."""
     for port in facts.ports:
         if not port.fault:
             yield Finding(port.label, f"{port.address} is free")
@@ -382,7 +380,7 @@ def _port_of(url: str) -> int | None:
 
 
 def safety(facts: Facts) -> Iterator[Finding]:
-    """Users, permissions, TLS: who can reach the broker, and what they see."""
+    """Check users, permissions and TLS: who can reach the broker, and what they see."""
     config, access = facts.config, facts.access
     if config is None or access is None:
         return
@@ -427,7 +425,7 @@ def safety(facts: Facts) -> Iterator[Finding]:
 
 
 def certificates(facts: Facts) -> Iterator[Finding]:
-    """Usable, and for how long."""
+    """Check that certificates are usable, and until when."""
     for certificate in facts.certificates:
         what = f"TLS of {certificate.label}"
         if certificate.fault:
@@ -447,7 +445,7 @@ def certificates(facts: Facts) -> Iterator[Finding]:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """Sane, and not behind what was written."""
+    """Check that the clock is plausible, and not behind the files of the data folder."""
     it = facts.clock
     year = time.gmtime(it.now_seconds).tm_year
     newest = facts.folder.newest_seconds if facts.folder is not None else None
@@ -470,7 +468,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
 
 
 def tracing(facts: Facts) -> Iterator[Finding]:
-    """Where traces go."""
+    """Check the collector of traces."""
     it = facts.tracing
     if it is None:
         return
@@ -489,7 +487,7 @@ def tracing(facts: Facts) -> Iterator[Finding]:
 
 
 def running(facts: Facts) -> Iterator[Finding]:
-    """The broker that runs, if one does."""
+    """Check the running broker, if there is one."""
     it = facts.running
     if it is None:
         yield from _not_asked(facts.config)
@@ -522,7 +520,7 @@ def running(facts: Facts) -> Iterator[Finding]:
 
 
 def _not_asked(config: Config | None) -> Iterator[Finding]:
-    """Behind which name a listener with TLS can be reached only its certificate and its users know."""
+    """Explain why a listener with TLS was not asked: only its certificate and its users know its host name."""
     for listener in config.listeners if config is not None else ():
         if listener.port and listener.protocol == "stomp" and listener.tls.is_on:
             yield Finding(
@@ -569,9 +567,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     tracing,
     running,
 )
-"""All of them, in the order of the table."""
+"""All checks, in the order of the table."""
 
 
 def check_all(facts: Facts) -> list[Finding]:
-    """What all checks find."""
+    """Return the findings of all checks."""
     return [finding for check in CHECKS for finding in check(facts)]

@@ -1,6 +1,6 @@
-"""What is known before anything is judged: plain data, made by `looking` or by a test.
+"""Facts for the checks: plain data, made by `probes` or by a test.
 
-None says that it could not be found out, unless a field says otherwise. Sizes are bytes.
+None means unknown, unless a field says otherwise. Sizes are bytes.
 """
 
 from __future__ import annotations
@@ -17,174 +17,174 @@ from sluiceway.config.former import FormerName
 
 @attrs.frozen(kw_only=True)
 class Package:
-    """A library that we declare."""
+    """A declared dependency."""
 
     name: str
     version: str | None
-    """None: it is not installed."""
+    """Installed version; None: not installed."""
     least: str
-    """The oldest version that we declare; empty: any."""
+    """Oldest declared version; empty: any."""
     extra: str = ""
-    """The extra that needs it; empty: all do."""
+    """Extra that needs the package; empty: always needed."""
 
 
 @attrs.frozen(kw_only=True)
 class Software:
-    """Python and what is installed in it."""
+    """Python and its packages."""
 
     python: tuple[int, int, int]
     python_least: tuple[int, ...]
     executable: str
     packages: tuple[Package, ...]
-    """Empty: we are not installed, only found on the path."""
+    """Declared dependencies; empty: sluiceway is not installed, only on the path."""
     binding_fault: str
-    """Why LevelDB can't be loaded; empty: it can."""
+    """Reason why LevelDB can't be loaded; empty: it can."""
 
 
 @attrs.frozen(kw_only=True)
 class SecretFile:
-    """A file with something in it that is nobody else's business."""
+    """A file with secrets."""
 
     path: Path
     what: str
-    """For people: `the configuration file, which has passcodes`."""
+    """Description: `the configuration file, which has passcodes`."""
     mode: int
     """Permission bits."""
 
 
 @attrs.frozen(kw_only=True)
 class Folder:
-    """The data folder, or the nearest folder above it that is there."""
+    """The data folder, or the nearest existing folder above it."""
 
     path: Path
     exists: bool
     parent: Path
-    """`path`, or what is there of it."""
+    """`path`, or its nearest existing ancestor."""
     parent_is_writable: bool
     mode: int | None = None
-    """Permission bits; None: it is not there."""
+    """Permission bits; None: the folder does not exist."""
     fault: str = ""
-    """Why a broker could not open it, with the remedy; empty: it could, or it is not there."""
+    """Reason why a broker could not open the folder, with the remedy; empty: it could, or the folder does not exist."""
     lock_is_held: bool = False
     lock_pid: int | None = None
-    """Who holds it, or who ended without closing it."""
+    """Process that holds the lock, or that ended without closing the folder."""
     lock_host: str | None = None
     file_system: str | None = None
-    """Kind, in Linux's words: `ext4`, `nfs4`."""
+    """Kind, as Linux names it: `ext4`, `nfs4`."""
     free_bytes: int | None = None
     free_files: int | None = None
-    """Files that can still be made; None also where there is no such limit."""
+    """Number of files that can still be made; None also without such a limit."""
     sync_seconds: float | None = None
-    """How long a small write takes until it is on the disk."""
+    """Duration of a small synced write."""
     sync_fault: str = ""
-    """Why nothing could be written, synced and mapped; empty: it could, or nobody tried."""
+    """Reason why writing, syncing and mapping failed; empty: it worked, or was not tried."""
     attic_count: int = 0
-    """Damaged things that were moved aside."""
+    """Number of damaged items in quarantine."""
     values_bytes: int = 0
-    """What is in files of persistent messages that wait."""
+    """Size of the files of waiting persistent messages."""
     paged_bytes: int = 0
-    """What is in files that only make room in memory."""
+    """Size of the files of paged-out messages."""
     paged_path: Path | None = None
-    """Where they really lie, if that is another disk than that of `path`."""
+    """Folder of the paged-out files, if on another disk than `path`."""
     paged_free_bytes: int | None = None
-    """There."""
+    """Free bytes on the disk of `paged_path`."""
     newest_seconds: float | None = None
-    """When something in it was last written, in seconds since the epoch."""
+    """Time of the last write in the folder, in seconds since the epoch."""
 
 
 @attrs.frozen(kw_only=True)
 class Machine:
-    """What it gives a process."""
+    """Resources for a process."""
 
     open_files_max: int | None
-    """The soft limit, which counts; None: no limit, or not known."""
+    """Soft limit, which applies; None: no limit, or not known."""
     open_files_hard_max: int | None
     memory_bytes: int | None
-    """What there is, or what the container may have."""
+    """Memory of the machine, or of the container."""
     memory_available_bytes: int | None
 
 
 @attrs.frozen(kw_only=True)
 class Clock:
-    """The time of this machine."""
+    """Clocks of this machine."""
 
     now_seconds: float
-    """Since the epoch."""
+    """Wall clock, since the epoch."""
     monotonic_went_back: bool
     is_synchronized: bool | None
-    """Whether something keeps it right."""
+    """Whether a time service keeps the clock right."""
 
 
 @attrs.frozen(kw_only=True)
 class Port:
-    """An address that would be listened on."""
+    """A configured address."""
 
     label: str
     address: str
     fault: str
-    """Why it can't be; empty: it can."""
+    """Reason why the address can't be bound; empty: it can."""
     in_use: bool = False
     number: int = 0
     holder_pid: int | None = None
     holder: str = ""
-    """The command that listens there."""
+    """Command of the process that listens there."""
 
 
 @attrs.frozen(kw_only=True)
 class Certificate:
-    """The TLS of one listener."""
+    """TLS certificate of one listener."""
 
     label: str
     path: Path
     fault: str
-    """Why it can't be used, with the remedy; empty: it can."""
+    """Reason why the certificate can't be used, with the remedy; empty: it can."""
     ends_seconds: float | None = None
-    """When it expires, in seconds since the epoch."""
+    """Time of expiry, in seconds since the epoch."""
 
 
 @attrs.frozen(kw_only=True)
 class Access:
-    """Who may do what, as far as it concerns the whole broker."""
+    """Users and permissions of the whole broker."""
 
     has_users: bool
     plain_users: tuple[str, ...]
-    """Whose passcode stands in plain text."""
+    """Users with a passcode in plain text."""
     has_permissions: bool
     fault: str = ""
-    """Why the users make no sense; empty: they do."""
+    """Reason why users or permissions are invalid; empty: they are valid."""
 
 
 @attrs.frozen(kw_only=True)
 class Tracing:
-    """Where traces go."""
+    """Destination of traces."""
 
     endpoint: str
     fault: str
-    """Why it can't be reached; empty: it can."""
+    """Reason why the collector can't be reached; empty: it can."""
     packages_missing: str = ""
-    """Names, if the extra is not installed."""
+    """Names of missing packages of the extra."""
 
 
 @attrs.frozen(kw_only=True)
 class Running:
-    """A broker at an address, or that there is none."""
+    """Result of the request to a broker."""
 
     url: str
     asked_for: bool
-    """The user named this address, and expects one there."""
+    """Whether the user named this address and expects a broker there."""
     fault: str = ""
-    """Why it did not answer; empty: it did."""
+    """Reason why the broker did not answer; empty: it answered."""
     refused: bool = False
-    """It is there, but wants another login."""
+    """Whether a broker is there but refuses the login."""
     report: Mapping[str, Any] = attrs.field(factory=dict)
-    """Its answer."""
+    """Answer of the broker."""
     connect_seconds: float = 0.0
     answer_seconds: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """All of it. What depends on a configuration is None or empty if that can't be read."""
+    """All facts. Facts that depend on an unreadable configuration are None or empty."""
 
     software: Software
     machine: Machine
@@ -194,11 +194,11 @@ class Facts:
     config_file: Path | None = None
     former_names: tuple[FormerName, ...] = ()
     folder: Folder | None = None
-    """None: the broker keeps nothing."""
+    """Data folder; None: the broker stores nothing."""
     ports: tuple[Port, ...] = ()
     certificates: tuple[Certificate, ...] = ()
     secret_files: tuple[SecretFile, ...] = ()
     access: Access | None = None
     tracing: Tracing | None = None
-    """None: there is none."""
+    """Tracing; None: off."""
     running: Running | None = None

@@ -1,4 +1,4 @@
-"""One thing that was looked at: what it is, whether it is well, and what to do if it is not; and how that is shown."""
+"""Findings: a checked item with verdict and remedy, and its display."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import attrs
 
 
 class Verdict(Enum):
-    """Whether it is well."""
+    """Result of a check."""
 
     OK = "ok"
     WARNING = "warning"
-    """It runs, but something is worth a look."""
+    """The broker runs, but the item needs attention."""
     PROBLEM = "problem"
-    """It does not run like this, or loses what it should keep."""
+    """The broker does not run, or loses data it should keep."""
 
 
 MARKS: Final = {Verdict.OK: "✓", Verdict.WARNING: "!", Verdict.PROBLEM: "✗"}
@@ -24,30 +24,30 @@ MARKS: Final = {Verdict.OK: "✓", Verdict.WARNING: "!", Verdict.PROBLEM: "✗"}
 
 @attrs.frozen
 class Finding:
-    """One thing that was looked at."""
+    """A checked item."""
 
     what: str
     said: str
-    """One sentence, as it goes on after `what`."""
+    """Predicate of a sentence about `what`."""
     remedy: str = ""
-    """Empty: it is well."""
+    """Remedy; empty: no fault."""
     fatal: bool = True
-    """Whether it does not run with it; False: a warning."""
+    """Whether the fault is a problem; False: a warning."""
 
     @property
     def verdict(self) -> Verdict:
-        """By remedy and `fatal`."""
+        """Verdict by remedy and `fatal`."""
         if not self.remedy:
             return Verdict.OK
         return Verdict.PROBLEM if self.fatal else Verdict.WARNING
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Return a dict for JSON."""
         return {"what": self.what, "verdict": self.verdict.value, "said": self.said, "remedy": self.remedy or None}
 
 
 def warning(what: str, said: str, remedy: str) -> Finding:
-    """It runs with it, but something is worth a look."""
+    """Return a finding that is a warning."""
     return Finding(what, said, remedy, fatal=False)
 
 
@@ -60,13 +60,13 @@ def tell(finding: Finding, echo: Callable[[str], None], *, width: int = 0) -> Ve
 
 
 def tell_all(findings: Iterable[Finding], echo: Callable[[str], None]) -> Verdict:
-    """Print a table of them. Returns the worst verdict."""
+    """Print a table of findings. Returns the worst verdict."""
     found = list(findings)
     width = max((len(finding.what) for finding in found), default=0)
     return worst(tell(finding, echo, width=width) for finding in found)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Of several; OK of none."""
+    """Return the worst verdict; OK for none."""
     order = list(Verdict)
     return max(verdicts, key=order.index, default=Verdict.OK)

@@ -1,4 +1,4 @@
-"""Whether an address could be listened on, and who does if not."""
+"""Whether an address can be bound, and which process listens there if not."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sluiceway.config.fields import split_address
 from sluiceway.doctor.facts import Port
 
 LISTENS: Final = "0A"
-"""The state of a listening socket in Linux's tables."""
+"""State of a listening socket in Linux's tables."""
 COMMAND_LENGTH_MAX: Final = 60
 
 
 def look_at_port(label: str, address: str) -> Port:
-    """Tries to bind it as a broker would, and lets go at once: nobody can connect meanwhile."""
+    """Try to bind the address as a broker does, and release it at once: no client can connect meanwhile."""
     host, number = split_address(address)
     try:
         found = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -48,7 +48,7 @@ def look_at_port(label: str, address: str) -> Port:
 
 
 def holder_of(number: int, proc: Path = Path("/proc")) -> tuple[int | None, str]:
-    """The process that listens on that port, and its command; None: it is another user's, or this is not Linux."""
+    """Return the process that listens on the port, and its command; None: another user's process, or not Linux."""
     sockets = {f"socket:[{inode}]" for inode in _listening(number, proc)}
     if not sockets:
         return None, ""
@@ -59,7 +59,7 @@ def holder_of(number: int, proc: Path = Path("/proc")) -> tuple[int | None, str]
 
 
 def _listening(number: int, proc: Path) -> Iterator[str]:
-    """Inodes of the sockets that listen on that port."""
+    """Yield the inodes of the sockets that listen on the port."""
     for table in ("tcp", "tcp6"):
         try:
             lines = (proc / "net" / table).read_text(encoding="ascii").splitlines()[1:]

@@ -1,6 +1,6 @@
-"""Finds the facts about this machine: files, limits, clocks. What the system does not tell stays None.
+"""Collection of facts about this machine: files, limits, clocks. Facts that the system does not provide stay None.
 
-Linux tells most; elsewhere memory, the kind of file system and who holds a port are not known.
+Linux provides most; elsewhere memory, the kind of file system and the owner of a port are unknown.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ TRACING_MODULES: Final = {
     "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
 }
 KEPT_RIGHT: Final = Path("/run/systemd/timesync/synchronized")
-"""There when systemd-timesyncd has set the clock. Other keepers of time leave nothing that anybody may read."""
+"""Exists when systemd-timesyncd has set the clock. Other time services leave nothing that any user may read."""
 
 
 # ---------------------------------------------------------------------- data folder
 
 
 def look_at_folder(path: Path) -> Folder:
-    """What a broker would find there. Changes nothing that stays."""
+    """Return what a broker would find in the folder. Makes no lasting change."""
     path = Path(path).absolute()
     parent, is_hidden = _nearest(path)
     if parent == path:
@@ -67,7 +67,7 @@ def look_at_folder(path: Path) -> Folder:
 
 
 def _nearest(path: Path) -> tuple[Path, bool]:
-    """It, or the nearest folder above it that is there; and whether that one does not let us look."""
+    """Return the path or its nearest existing ancestor, and whether permissions hide the rest."""
     is_hidden = False
     for it in (path, *path.parents):
         try:
@@ -122,32 +122,34 @@ def _bytes_of_values(path: Path) -> int:
     try:
         return sum(measure(path / VALUES, VALUES_SUFFIX))
     except OSError:
-        return 0  # not there yet, or not ours
+        return 0  # missing, or without permission
 
 
 def _look_at_pages(path: Path) -> tuple[int, Path | None]:
-    """Bytes of what is paged out, and where that is if it is another disk."""
+    """Return the size of paged-out files, and their folder if on another disk."""
     folder = path / PAGED
     try:
         return sum(measure(folder)), folder.resolve() if folder.stat().st_dev != path.stat().st_dev else None
     except OSError:
-        return 0, None  # not there yet, or not ours
+        return 0, None  # missing, or without permission
 
 
 def _written(folder: Path) -> list[float]:
-    """When each of its entries was last written, in seconds since the epoch. One that goes meanwhile is left out."""
+    """Return the times of the last write of each entry, in seconds since the epoch. Skips entries that vanish
+    meanwhile.
+    """
     found = []
     try:
         for entry in folder.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 found.append(entry.stat().st_mtime)
     except OSError:
-        return []  # not there, or not ours
+        return []  # missing, or without permission
     return found
 
 
 def try_sync(folder: Path) -> tuple[float | None, str]:
-    """Write, sync and map a file that has no name: seconds of the median sync, or why that can't be done."""
+    """Write, sync and map an unnamed file; return the seconds of the median sync, or the reason of a failure."""
     took = []
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -166,7 +168,7 @@ def try_sync(folder: Path) -> tuple[float | None, str]:
 
 
 def file_system_of(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """The kind of the file system that has this path; None: not known."""
+    """Return the kind of the file system of this path; None: unknown."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -180,7 +182,7 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> s
             continue
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:  # of those at one place the last one lies on top
+        if inside and len(point) >= best:  # of several mounts at one point the last one is on top
             best, kind = len(point), rest[0]
     return kind
 
@@ -197,14 +199,14 @@ def _free_files(path: Path) -> int | None:
         told = os.statvfs(path)
     except OSError:
         return None
-    return told.f_favail if told.f_files else None  # 0 in all: this file system makes them as it goes
+    return told.f_favail if told.f_files else None  # 0 in all: the file system makes them on demand
 
 
 # ---------------------------------------------------------------------- machine
 
 
 def look_at_machine() -> Machine:
-    """Limits of this process, memory of the machine or the container."""
+    """Return the limits of this process, and the memory of the machine or the container."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     told = _memory_info(Path("/proc/meminfo"))
     total, limit = told.get("MemTotal"), _container_limit(Path("/sys/fs/cgroup"))
@@ -237,7 +239,7 @@ def _container_limit(root: Path) -> int | None:
 
 
 def look_at_clock() -> Clock:
-    """Both clocks."""
+    """Return the readings of both clocks."""
     first = time.monotonic()
     readings = [time.monotonic() for _number in range(100)]
     return Clock(
@@ -251,7 +253,7 @@ def look_at_clock() -> Clock:
 
 
 def look_at_ports(config: Config) -> tuple[Port, ...]:
-    """Of all listeners and the admin port; those that take any free one are left out."""
+    """Probe the ports of all listeners and the admin port, except those that take any free port."""
     wanted = [(f"listener {it.name}".rstrip(), it.address) for it in config.listeners if it.port]
     if config.admin.address and not config.admin.address.endswith(":0"):
         wanted.append(("admin port", config.admin.address))
@@ -259,7 +261,7 @@ def look_at_ports(config: Config) -> tuple[Port, ...]:
 
 
 def look_at_certificates(config: Config) -> tuple[Certificate, ...]:
-    """Of all listeners with TLS, and of the admin port: reads the files as the broker does."""
+    """Probe the certificates of all listeners and the admin port, reading the files as the broker does."""
     found = []
     for label, tls in [
         *((listener.label, listener.tls) for listener in config.listeners),
@@ -278,7 +280,7 @@ def look_at_certificates(config: Config) -> tuple[Certificate, ...]:
 
 
 def look_at_access(config: Config) -> Access:
-    """Reads the file of users, if there is one."""
+    """Return users and permissions. Reads the users file, if there is one."""
     try:
         users = Users.of(config.security)
     except SecurityError as error:
@@ -291,7 +293,7 @@ def look_at_access(config: Config) -> Access:
 
 
 def look_at_tracing(config: Config) -> Tracing | None:
-    """Connects to the collector for a moment. None: nothing is traced."""
+    """Connect to the collector for a moment. None: tracing is off."""
     if not config.tracing.enabled:
         return None
     endpoint = config.tracing.endpoint
@@ -310,12 +312,12 @@ def look_at_tracing(config: Config) -> Tracing | None:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package above it
+    except ModuleNotFoundError:  # not even the package above exists
         return False
 
 
 def look_at_secret_files(file: Path | None, config: Config) -> tuple[SecretFile, ...]:
-    """The files that only the broker's user should read, as far as they are there."""
+    """Return the existing files that only the broker's user should read."""
     wanted: list[tuple[Path, str]] = []
     if file is not None and config.security.users:
         wanted.append((file, "the configuration, which has passcodes"))
@@ -331,6 +333,6 @@ def look_at_secret_files(file: Path | None, config: Config) -> tuple[SecretFile,
         try:
             mode = path.stat().st_mode & 0o777
         except OSError:
-            continue  # what is missing is told where it is read
+            continue  # a missing file is reported where it is read
         found.append(SecretFile(path=path, what=what, mode=mode))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Which Python this is, and whether what is installed in it is what we declare."""
+"""Python and its packages, compared with the declared dependencies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluiceway.doctor.facts import Package, Software
 
 DISTRIBUTION: Final = "sluiceway"
 PYTHON_LEAST: Final = (3, 11)
-"""Where we are not installed, and so don't say what we need."""
+"""Oldest Python, where sluiceway is not installed and has no metadata."""
 _REQUIREMENT: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?P<versions>[^;]*)(?:;(?P<marker>.*))?")
 _LEAST: Final = re.compile(r">=\s*([0-9][\w.]*)")
 _EXTRA: Final = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
@@ -20,7 +20,7 @@ _FOR_DEVELOPERS: Final = frozenset({"test", "dev", "perf"})
 
 
 def look_at_software() -> Software:
-    """What is installed. Imports the LevelDB binding."""
+    """Return the installed software. Imports the LevelDB binding."""
     python = sys.version_info[:3]
     try:
         required = metadata.requires(DISTRIBUTION) or []
@@ -39,7 +39,7 @@ def look_at_software() -> Software:
 
 
 def _package(requirement: str, python: tuple[int, int, int]) -> Package | None:
-    """None: it is for another Python, or for those who develop the broker."""
+    """Return the package of a requirement; None: it is for another Python, or for developers of the broker."""
     match = _REQUIREMENT.match(requirement)
     if match is None:
         return None

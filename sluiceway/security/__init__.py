@@ -1,14 +1,15 @@
-"""Who may connect, and what each may do: the guard of the broker.
+"""Authentication and authorization: the guard of the broker.
 
     config       the objects of [security]
     patterns     which destinations a pattern covers, exactly
     permissions  entries compiled to decisions
     secrets      passcodes and their hashes
-    attempts     failed logins are slowed
+    users        all users, from the configuration, the users file and certificates
+    attempts     delays after failed logins
     rates        limits per second for users and listeners
-    rules        a configuration that was looked through: what is in force, or will be
-    gate         all of it together: what the broker asks
-    admission    logins as tasks, requests and what they need (requests), reloads with connections there
+    rules        a checked configuration, in force or to be
+    gate         all parts together: the port of the broker
+    admission    logins as tasks, permissions of requests (requests), reloads with open connections
 
-Nothing is imported here, so that the configuration may import `config` alone.
+This package imports nothing, so that the configuration may import `config` alone.
 """

@@ -1,4 +1,4 @@
-"""Between the broker and its guard: logins as tasks, requests and what they need, reloads with connections there."""
+"""Adapter between the broker and its guard: logins as tasks, permissions of requests, reloads with open connections."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ STAT: Final = "stat"
 EVERYTHING: Final = Part(ROWS_MAX)
 
 SINK_BYTES_MAX: Final = 512 * 1024
-"""Of the body of a request about staged commits: it names thousands of stages."""
+"""Maximum body of a request about staged commits, which names thousands of stages."""
 
 OWN: Final = frozenset((STAT, SESSIONS))
-"""Requests that have no handler: they are answered here."""
+"""Requests without a handler, answered here."""
 
 Decided = Callable[[Identity | LoginRefusedError], None]
-"""Is told who it is, or why not."""
+"""Callback with the identity, or the reason of the refusal."""
 
 
 class Admission:
-    """Of one broker."""
+    """Guard of one broker."""
 
     def __init__(self, broker: Broker) -> None:
-        """The broker has its clock, manager and dispatcher. Raises SecurityError."""
+        """Take a broker that has its clock, manager and dispatcher. Raises SecurityError."""
         self._broker = broker
         self.gate = SecurityGate(
             broker.config.security,
@@ -58,7 +58,7 @@ class Admission:
         self._warn_of_slow_logins()
 
     def _origin_of(self, name: str) -> str | None:
-        """The queue whose messages lie in this log."""
+        """Return the queue whose messages this log holds."""
         if not name.startswith(CLAIM_LOG_PREFIX):
             return None
         claims = self._broker.claims
@@ -78,7 +78,7 @@ class Admission:
         certificate: PeerCertificate | None,
         decided: Decided,
     ) -> Callable[[], None]:
-        """See `Hub.begin_login`; `spawn` starts a task that lives no longer than the broker."""
+        """Do `Hub.begin_login`; `spawn` starts a task that lives no longer than the broker."""
         if self.gate.allows_everything:
             decided(ANYBODY)
             return _nothing
@@ -108,7 +108,9 @@ class Admission:
         reply: Callable[[bytes], None],
         identity: Identity,
     ) -> None:
-        """Answer the request `/sluiceway/NAME` of this one; `handler` None: it is one of OWN. Raises ForbiddenError."""
+        """Answer the request `/sluiceway/NAME` of this user; `handler` None: a request of OWN. Raises
+        ForbiddenError.
+        """
         gate = self.gate
         answers, contain = self._broker.answers, self._broker.contain
         bytes_max = _bytes_max(name)
@@ -131,7 +133,7 @@ class Admission:
             )
 
     def check(self, name: str, handler: Handler | None, body: bytes, identity: Identity) -> None:
-        """Raises ForbiddenError if `answer` would."""
+        """Raise ForbiddenError if `answer` would."""
         gate = self.gate
         if name == SESSIONS or gate.allows_everything:
             return
@@ -146,7 +148,9 @@ class Admission:
         check_request(self.gate, identity, name, request, self._exists)
 
     def _stat(self, reply: Callable[[bytes], None], request: Mapping[str, Any], _send: Send) -> None:
-        """The state of the broker, or more rows of one of its lists. Who asks for the same gets the same."""
+        """Answer with the state of the broker, or with more rows of one of its lists. Equal requests share one
+        answer.
+        """
         part = _part_of(request)
         broker = self._broker
         broker.answers.make(
@@ -164,7 +168,9 @@ class Admission:
             handler(request, send)
 
     def _sessions(self, request: Mapping[str, Any], send: Send) -> None:
-        """Of which of these sessions something may still come: whoever lost a connection must know when it is over."""
+        """Answer which of the given sessions may still act: a client that lost a connection must know when its session
+        is over.
+        """
         asked = request.get("sessions")
         if not isinstance(asked, list) or len(asked) > SESSIONS_MAX or not all(isinstance(each, str) for each in asked):
             raise BadRequestError(f'the request needs "sessions", a list of {SESSIONS_MAX:,} names at most')
@@ -177,11 +183,11 @@ class Admission:
     # ------------------------------------------------------------------ reload
 
     def plan(self, config: Config) -> Rules:
-        """What this would come to. Raises SecurityError with nothing changed. Reads the file of users."""
+        """Return the rules of a configuration, without applying them. Raises SecurityError. Reads the users file."""
         return rules_of(config)
 
     def carry_out(self, rules: Rules) -> bool:
-        """From now on, for connections that are there too. False: nothing is different. The broker has its new
+        """Apply the rules, also to open connections; return False if nothing differs. The broker has its new
         configuration.
         """
         self._warn_of_slow_logins()
@@ -195,7 +201,7 @@ class Admission:
         return True
 
     def _warn_of_slow_logins(self) -> None:
-        """If it is something new."""
+        """Log warnings that are new."""
         slow = slow_logins(self._broker.config)
         for warning in slow:
             if warning not in self._slow:

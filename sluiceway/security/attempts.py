@@ -1,16 +1,16 @@
-"""Failed logins make the next ones wait.
+"""Delays of logins after failed attempts.
 
-Failures are counted in three tables: by machine (an IPv6 one is its /64), by login, and by both. An attempt from a
-machine from which this login has got in lately is judged by what the two did together; any other one by the machine
-and by the login, whichever says longer. So nobody can keep somebody else out who has been here before; and who has
-not waits `delay_seconds_max` at most for what others did.
+Failures are counted in three tables: by machine (an IPv6 machine is its /64), by login, and by both. An attempt from a
+machine where this login succeeded recently is delayed by the pair's failures; any other attempt by those of the machine
+or of the login, whichever is longer. So no attacker can lock out a user known from that machine; a user who is not
+known waits at most `delay_seconds_max` for failures of others.
 
-Attempts of one machine that must wait do so one behind the other: a thousand at once take a thousand times as long.
-One for which the line is too long is refused unseen. Attempts that wait for the sake of the login wait side by side:
-otherwise the owner would stand behind all who try to guess.
+Delayed attempts of one machine are queued: a thousand at once take a thousand times as long. An attempt for which the
+queue is too long is refused unchecked. Delays of a login run in parallel: in a queue the owner would wait behind all
+attackers.
 
-Pure: times come in as arguments. Bound: TABLE_MAX entries in each table; the one that was quiet for longest goes first.
-Logins are kept as digests, however long they are.
+Pure: times are arguments. Bound: TABLE_MAX entries in each table, the least recently used is dropped. Logins are kept
+as digests, whatever their length.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ Key = bytes
 
 @attrs.define(slots=True)
 class Failures:
-    """Of one machine, login, or both."""
+    """Failures of a machine, a login, or both."""
 
     count: int = 0
     last_seconds: float = 0.0
     next_seconds: float = 0.0
-    """When the next one in its line may be looked at."""
+    """Earliest time for the next attempt in the queue."""
 
 
 @attrs.frozen(slots=True)
 class Admission:
-    """What an attempt must do first."""
+    """Decision about a new attempt."""
 
     wait_seconds: float
     refused: bool = False
-    """Not looked at: too many wait already."""
+    """Whether the attempt is refused unchecked, as too many are waiting."""
     slowed: bool = False
-    """For the sake of failures before; it need not wait if nobody has tried for a while."""
+    """Whether earlier failures delay it, even if the delay has already passed."""
 
 
 class Attempts:
-    """Who failed how often."""
+    """Failures of all machines and logins."""
 
     __slots__ = (
         "_by_host",
@@ -67,7 +67,7 @@ class Attempts:
         self, *, free_count: int, delay_seconds: float, delay_seconds_max: float, forget_seconds: float
     ) -> None:
         self._known: OrderedDict[Key, float] = OrderedDict()
-        """Until when it counts that this login got in from there."""
+        """End of the time for which a login counts as known from a machine."""
         self._by_host: OrderedDict[Key, Failures] = OrderedDict()
         self._by_login: OrderedDict[Key, Failures] = OrderedDict()
         self._by_pair: OrderedDict[Key, Failures] = OrderedDict()
@@ -81,7 +81,7 @@ class Attempts:
     def configure(
         self, *, free_count: int, delay_seconds: float, delay_seconds_max: float, forget_seconds: float
     ) -> None:
-        """Other settings; what is known stays."""
+        """Apply other settings; recorded failures stay."""
         self._free_count = free_count
         self._delay_seconds = delay_seconds
         self._delay_seconds_max = max(delay_seconds, delay_seconds_max)
@@ -89,7 +89,7 @@ class Attempts:
         self._line_seconds_max = self._delay_seconds_max
 
     def admit(self, login: str, host: str, now_seconds: float) -> Admission:
-        """An attempt begins: how long it waits before its passcode is looked at. Takes its place in the line."""
+        """Begin an attempt and queue it; return how long it waits before its passcode is checked."""
         if not self._delay_seconds:
             return Admission(0.0)
         login_key, host_key = _digest(login), _host_key(host)
@@ -103,7 +103,9 @@ class Attempts:
         return Admission(max(admission.wait_seconds, beside_seconds), slowed=admission.slowed or beside_seconds > 0)
 
     def is_slowed(self, login: str, host: str, now_seconds: float) -> bool:
-        """Whether an attempt that began now would be slowed. Asked by those that began before: takes no place."""
+        """Return whether an attempt that began now would be slowed, without queueing it. For attempts that began
+        before.
+        """
         if not self._delay_seconds:
             return False
         login_key, host_key = _digest(login), _host_key(host)
@@ -133,7 +135,9 @@ class Attempts:
         return min(self._delay_seconds * 2.0**doublings, self._delay_seconds_max)
 
     def failed(self, login: str, host: str, now_seconds: float) -> bool:
-        """It was wrong. True: from now on attempts from there, or of this login, are slowed, and were not before."""
+        """Record a failed attempt; return whether attempts from this machine or of this login are slowed from now on
+        and were not before.
+        """
         login_key, host_key = _digest(login), _host_key(host)
         begins = False
         for table, key in (
@@ -156,7 +160,9 @@ class Attempts:
         return begins
 
     def succeeded(self, login: str, host: str, now_seconds: float) -> None:
-        """It was right: this login is known from there, and nothing is held against the two together any more."""
+        """Record a successful attempt: the login is known from this machine, and the failures of the pair are
+        forgotten.
+        """
         login_key, host_key = _digest(login), _host_key(host)
         pair_key = login_key + host_key
         self._by_pair.pop(pair_key, None)
@@ -167,12 +173,12 @@ class Attempts:
 
     @property
     def slowed_count(self) -> int:
-        """Machines and logins of which a failure is remembered. For statistics."""
+        """Number of machines and logins with recorded failures. For statistics."""
         return len(self._by_host) + len(self._by_login)
 
 
 def host_of(peer: str) -> str:
-    """The machine of `HOST:PORT` or `[IPv6]:PORT`; a peer without a port is taken as it is."""
+    """Return the machine of `HOST:PORT` or `[IPv6]:PORT`; a peer without a port is returned unchanged."""
     host, colon, port = peer.rpartition(":")
     return host.strip("[]") if colon and port.isdigit() else peer
 
@@ -184,7 +190,7 @@ def _host_key(host: str) -> Key:
         return _digest(host)
     if address.version == 6:
         mapped = address.ipv4_mapped
-        # One machine has as many addresses as it likes within its network.
+        # A machine can have any number of addresses within its network.
         return _digest(str(mapped)) if mapped is not None else address.packed[:8]
     return _digest(str(address))
 

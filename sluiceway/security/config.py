@@ -1,4 +1,4 @@
-"""What can be configured about users and what they may do: [security], and the rates of listeners."""
+"""Configuration of users and permissions: [security], and the rates of listeners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluiceway.security import secrets
 from sluiceway.security.patterns import check_pattern
 
 ANY: Final = "*"
-"""Everybody, or every action."""
+"""Wildcard for all users, or all actions."""
 
 ACTIONS: Final = tuple(action.value for action in Action)
 
@@ -73,7 +73,7 @@ def _path_or_none(value: Path | str | None) -> Path | None:
 
 @attrs.frozen
 class Permission:
-    """Who may or may not do what. Of the entries that match, the first decides."""
+    """Entry that allows or denies actions. The first matching entry decides."""
 
     users: tuple[str, ...] = field(
         (),
@@ -122,7 +122,7 @@ class Permission:
 
 @attrs.frozen
 class Rates:
-    """How much may come in within a second. Whoever is faster is not read for a while, and told nothing."""
+    """Limits of input per second. The broker pauses reading from a connection that exceeds them, without a notice."""
 
     messages_per_second: float | None = field(None, "", "SENDs per second. None: no limit.", _positive_or_none)
     bytes_per_second: int | None = field(
@@ -138,13 +138,13 @@ class Rates:
 
     @property
     def is_unlimited(self) -> bool:
-        """Nothing is limited."""
+        """Whether nothing is limited."""
         return self.messages_per_second is None and self.bytes_per_second is None
 
 
 @attrs.frozen
 class UserRates(Rates):
-    """A limit for each of these users, over all of its connections. The first entry that names a user counts."""
+    """Limit for each of these users, over all of its connections. The first entry that names a user applies."""
 
     users: tuple[str, ...] = field((), "", "Users that it is for, each for itself; `*`: all.", _names, _texts)
     groups: tuple[str, ...] = field((), "", "Groups for whose members it is, each for itself.", _names, _texts)
@@ -166,8 +166,8 @@ def _rates(values: Sequence[UserRates]) -> tuple[UserRates, ...]:
 
 @attrs.frozen
 class SecurityConfig:
-    """Who may connect, and what each may do. Without users everybody may do everything, which is meant for a broker
-    that only this machine reaches. As soon as there is a user, what no entry of `permissions` allows is refused.
+    """Users and permissions. Without users every client may do everything, which is meant for a broker that only this
+    machine reaches. With users, actions that no entry of `permissions` allows are refused.
     """
 
     users: Mapping[str, str] = attrs.field(

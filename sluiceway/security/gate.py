@@ -1,20 +1,18 @@
-"""The guard of the broker: who is let in, what each may do, how fast.
+"""The guard of the broker: authentication, permissions, rates.
 
-Without users everybody is let in and may do everything, and nothing here costs anything.
+Without users every client is accepted and may do everything, at no cost here.
 
-A login. First it waits, if there were failures (attempts.py). Then a certificate lets its user in; or the passcode is
-checked: against a keyed digest of what was right before, else with scrypt in a thread, a few at a time; attempts with
-the same login and passcode share one check. An attempt that was not slowed, and would be by the time there is a thread
-for it, begins anew: a thousand guesses at once are no more than a thousand in turn. Logins that do not exist are
-checked against a stand-in that takes as long. What is refused is told in the same words, whatever was wrong. Refusals
-are logged when a burst of them begins.
+A login first waits if there were failures (attempts.py). Then a certificate identifies its user, or the passcode is
+checked: against a keyed digest of recent successes, else with scrypt in a thread, a few at a time; attempts with the
+same login and passcode share one check. An attempt that was not slowed but would be by the time a thread is free begins
+again: a thousand guesses at once gain nothing over a thousand in turn. Logins that do not exist are checked against a
+stand-in that takes as long. A refusal has the same text whatever the reason. Refusals are logged when a burst begins.
 
-Rules are made (rules.py) before they are followed, so that a mistake in them changes nothing. When they are replaced
-while connections are there, admission.py has each of them look anew at what it has.
+Rules are made (rules.py) before they are applied, so that an error in them changes nothing. When they are replaced,
+admission.py has each open connection check its rights again.
 
 Bound: CACHE_MAX digests; one thread and its memory for each of `login_parallel_max` checks, on the flow map while they
-run; failures as attempts.py says. Connections that wait are bounded by their listener and its
-`connect_timeout_seconds`.
+run; failures as in attempts.py. Waiting connections are bounded by their listener and its `connect_timeout_seconds`.
 """
 
 from __future__ import annotations
@@ -55,38 +53,38 @@ log = get_logger("sluiceway.security")
 
 @attrs.frozen(slots=True)
 class GateStatistics:
-    """What was counted since the start."""
+    """Counts since the start."""
 
     users_count: int
     accepted_count: int
-    """Logins that got in."""
+    """Accepted logins."""
     refused_count: int
-    """Logins that did not."""
+    """Refused logins."""
     unseen_count: int
-    """Of those: not even looked at, because too many waited already."""
+    """Refused logins that were not checked, as too many were waiting."""
     delayed_count: int
-    """Logins that had to wait because of failures before."""
+    """Logins delayed by earlier failures."""
     hashed_count: int
-    """Passcodes that were hashed."""
+    """Hashed passcodes."""
     cached_count: int
-    """Passcodes that were right a short while ago."""
+    """Passcodes found in the cache."""
     forbidden_counts: Mapping[str, int]
-    """What users were refused, by action."""
+    """Refused actions of users, by action."""
 
 
 class _Checking:
-    """A check under way, for all who wait for the same."""
+    """A check under way, shared by equal attempts."""
 
     __slots__ = ("done", "right")
 
     def __init__(self) -> None:
         self.done = trio.Event()
         self.right: bool | None = None
-        """None: whoever began it gave up."""
+        """Result; None: the attempt that began the check was cancelled."""
 
 
 class _Hashing(FlowResource):
-    """The memory of checks, while there are some."""
+    """Memory of running checks; exists only while there are some."""
 
     def __init__(self, manager: FlowManager, clock: Callable[[], float], memory_bytes: int) -> None:
         super().__init__("logins", ResourceKind.SECURITY, manager)
@@ -112,7 +110,7 @@ class SecurityGate:
         timers: Timers,
         origin_of: Callable[[str], str | None] | None = None,
     ) -> None:
-        """`listeners`: the rates of each, by name; `origin_of`: see Permissions. Raises SecurityError."""
+        """Take `listeners`, the rates of each by name; `origin_of` as in Permissions. Raises SecurityError."""
         self._manager = manager
         self._clock = clock
         self._origin_of = origin_of
@@ -123,7 +121,7 @@ class SecurityGate:
         self._hashing: _Hashing | None = None
         self._rules: Rules | None = None
         self._other_secrets: set[str] = set()
-        """Users whose passcode is another one than by the rules before."""
+        """Users whose passcode differs from the previous rules."""
         self._slots = trio.CapacityLimiter(config.login_parallel_max)
         self._threads = trio.CapacityLimiter(math.inf)
         self._attempts = Attempts(**_slowing(config))
@@ -135,11 +133,11 @@ class SecurityGate:
         self.follow(make_rules(config, listeners))
 
     def differs(self, rules: Rules) -> bool:
-        """Whether these are other rules than those in force."""
+        """Return whether the rules differ from those in force."""
         return rules != self._rules
 
     def follow(self, rules: Rules) -> None:
-        """These are in force from now on; the caller sees to connections that are there."""
+        """Apply the rules; the caller updates open connections."""
         config, users = rules.config, rules.users
         before = {} if self._rules is None else self._rules.users.secrets
         self._other_secrets = {name for name, kept in before.items() if users.secrets.get(name) != kept}
@@ -159,16 +157,16 @@ class SecurityGate:
             log.warning("look at [security]", found=warning)
 
     def replace(self, config: SecurityConfig, *, listeners: Mapping[str, Rates]) -> None:
-        """`make_rules` and `follow`. Raises SecurityError with nothing changed."""
+        """Do `make_rules` and `follow`. Raises SecurityError with nothing changed."""
         self.follow(make_rules(config, listeners))
 
-    # ------------------------------------------------------------------ the guard
+    # ------------------------------------------------------------------ port of the guard
 
     def may(self, identity: Identity, action: Action, destination: str | None = None) -> bool:
         return self.allows_everything or self._permissions.may(identity, action, destination)
 
     def decide(self, identity: Identity, action: Action, destination: str | None = None) -> Decision:
-        """`may`, with the entry that decided."""
+        """Return the result of `may` with the entry that decided."""
         if self.allows_everything:
             return Decision(True, None, "no users are configured: everybody may do everything")
         return self._permissions.decide(identity, action, destination)
@@ -188,12 +186,12 @@ class SecurityGate:
         return gates
 
     def identity_of(self, user: str | None) -> Identity | None:
-        """The user as it is now; None: there is none of this name any more."""
+        """Return the present identity of a user; None if the user no longer exists."""
         if self.allows_everything:
             return ANYBODY if user is None else Identity(user)
         return None if user is None else self._users.identities.get(user)
 
-    # ------------------------------------------------------------------ logging in
+    # ------------------------------------------------------------------ logins
 
     async def log_in(
         self,
@@ -204,14 +202,14 @@ class SecurityGate:
         listener: str = "",
         certificate: PeerCertificate | None = None,
     ) -> Identity:
-        """Who these let in. `peer`: HOST:PORT it comes from; `listener`: the name of what it came by, empty: of nothing
-        in particular. Raises LoginRefusedError. May wait: hashing takes a moment, and failures are slowed.
+        """Return the identity of a login. `peer`: HOST:PORT of the client; `listener`: name of its listener, empty:
+        none in particular. Raises LoginRefusedError. May wait: hashing takes a moment, and failures are slowed.
         """
         if self.allows_everything:
             return ANYBODY
         user = self._user_of(certificate)
         if user is None and not login and not secret:
-            # It can't guess anything this way: nobody's next attempt waits for it.
+            # Such an attempt guesses nothing, so it delays no other one.
             self._refused_count += 1
             quiet = self._bursts.say("no login") is None
             raise LoginRefusedError("whoever gives neither login nor passcode is not let in here", quiet=quiet)
@@ -223,7 +221,7 @@ class SecurityGate:
         return identity
 
     def _identity_by(self, user: str, listener: str, peer: str) -> Identity:
-        """Who this is by now, if they may come by that listener. Raises LoginRefusedError."""
+        """Return the identity of the user, if it may connect through the listener. Raises LoginRefusedError."""
         identity = self._users.identities.get(user)
         if identity is None or not self.may(identity, Action.CONNECT, listener or None):
             self._refused_count += 1
@@ -233,8 +231,8 @@ class SecurityGate:
         return identity
 
     def judge_again(self, identity: Identity, listener: str, peer: str) -> Identity | LoginRefusedError:
-        """Somebody who was let in by the rules before these, just now: who that is by these, or why not. For whom there
-        is another passcode now, that one counts.
+        """Return the identity under the new rules of a user just accepted under the old ones, or the refusal. A changed
+        passcode refuses the user.
         """
         if self.allows_everything:
             return identity
@@ -255,7 +253,7 @@ class SecurityGate:
         return next((by_name[name.lower()] for name in certificate.names if name.lower() in by_name), None)
 
     async def _check(self, login: str, passcode: str, host: str) -> None:
-        """Returns if this is the passcode of that user. Raises LoginRefusedError."""
+        """Return if the passcode is that of the user. Raises LoginRefusedError."""
         right: bool | None = None
         while right is None:
             admission = self._attempts.admit(login, host, self._clock())
@@ -289,7 +287,7 @@ class SecurityGate:
         return lambda: self._attempts.is_slowed(login, host, self._clock())
 
     async def _is_right(self, login: str, kept: Secret | None, passcode: str, late: Callable[[], bool]) -> bool | None:
-        """None: by the time there was a thread for it it came too `late` to be looked at without waiting."""
+        """Return whether the passcode is right; None if a thread was free only when the attempt was `late`."""
         stand_in = self._users.stand_in
         secret = stand_in if kept is None else kept
         if secret.is_quick and stand_in.is_quick:
@@ -312,7 +310,7 @@ class SecurityGate:
     ) -> bool | None:
         checking = self._checks[digest] = _Checking()
         try:
-            # A passcode that is kept in plain text takes as long as the others: the time must not tell which those are.
+            # A passcode kept in plain text takes as long as others: the time must not reveal which those are.
             work = stand_in if secret.is_quick else secret
             async with self._slots:
                 if late():
@@ -335,13 +333,13 @@ class SecurityGate:
     async def _in_thread(self, work: Secret, data: bytes) -> bool:
         try:
             return await trio.to_thread.run_sync(work.matches, data, limiter=self._threads)
-        except (MemoryError, ValueError, RuntimeError) as error:  # no memory, or no thread
+        except (MemoryError, ValueError, RuntimeError) as error:  # memory or threads are exhausted
             log.error("a passcode can't be checked", error=str(error), remedy="the machine lacks memory or threads")
             raise LoginRefusedError("logins can't be checked now: try again in a while", quiet=True) from error
 
     @contextlib.contextmanager
     def _memory(self, size_bytes: int) -> Iterator[None]:
-        """A check takes so much while it runs."""
+        """Charge the memory of a check while it runs."""
         if self._hashing is None:
             self._hashing = _Hashing(self._manager, self._clock, self.config.login_parallel_max * size_bytes)
         hashing = self._hashing
@@ -355,7 +353,7 @@ class SecurityGate:
                 self._hashing = None
 
     def statistics(self) -> GateStatistics:
-        """What was counted."""
+        """Return the counts."""
         return GateStatistics(
             users_count=len(self._users.identities),
             accepted_count=self._accepted_count,

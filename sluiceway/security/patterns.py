@@ -1,10 +1,10 @@
-"""Which destinations a pattern of a permission covers, and how two patterns lie to each other.
+"""Patterns of permissions: matching of destinations, and comparison of two patterns.
 
-A pattern is a full destination, or one with `*` for one level and a last `>` for one or more; levels are parted by `.`
-or `/`, as on SUBSCRIBE. `/>` is all there is. `{user}` in a level stands for the name of the user who asks.
+A pattern is a full destination, or one with `*` for one level and a last `>` for one or more; levels are separated by
+`.` or `/`, as in SUBSCRIBE. `/>` matches everything. `{user}` in a level stands for the name of the acting user.
 
-`covers` and `overlaps` are exact: two names are the same only if they have the same separators at the same places, so
-patterns can be compared level by level.
+`covers` and `overlaps` are exact: equal names have the same separators at the same places, so patterns can be compared
+level by level.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sluiceway.queues.names import DestinationNameError
 from sluiceway.queues.names import check_pattern as check_levels
 
 USER: Final = "{user}"
-"""Is replaced by the name of the user."""
+"""Placeholder of the user's name."""
 
 EVERYTHING: Final = "/>"
 
@@ -26,7 +26,7 @@ _TEMPORARY: Final = ("/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/re
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises ValueError, in words, for one that can't be meant."""
+    """Raise ValueError that explains why the pattern is invalid."""
     if not pattern.startswith("/"):
         raise ValueError(
             f"must be a full destination or pattern such as /queue/orders, /queue/orders.> or /> for all, got "
@@ -58,8 +58,8 @@ def check_pattern(pattern: str) -> None:
 
 
 def for_user(pattern: str, user: str) -> str | None:
-    """The pattern with the user's name filled in. None: this user's name can't be part of a destination as one level,
-    so the pattern is not for this user.
+    """Return the pattern with the user's name filled in; None if that name can't be a level of a destination, so that
+    the pattern does not apply to this user.
     """
     if USER not in pattern:
         return pattern
@@ -69,7 +69,7 @@ def for_user(pattern: str, user: str) -> str | None:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether every name that `narrow` matches is matched by `wide`."""
+    """Return whether `wide` matches every name that `narrow` matches."""
     wide_pieces, narrow_pieces = _SEPARATORS.split(wide), _SEPARATORS.split(narrow)
     for place, piece in enumerate(wide_pieces):
         rest = narrow_pieces[place:]
@@ -86,7 +86,7 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether some name is matched by both."""
+    """Return whether some name is matched by both."""
     ones, others = _SEPARATORS.split(one), _SEPARATORS.split(other)
     for place in range(max(len(ones), len(others))):
         rest, other_rest = ones[place:], others[place:]
@@ -105,5 +105,5 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def _is_level(place: int) -> bool:
-    """Levels and separators take turns."""
+    """Return whether the place holds a level: levels and separators alternate."""
     return place % 2 == 0

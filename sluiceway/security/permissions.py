@@ -1,16 +1,16 @@
-"""Entries of permissions, compiled to decisions.
+"""Permission entries, compiled to decisions.
 
-Of the entries that are for this user and this action and cover the destination, the first decides; if there is none,
-the default does. What was decided is kept for each identity, so that asking again costs two look-ups.
+The first entry for this user and action that covers the destination decides; without one, the default does. Decisions
+are cached for each identity, so that a repeated query costs two look-ups.
 
-A wildcard (SUBSCRIBE to `/queue/a.*`) asks whether there is anything in it for this user: which destinations it
-matches is decided one by one, now and when they are made.
+A wildcard (SUBSCRIBE to `/queue/a.*`) is allowed if it may match an allowed destination: the matching destinations are
+decided one by one, now and when they are made.
 
-What needs no entry. Temporary destinations: they belong to a connection, only it can receive from them, and whoever may
-connect may send to one whose name it was told. What does not help: an entry that allows `/>` does not allow requests
-to the broker, which are `admin` or are about a destination (requests.py).
+Temporary destinations need no entry: they belong to a connection, only it can receive from them, and any connected user
+may send to one whose name it knows. An entry that allows `/>` does not allow requests to the broker, which need `admin`
+or concern a destination (requests.py).
 
-Bound: DECISIONS_MAX per identity, IDENTITIES_MAX; beyond them all is forgotten and decided anew.
+Bound: DECISIONS_MAX per identity, IDENTITIES_MAX; beyond them the cache is emptied.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ ON_DESTINATIONS: Final = frozenset(Action) - {Action.CONNECT}
 
 @attrs.frozen(slots=True)
 class Decision:
-    """Whether something is allowed, and why."""
+    """Result of a permission query, with its reason."""
 
     allowed: bool
     number: int | None
-    """The entry that decided, from 1; None: none matched."""
+    """Number of the entry that decided, from 1; None: none matched."""
     words: str
 
 
 @attrs.frozen(slots=True)
 class Entry:
-    """One entry, compiled."""
+    """A compiled entry."""
 
     number: int
     users: frozenset[str]
@@ -54,9 +54,9 @@ class Entry:
     for_all: bool
     actions: frozenset[Action]
     patterns: tuple[str, ...]
-    """Empty: all."""
+    """Patterns; empty: all destinations."""
     listeners: frozenset[str]
-    """Empty: all."""
+    """Listeners; empty: all."""
     allow: bool
 
     @classmethod
@@ -77,16 +77,16 @@ class Entry:
         )
 
     def is_for(self, identity: Identity) -> bool:
-        """Whether it is for this one."""
+        """Return whether the entry applies to this user."""
         return self.for_all or identity.user in self.users or not self.groups.isdisjoint(identity.groups)
 
     def patterns_for(self, user: str) -> list[str]:
-        """Its patterns as they are for this user."""
+        """Return the entry's patterns for this user."""
         return [made for pattern in self.patterns or (EVERYTHING,) if (made := for_user(pattern, user)) is not None]
 
     @property
     def words(self) -> str:
-        """As people say it: `entry 3 (deny send, create on /queue/a)`."""
+        """Text form: `entry 3 (deny send, create on /queue/a)`."""
         named = ", ".join(action.value for action in Action if action in self.actions)
         actions = "everything" if self.actions == frozenset(Action) else named
         where = f" on {', '.join(self.patterns)}" if self.patterns else ""
@@ -106,15 +106,16 @@ class Permissions:
         default_allows: bool,
         origin_of: Callable[[str], str | None] | None = None,
     ) -> None:
-        """`default_allows`: what no entry matches is allowed, but for `admin`. `origin_of`: the destination whose
-        messages one of the broker's own logs holds, by the log's name: receiving from it needs what that needs. The
-        same name from it: it is such a log, and holds nothing. None: it is like any other.
+        """Take `default_allows`, whether actions without a matching entry are allowed, except `admin`. `origin_of`
+        returns, for a log of the broker's own, the destination whose messages it holds: receiving from the log needs
+        what that destination needs. It returns the log's own name for one that holds nothing, and None for all other
+        names.
         """
         self._entries = tuple(Entry.of(number, permission) for number, permission in enumerate(permissions, 1))
         self._by_pattern: PatternTrie[int] = PatternTrie()
-        """Places of entries, by those of their patterns that are the same for all users."""
+        """Numbers of entries by their patterns without a user."""
         self._personal: list[tuple[int, str]] = []
-        """Places of entries, each with a pattern that has the name of the user in it."""
+        """Numbers of entries with their patterns that contain the user."""
         for place, entry in enumerate(self._entries):
             for pattern in entry.patterns or (EVERYTHING,):
                 if USER in pattern:
@@ -126,9 +127,9 @@ class Permissions:
         self._decided: dict[Identity, dict[tuple[Action, str | None], bool]] = {}
 
     def may(self, identity: Identity, action: Action, destination: str | None) -> bool:
-        """Whether that is allowed. O(1) if it was asked before, else O(entries)."""
+        """Return whether the action is allowed. O(1) for a repeated query, else O(entries)."""
         if self._origin_of is not None and destination is not None and self._origin_of(destination) is not None:
-            return self.decide(identity, action, destination).allowed  # whose it is may change: not kept
+            return self.decide(identity, action, destination).allowed  # the origin may change: not cached
         decided = self._decided.get(identity)
         if decided is None:
             if len(self._decided) >= IDENTITIES_MAX:
@@ -143,8 +144,8 @@ class Permissions:
         return allowed
 
     def decide(self, identity: Identity, action: Action, destination: str | None) -> Decision:
-        """The same with the reason. `destination`: for CONNECT the name of the listener, None: any of them; for the
-        others a full name or wildcard, None: the broker as a whole. O(entries).
+        """Decide with the reason. `destination`: for CONNECT the name of the listener, None: any; for other actions a
+        full name or wildcard, None: the broker as a whole. O(entries).
         """
         if identity.user is None:
             return Decision(False, None, "nobody is logged in")
@@ -173,7 +174,7 @@ class Permissions:
         return self._decide_name(identity, action, name)
 
     def _decide_name(self, identity: Identity, action: Action, name: str) -> Decision:
-        """O(levels + entries that match + patterns with a user in them)."""
+        """Decide about a full name. O(levels + matching entries + patterns with a user)."""
         assert identity.user is not None
         places = {place for place in self._by_pattern.matching(edges_of(name)) if place is not None}
         for place, pattern in self._personal:
@@ -200,7 +201,9 @@ class Permissions:
         return self._by_default(Action.CONNECT)
 
     def _decide_wildcard(self, identity: Identity, action: Action, name: str) -> Decision:
-        """Whether something that it covers may be allowed: all that is not denied as a whole before."""
+        """Return whether a destination that the wildcard matches may be allowed: unless an earlier entry denies all of
+        them.
+        """
         assert identity.user is not None
         for entry in self._for(identity, action):
             for pattern in entry.patterns_for(identity.user):
@@ -219,13 +222,13 @@ class Permissions:
         return (entry for entry in self._entries if action in entry.actions and entry.is_for(identity))
 
 
-# ---------------------------------------------------------------------- looking for mistakes
+# -------------------------------------------------------------------- checking entries
 
 
 def check(permissions: Sequence[Permission], identities: Mapping[str, Identity], listeners: Iterable[str]) -> list[str]:
-    """Look for mistakes before they are in force. Returns warnings: what never matters because entries before it decide
-    the same. Raises SecurityError for names of nobody, and for what never matters because entries before it decide the
-    contrary: it was meant to do something.
+    """Check entries before they are in force. Returns warnings about entries without effect because earlier ones decide
+    the same. Raises SecurityError for unknown names, and for entries without effect because earlier ones decide the
+    opposite: such an entry was meant to have an effect.
     """
     entries = [Entry.of(number, permission) for number, permission in enumerate(permissions, 1)]
     problems = [*_unknown(entries, identities, set(listeners))]
@@ -293,7 +296,7 @@ def _left(
     identities: Mapping[str, Identity],
     deciding: dict[int, Entry],
 ) -> bool:
-    """Whether some user is left for whom the entry decides about this."""
+    """Return whether the entry decides about this action and pattern for some user."""
     left = set(users)
     for other in before:
         if not left:
@@ -310,5 +313,5 @@ def _left(
 def _is_decided(other: Entry, entry: Entry, action: Action, pattern: str) -> bool:
     if action is Action.CONNECT:
         return not other.listeners or (bool(entry.listeners) and entry.listeners <= other.listeners)
-    # As text: {user} covers only itself, which is right for every user alike.
+    # Compared as text: {user} covers only itself, which is right for every user.
     return any(covers(wide, pattern) for wide in other.patterns or (EVERYTHING,) if USER not in wide or USER in pattern)

@@ -1,8 +1,8 @@
-"""Limits per second for users and listeners, as resources of the flow map: connections that were too fast are their
-blocked sources.
+"""Limits per second for users and listeners, as resources on the flow map: connections over the limit are their blocked
+sources.
 
-A bucket lives as long as the broker, so that nobody gets a full one by connecting anew; its resource is on the map
-while somebody uses it. Bound: one for each user and listener that is configured with a rate.
+A bucket lives as long as the broker, so that reconnecting does not refill it; its resource is on the map while it is in
+use. Bound: one for each user and listener with a configured rate.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from sluiceway.security.config import Rates
 READ_BYTES_MIN: Final = 1024
 
 Key = tuple[str, str]
-"""Kind and name: ("user", "web")."""
+"""Kind and name, such as ("user", "web")."""
 
 
 class Timers(Protocol):
-    """What calls back later: the dispatcher."""
+    """Port to timers: the dispatcher."""
 
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> TimerHandle: ...
 
 
 class RateLimit(FlowResource):
-    """One of them, while it is used."""
+    """A limit in use."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RateLimit(FlowResource):
         timers: Timers,
         left: Callable[[], object],
     ) -> None:
-        """`left`: the last connection has left it."""
+        """Take `left`, called when the last connection has left the limit."""
         super().__init__(f"{key[0]} {key[1]}", ResourceKind.RATE, manager)
         self._clock = clock
         self._timers = timers
@@ -84,7 +84,7 @@ class RateLimit(FlowResource):
         self._timer = None
         try:
             self._controller.poll()
-        except BaseException:  # the mistake of one that waited: the others go on
+        except BaseException:  # a fault of one waiter: the others continue
             self._timer = self._timers.call_later(0.0, self._look)
             raise
         if self._limiter.throttled:
@@ -104,7 +104,7 @@ class RateLimit(FlowResource):
 
 
 class RateTable:
-    """All of them."""
+    """All limits."""
 
     __slots__ = ("_buckets", "_clock", "_manager", "_timers", "_used")
 
@@ -116,7 +116,7 @@ class RateTable:
         self._used: dict[tuple[Key, Rates], RateLimit] = {}
 
     def enter(self, kind: str, name: str, rates: Rates) -> RateLimit:
-        """The limit of this user or listener, for one connection more."""
+        """Return the limit of this user or listener, with one more connection."""
         key = kind, name
         kept = self._buckets.get(key)
         if kept is None or kept[0] != rates:

@@ -1,10 +1,10 @@
-"""What requests to the broker (`/sluiceway/…`) need.
+"""Permissions of requests to the broker (`/sluiceway/…`).
 
-Those about a log need what reading it needs, those about claims what receiving from the queue needs; what takes
-records away for everybody needs `admin` of that log, and the state of the broker `admin` as such. A request that is not
-listed here needs that, too, so that a new one is not open by mistake.
+A request about a log needs what reading the log needs, a request about claims what receiving from the queue needs.
+Removing records for all readers needs `admin` of the log, and the state of the broker needs `admin` as such. So does
+any request not listed here, so that a new one is not open by mistake.
 
-What is malformed in a request is left to its handler, which refuses it.
+Malformed requests are left to their handler, which refuses them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from sluiceway.queues.logs.table import PREFIX
 from sluiceway.queues.names import DestinationNameError, parse
 
 Need = tuple[tuple[Action, ...], str]
-"""One of these actions on that destination."""
+"""Actions, one of which is needed, and their destination."""
 
 LIST: Final = "log/list"
-"""Needs nothing: its answer holds those logs only that may be known."""
+"""Needs nothing: the answer contains only logs that the user may know of."""
 
 SESSIONS: Final = "sessions"
-"""Needs nothing: names of sessions can't be guessed, so who knows one has had it, or is an administrator."""
+"""Needs nothing: names of sessions can't be guessed, so a client that knows one has owned it, or is an
+administrator.
+"""
 
 SESSIONS_MAX: Final = 1_000
-"""That are asked about at once."""
+"""Maximum sessions in one request."""
 
 SIZE: Final = "log/size"
-"""Who appends may ask how far the log is: they learn it from receipts anyway, unless one was lost."""
+"""Senders may ask for the size of the log: they know it from receipts anyway, unless one was lost."""
 
 _ABOUT_READING: Final = frozenset({"log/describe", "log/closest", "log/groups"})
 _ABOUT_GROUPS: Final = frozenset({"log/seek", "log/cursor", "log/delete-group"})
@@ -41,7 +43,9 @@ _READING: Final = (Action.RECEIVE, Action.BROWSE)
 def check_request(
     guard: Guard, identity: Identity, name: str, request: Mapping[str, Any], exists: Callable[[str], bool]
 ) -> None:
-    """`name`: what follows `/sluiceway/`; `exists`: whether there is such a log or queue. Raises ForbiddenError."""
+    """Check a request. `name`: the part behind `/sluiceway/`; `exists`: whether there is such a log or queue. Raises
+    ForbiddenError.
+    """
     if name in (LIST, SESSIONS):
         return
     if not _is_known(name):
@@ -54,7 +58,7 @@ def check_request(
 
 
 def may_know(guard: Guard, identity: Identity, destination: str) -> bool:
-    """Whether this one may be told that there is such a log."""
+    """Return whether the user may know of this log."""
     return any(guard.may(identity, action, destination) for action in (*_READING, Action.ADMIN))
 
 
@@ -63,7 +67,7 @@ def _is_known(name: str) -> bool:
 
 
 def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool]) -> Iterator[Need]:
-    """In the order in which they are asked for: whether something is there is told only to those who may use it."""
+    """Yield the permissions in the order of the checks: only users with access learn whether a destination exists."""
     if name.startswith("log/"):
         log = _log(request.get("log"))
         if log is None:
@@ -87,7 +91,7 @@ def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool])
     elif name == "sink/commit":
         parts = request.get("parts")
         if parts == []:
-            yield (Action.SEND,), STAGE_PREFIX + ">"  # it publishes nothing, and uses the batch of the query up
+            yield (Action.SEND,), STAGE_PREFIX + ">"  # publishes nothing, but uses the batch of the query up
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, Mapping):
                 yield from _sends_to(part.get("stage"), exists)

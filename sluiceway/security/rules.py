@@ -1,4 +1,4 @@
-"""A configuration of [security] that has been looked through: users read, entries checked, mistakes named."""
+"""A checked configuration of [security]: users read, entries checked, mistakes reported."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from sluiceway.security.permissions import check
 from sluiceway.security.users import SecurityError, Users
 
 OTHER_LISTENERS: Final = (ADMIN_NAME, "memory")
-"""Names that stand for ways in that are no listeners: the admin port, and connections within this process."""
+"""Names of connections without a listener: through the admin port, and within this process."""
 
 
 @attrs.frozen(slots=True)
 class Rules:
-    """What users are there and what each may do. Whatever could go wrong with it has been tried."""
+    """Users and their permissions, completely checked."""
 
     config: SecurityConfig
     users: Users
     listeners: Mapping[str, Rates]
-    """Rates of each, by name."""
+    """Rates of each listener, by name."""
     warnings: tuple[str, ...]
-    """What can hardly be meant, in words."""
+    """Descriptions of suspicious settings."""
 
 
 def rules_of(config: Config) -> Rules:
-    """Those of a whole configuration. Reads the file of users. Raises SecurityError with all mistakes."""
+    """Return the rules of a whole configuration. Reads the users file. Raises SecurityError with all mistakes."""
     return make_rules(config.security, {listener.label: listener.rates for listener in config.listeners})
 
 
 def slow_logins(config: Config) -> list[str]:
-    """Where a login may be put off for longer than a listener waits for it, in words. It is not a mistake of these
-    rules alone, so it is not among their warnings.
+    """Describe listeners whose timeout is shorter than the longest delay of a login. The mistake is not in these rules
+    alone, so it is not among their warnings.
     """
     security = config.security
     if not security.login_delay_seconds or not (security.users or security.users_file or security.certificates):
@@ -50,7 +50,9 @@ def slow_logins(config: Config) -> list[str]:
 
 
 def make_rules(config: SecurityConfig, listeners: Mapping[str, Rates]) -> Rules:
-    """`listeners`: the rates of each, by name. Reads the file of users. Raises SecurityError with all mistakes."""
+    """Return the rules. `listeners`: the rates of each, by name. Reads the users file. Raises SecurityError with all
+    mistakes.
+    """
     users = Users.of(config)
     warnings = check(config.permissions, users.identities, [*listeners, *OTHER_LISTENERS])
     _check_rates(config, users)

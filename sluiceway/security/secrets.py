@@ -1,11 +1,11 @@
-"""Passcodes, and what is kept of them.
+"""Passcodes and their hashes.
 
-A kept passcode says how it was made: `scrypt$ln=14$r=8$p=5$SALT$HASH`, salt and hash in base 64 without padding. `ln`
-is the binary logarithm of scrypt's N. Whatever else stands there is the passcode itself, in plain text.
+A stored hash states its parameters: `scrypt$ln=14$r=8$p=5$SALT$HASH`, salt and hash in base 64 without padding. `ln` is
+the binary logarithm of scrypt's N. Any other text is the passcode itself, in plain text.
 
-The parameters of new ones: 16 MiB and a fifth of a second. OWASP names this set as one of equal strength; those with
-more memory and less time would let a few logins at once take what messages need. Passcodes are slow to try out for
-whoever steals the file; the broker itself needs them once per user and `login_cache_seconds`.
+Parameters of new hashes: 16 MiB and a fifth of a second. OWASP lists this set among those of equal strength; sets with
+more memory and less time would let a few logins at once take the memory of messages. The cost protects a stolen file;
+the broker itself pays it once per user and `login_cache_seconds`.
 Source: RFC 7914; OWASP Password Storage Cheat Sheet.
 """
 
@@ -23,11 +23,11 @@ import attrs
 
 PREFIX: Final = "scrypt$"
 MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""A hash that asks for more is refused: somebody would take the machine down with a login."""
+"""Maximum memory of a hash; a larger one would let one login exhaust the machine."""
 WORK_MAX: Final = 1 << 26
-"""N times r times p: some ten seconds."""
+"""Maximum N times r times p: some ten seconds."""
 INLINE_WORK_MAX: Final = 1 << 12
-"""Less than a millisecond: not worth a thread."""
+"""Work below which no thread is used: less than a millisecond."""
 PASSCODE_BYTES_MAX: Final = 1024
 
 _LOG_N, _R, _P = 14, 8, 5
@@ -39,11 +39,11 @@ USER_LENGTH_MAX: Final = 200
 
 
 class SecretError(ValueError):
-    """What is kept of a passcode can't be. The message never shows it."""
+    """Invalid stored passcode. The message never shows it."""
 
 
 def check_user_name(name: str) -> None:
-    """Raises ValueError for a name that no user can have."""
+    """Raise ValueError for an invalid user name."""
     if not name or name != name.strip() or len(name) > USER_LENGTH_MAX or _BAD_IN_USER.search(name) or name == "*":
         raise ValueError(
             f"{name[:80]!r} can't be a user: a name has 1 to {USER_LENGTH_MAX} characters, no control characters, no "
@@ -53,7 +53,7 @@ def check_user_name(name: str) -> None:
 
 @attrs.frozen(slots=True, repr=False)
 class Hashed:
-    """A hash, and how it was made."""
+    """A hash with its parameters."""
 
     log_n: int
     r: int
@@ -63,17 +63,17 @@ class Hashed:
 
     @property
     def memory_bytes(self) -> int:
-        """What checking takes."""
+        """Memory of a check."""
         return 128 * self.r * (1 << self.log_n)
 
     @property
     def is_quick(self) -> bool:
-        """Checking takes no time to speak of."""
+        """Whether a check takes negligible time."""
         return (self.r * self.p) << self.log_n <= INLINE_WORK_MAX
 
     def matches(self, passcode: bytes) -> bool:
-        """Whether this is the passcode. Takes as long as its parameters say, whatever the answer; lets other threads
-        run.
+        """Return whether this is the passcode. Takes the time of the parameters, whatever the answer; releases the
+        GIL.
         """
         return hmac.compare_digest(
             _scrypt(passcode, self.salt, self.log_n, self.r, self.p, len(self.digest)), self.digest
@@ -92,7 +92,7 @@ class Plain:
     is_quick: bool = True
 
     def matches(self, passcode: bytes) -> bool:
-        """Whether this is the passcode, in the same time wherever they differ."""
+        """Return whether this is the passcode, in a time independent of where they differ."""
         return hmac.compare_digest(hashlib.sha256(self.passcode).digest(), hashlib.sha256(passcode).digest())
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ Secret = Hashed | Plain
 
 
 def hashed(passcode: str, *, log_n: int = _LOG_N, r: int = _R, p: int = _P, salt: bytes | None = None) -> Hashed:
-    """The hash of a new passcode, with a salt of its own. Takes a fifth of a second as it comes. Raises ValueError for
+    """Return the hash of a new passcode, with its own salt. Takes a fifth of a second by default. Raises ValueError for
     an empty passcode and one that no client could send.
     """
     if not passcode:
@@ -116,7 +116,7 @@ def hashed(passcode: str, *, log_n: int = _LOG_N, r: int = _R, p: int = _P, salt
 
 
 def parse(text: str) -> Secret:
-    """What stands in the configuration. Raises SecretError."""
+    """Parse a passcode or hash of the configuration. Raises SecretError."""
     if not text.startswith(PREFIX):
         return Plain(text.encode())
     found = _FORM.fullmatch(text.strip())
@@ -138,7 +138,7 @@ def parse(text: str) -> Secret:
 
 
 STAND_IN: Final = Hashed(_LOG_N, _R, _P, bytes(_SALT_BYTES), bytes(_HASH_BYTES))
-"""Nobody's: what logins that do not exist are checked against."""
+"""Hash of no passcode, for checks of logins that do not exist."""
 
 
 def _scrypt(passcode: bytes, salt: bytes, log_n: int, r: int, p: int, length: int) -> bytes:

@@ -1,4 +1,4 @@
-"""All users of a broker: from the configuration, from the file of users, from certificates; and their groups."""
+"""All users of a broker, from the configuration, the users file and certificates, with their groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sluiceway.security.secrets import Hashed, Plain, Secret
 
 
 class SecurityError(ConfigError):
-    """The users, groups or permissions make no sense together. `problems`: each in words, with the remedy."""
+    """Inconsistent users, groups or permissions. `problems`: each in words, with the remedy."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -24,7 +24,7 @@ class SecurityError(ConfigError):
 
 @attrs.frozen(slots=True)
 class Users:
-    """Who there is."""
+    """Users by name."""
 
     secrets: Mapping[str, Secret] = attrs.field(repr=False)
     certificates: Mapping[str, str]
@@ -32,11 +32,11 @@ class Users:
     identities: Mapping[str, Identity]
     """All users, with their groups."""
     stand_in: Secret = attrs.field(repr=False)
-    """Takes as much work to check as the passcode of the costliest user."""
+    """Secret that takes as long to check as the most expensive user's."""
 
     @classmethod
     def of(cls, config: SecurityConfig) -> Users:
-        """Read the file of users, and put all together. Raises SecurityError with all that is wrong."""
+        """Read the users file and combine all sources. Raises SecurityError with all mistakes."""
         problems: list[str] = []
         kept = {name: secrets.parse(text) for name, text in config.users.items()}
         if config.users_file is not None:
@@ -70,17 +70,17 @@ class Users:
 
     @property
     def are_configured(self) -> bool:
-        """There is at least one: nobody else gets in."""
+        """Whether there is at least one user, so that unknown clients are refused."""
         return bool(self.identities)
 
     @property
     def in_plain_text(self) -> list[str]:
-        """Users whose passcode is readable where it is kept."""
+        """Users whose passcode is stored in plain text."""
         return sorted(name for name, secret in self.secrets.items() if isinstance(secret, Plain))
 
 
 def read_users_file(path: Path, problems: list[str]) -> dict[str, Secret]:
-    """The users of a file; what is wrong in it is added to `problems`, by line, without what it says there."""
+    """Return the users of a file; add its mistakes to `problems`, by line, without the contents."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""[tracing]: spans for OpenTelemetry."""
+"""Configuration of spans for OpenTelemetry: [tracing]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The W3C header `traceparent`: which trace a message belongs to, and which span its sender sent it in.
+"""The W3C header `traceparent`: the trace of a message, and the span of its sender.
 
 Source: W3C Trace Context, "traceparent Header Field Values".
 """
@@ -13,12 +13,14 @@ import attrs
 _LAYOUT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 
 TRACESTATE_LENGTH_MAX: Final = 512
-"""Characters; the least that everybody must pass on. A longer one is not exported (the message keeps it)."""
+"""Minimum length in characters that every system must propagate. A longer one is not exported (the message keeps
+it).
+"""
 
 
 @attrs.frozen
 class TraceContext:
-    """Where a message stands in a trace."""
+    """Position in a trace."""
 
     trace_id: int
     span_id: int
@@ -27,7 +29,7 @@ class TraceContext:
 
 
 def parse_traceparent(value: str, tracestate: str = "") -> TraceContext | None:
-    """The context in these headers; None for what is none: then the message belongs to no trace."""
+    """Return the context in these headers; None for an invalid header: the message then belongs to no trace."""
     match = _LAYOUT.fullmatch(value)
     if match is None or match[1] == "ff" or (match[1] == "00" and match[5]):
         return None
@@ -40,7 +42,7 @@ def parse_traceparent(value: str, tracestate: str = "") -> TraceContext | None:
 
 
 def is_chosen(trace_id: int, ratio: float) -> bool:
-    """Whether a trace is among this share of all. The same for each message of it, here and in other programs that
-    choose by the lower 63 bits.
+    """Return whether a trace is in this share of all traces. The result is the same for each message of the trace, here
+    and in other programs that select by the lower 63 bits.
     """
     return (trace_id & (1 << 63) - 1) < round(ratio * (1 << 63))

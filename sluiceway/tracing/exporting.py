@@ -1,7 +1,7 @@
-"""The SDK of OpenTelemetry, and its way to a collector: the only module here that imports it.
+"""The OpenTelemetry SDK, and its connection to a collector: the only module here that imports it.
 
-Finished spans lie in a bounded queue of the SDK; a thread of it posts them (OTLP over HTTP). When the collector does
-not answer they are dropped, which is logged once, and once more when it is back: nobody waits for it.
+Finished spans wait in a bounded queue of the SDK, whose thread posts them (OTLP over HTTP). When the collector does not
+answer they are dropped, which is logged once, and once more when it is back: nothing waits for the collector.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sluiceway.tracing.spans import Attributes
 log = get_logger("sluiceway.tracing")
 
 POST_SECONDS: Final = 5.0
-"""How long one post may take; also how long the end of the broker waits for the last."""
+"""Time limit of one post, and of the wait for the last post when the broker stops."""
 
 BATCH_COUNT: Final = 512
 
@@ -42,7 +42,7 @@ _KINDS: Final = {"server": SpanKind.SERVER, "internal": SpanKind.INTERNAL, "clie
 
 
 class SdkSpans:
-    """Makes spans of the SDK. Satisfies sluiceway.tracing.spans.SpanSink."""
+    """Spans of the SDK. Implements sluiceway.tracing.spans.SpanSink."""
 
     def __init__(self, provider: TracerProvider, *, version: str) -> None:
         self._provider = provider
@@ -70,12 +70,12 @@ class SdkSpans:
         return TraceContext(made.trace_id, made.span_id, True, parent.tracestate)
 
     def close(self) -> None:
-        """Post what is left; blocks for POST_SECONDS or a little more."""
+        """Post the remaining spans; blocks for POST_SECONDS or a little more."""
         self._provider.shutdown()
 
 
 class TellingExporter(SpanExporter):
-    """Says once that spans don't get through, and once that they do again. Called in the SDK's thread."""
+    """Exporter that logs when spans begin to be lost, and when they are delivered again. Called in the SDK's thread."""
 
     def __init__(self, inner: SpanExporter, endpoint: str) -> None:
         self._inner = inner
@@ -106,11 +106,11 @@ class TellingExporter(SpanExporter):
 
 
 def otlp_spans(config: TracingConfig, *, name: str, version: str) -> SdkSpans:
-    """Spans that go to the collector of this configuration; `name` of the broker."""
-    # Their own words about each failed post; ours are one line.
+    """Return spans that are posted to the configured collector; `name` of the broker."""
+    # Silences the SDK's message about each failed post; the exporter here logs one line.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     provider = TracerProvider(
-        sampler=ALWAYS_ON,  # whoever comes here is sampled: their sender said so
+        sampler=ALWAYS_ON,  # every span made here is sampled: its sender said so
         resource=Resource.create({"service.name": name, "service.version": version}),
         shutdown_on_exit=False,
     )

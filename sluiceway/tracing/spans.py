@@ -1,21 +1,21 @@
-"""What happens to a traced message becomes spans.
+"""Events of a traced message become spans.
 
-    accept    from the SEND to its place in the queue: parked time, and the queue's gate
-    wait      from there to the consumer: once for each delivery, from the arrival or the last return
-    deliver   from the hand-over to the ACK (NACK, loss); with ack auto until the kernel has taken it
+    accept    from the SEND to its place in the queue: time pending, and the intake of the queue
+    wait      from there to the consumer: once per delivery, from the arrival or the last requeue
+    deliver   from the delivery to the ACK (NACK, loss); with ack auto until the kernel has taken it
 
-`accept` is a child of the sender's span, `wait` and `deliver` are children of `accept`. The headers go on as they came:
-so a consumer's span is a child of the sender's, too, and all of them stand in one trace. The broker does not put itself
-between them, because that would be a header block of its own for each message, and each delivery (the wire form law).
+`accept` is a child of the sender's span, `wait` and `deliver` are children of `accept`. Headers are forwarded
+unchanged, so a consumer's span is a child of the sender's, too, and all are in one trace. The broker does not insert
+itself between them, as that would need a separate header block for each message and each delivery (the wire form law).
 
-Only messages with a sampled `traceparent` are followed, OPEN_MAX at a time. A message without one costs one look at a
-flag of its head, which many share; a queue without any traced message costs one look at an empty table per batch.
+Only messages with a sampled `traceparent` are followed, OPEN_MAX at a time. A message without one costs one test of a
+flag of its head, which many messages share; a queue without traced messages costs one test of an empty table per batch.
 
-A message is followed from its SEND until it has left the queue that took it. What comes back after a restart, or goes
-on to the dead letters, is not followed there: its last span says so.
+A message is followed from its SEND until it has left the queue that took it. A message restored after a restart, or
+sent to the dead letters, is not followed there: its last span says so.
 
-Source: OpenTelemetry semantic conventions for messaging (`messaging.*`); those of brokers themselves are not settled,
-so what has no name there is called `sluiceway.*`.
+Source: OpenTelemetry semantic conventions for messaging (`messaging.*`). Conventions for brokers are not settled, so
+attributes without a standard name are called `sluiceway.*`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from sluiceway.queues.queue import MessageQueue
 
 OPEN_MAX: Final = 10_000
-"""Traced messages that are followed at a time; about 1 KiB each. Beyond it the oldest is followed no further."""
+"""Maximum number of messages followed at a time; about 1 KiB each. Beyond it the oldest is no longer followed."""
 
 DELIVERIES_MAX: Final = 100
-"""Of one message at a time: a topic may have ten thousand subscribers."""
+"""Maximum deliveries of one message at a time: a topic may have ten thousand subscribers."""
 
 ATTRIBUTE_LENGTH_MAX: Final = 256
 
@@ -50,29 +50,29 @@ Attributes = Mapping[str, str | int | bool]
 
 
 class SpanSink(Protocol):
-    """Takes finished spans."""
+    """Receiver of finished spans."""
 
     def span(
         self, name: str, kind: str, parent: TraceContext, start_ns: int, end_ns: int, attributes: Attributes, error: str
     ) -> TraceContext:
-        """A span of this kind (server, internal or client), child of `parent`; `error`: what went wrong, if it did.
-        Times are nanoseconds since the epoch. Returns where it stands. Must not block.
+        """Make a span of this kind (server, internal or client), a child of `parent`; `error`: the failure, if any.
+        Times are nanoseconds since the epoch. Returns the span's context. Must not block.
         """
 
 
 @attrs.define(eq=False)
 class _Traced:
-    """A message that is followed."""
+    """A followed message."""
 
     context: TraceContext
-    """The sender's; once it is accepted, that of `accept`."""
+    """Context of the sender; once the message is accepted, of `accept`."""
     number: int
     began_ns: int
-    """Its SEND; once it is accepted, since when it waits."""
+    """Time of the SEND; once the message is accepted, the begin of its wait."""
     correlation_id: str | None
     size_bytes: int = 0
     deliveries: dict[str, int] = attrs.field(factory=dict)
-    """To whom it was handed, and when."""
+    """Times of delivery, by consumer."""
 
 
 class Tracing:
@@ -81,24 +81,26 @@ class Tracing:
     def __init__(
         self, sink: SpanSink, *, ratio: float, now_ns: Callable[[], int], token: str, open_max: int = OPEN_MAX
     ) -> None:
-        """`now_ns`: since the epoch, never going back; `token`: first part of the message-ids."""
+        """Take `now_ns`, nanoseconds since the epoch that never go back, and `token`, the first part of the
+        message-ids.
+        """
         self.sink = sink
         self.now_ns = now_ns
         self.token = token
         self._ratio = ratio
         self._open_max = open_max
         self.arriving: OrderedDict[int, _Traced] = OrderedDict()
-        """By number: those that no queue has taken yet."""
+        """Messages by number that no queue has taken yet."""
         self._open: OrderedDict[tuple[QueueTracing, int], None] = OrderedDict()
-        """All that are in queues, the oldest first."""
+        """Messages in queues, the oldest first."""
         self.unfollowed_count = 0
-        """Messages that were followed no further, because there were too many."""
+        """Number of messages no longer followed because there were too many."""
 
     def came(self, head: SendHead, number: int, count: int) -> None:
-        """So many SENDs with this marked head got these numbers."""
+        """Follow new SENDs with this marked head, `count` of them from `number` on."""
         traceparent = head.header("traceparent")
         if traceparent is None or head.to_log:
-            return  # a log's records stay where they are, and it tells nobody of them
+            return  # a log's records stay where they are, and it has no observers
         context = parse_traceparent(traceparent, head.header("tracestate") or "")
         if context is None or not context.sampled or not is_chosen(context.trace_id, self._ratio):
             return
@@ -110,11 +112,11 @@ class Tracing:
             self.unfollowed_count += 1
 
     def observer_of(self, queue: MessageQueue) -> QueueTracing:
-        """The observer of a new queue."""
+        """Return the observer of a new queue."""
         return QueueTracing(self, queue)
 
     def opened(self, queue: QueueTracing, sequence: int) -> None:
-        """This is in a queue now."""
+        """Note that a queue has taken a followed message."""
         self._open[queue, sequence] = None
         while len(self._open) > self._open_max:
             (oldest, number), _none = self._open.popitem(last=False)
@@ -122,12 +124,12 @@ class Tracing:
             self.unfollowed_count += 1
 
     def ended(self, queue: QueueTracing, sequence: int) -> None:
-        """This has left its queue."""
+        """Note that a followed message has left its queue."""
         self._open.pop((queue, sequence), None)
 
 
 class QueueTracing:
-    """Follows the traced messages of one queue. Satisfies queues.observer.Observer."""
+    """Observer of the traced messages of one queue. Implements queues.observer.Observer."""
 
     __slots__ = ("_destination", "_elements", "_tracing", "is_topic", "origin", "traced")
 
@@ -138,7 +140,7 @@ class QueueTracing:
         self.is_topic = queue.kind is ResourceKind.TOPIC
         self.origin: SourceController | None = None
         self.traced: dict[int, _Traced] = {}
-        """By sequence."""
+        """Followed messages by sequence."""
 
     def accepted(self, messages: list[Message], first: int, end: int) -> None:
         """See Observer."""
@@ -147,7 +149,7 @@ class QueueTracing:
             return
         number, count = messages[0].number, len(messages)
         if end - first != count:
-            return  # a block was closed in between, so the sequences are not dense: rare enough to be let go
+            return  # a block was closed in between, so the sequences are not dense: rare, so not followed
         if len(arriving) < count and messages[-1].number - number == count - 1:
             found = [other - number for other in arriving if number <= other < number + count]
         else:
@@ -171,7 +173,7 @@ class QueueTracing:
         self._tracing.opened(self, sequence)
 
     def _forget_gone(self) -> None:
-        """A topic does not say when the last one has it. O(those that have gone)."""
+        """Drop messages that have left the topic, which does not report the last reader. O(messages that have left)."""
         first = self._elements.first_sequence
         for sequence in list(takewhile(first.__gt__, self.traced)):
             self._end(sequence)
@@ -220,7 +222,7 @@ class QueueTracing:
         """See Observer."""
         arriving = self._tracing.arriving
         if not arriving or fate is Fate.PARKED:
-            return  # what is parked is on its way: accept takes longer
+            return  # pending: accept takes longer
         now_ns = self._tracing.now_ns()
         for message in messages:
             traced = arriving.pop(message.number, None)
@@ -229,19 +231,19 @@ class QueueTracing:
                 self._span("accept", "server", traced, traced.began_ns, now_ns, more, f"dropped: {detail}")
 
     def missed(self, by: str, first: int, end: int) -> None:
-        """See Observer. Of no consequence to others: no span."""
+        """See Observer. A loss of one reader makes no span."""
 
     def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
-        """See Observer. The trail tells it."""
+        """See Observer. Recorded by the trail only."""
 
     def paged(self, first: int, end: int, *, came_in: bool) -> None:
-        """See Observer. The trail tells it."""
+        """See Observer. Recorded by the trail only."""
 
     def restored(self, end: int) -> None:
-        """See Observer. What an earlier run left is not followed."""
+        """See Observer. Messages of an earlier run are not followed."""
 
     def _among(self, sequences: SequenceOf[int]) -> Iterable[int]:
-        """The traced ones of these. O(the fewer of both) for a range."""
+        """Return the traced sequences among these. O(the smaller set) for a range."""
         traced = self.traced
         if isinstance(sequences, range) and len(traced) < len(sequences):
             return [sequence for sequence in traced if sequence in sequences]

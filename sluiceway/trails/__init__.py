@@ -1,8 +1,8 @@
-"""Trails for people and programs: «where is my message?»
+"""Trails over STOMP, for the API and the console: "Where is my message?"
 
     config      [trails]
-    answering   message ids and correlation ids to answers: over STOMP, for the API and the console
+    answering   from message ids and correlation ids to answers
 
-What is remembered, and how, is `sluiceway.queues.trails`. Nothing is imported here, so that the configuration may
-import `config` alone.
+`sluiceway.queues.trails` records them. This package imports nothing, so that the configuration may import `config`
+alone.
 """

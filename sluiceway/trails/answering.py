@@ -1,7 +1,7 @@
-"""Message ids and correlation ids to answers.
+"""Answers to queries by message id and correlation id.
 
-A search goes in small steps between which others have their turn, and reads blocks from the disk where it must. `find`
-does it all at once, and reads nothing.
+A search goes in small steps between other work, and reads blocks from disk if it must. `find` runs at once, and reads
+nothing.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
 
 LIMIT_DEFAULT: Final = 20
 LIMIT_MAX: Final = 100
-"""Messages with one correlation id in an answer."""
+"""Maximum messages with one correlation id in an answer."""
 
 ENTRIES_MAX: Final = 4000
-"""Of all messages of an answer together; about 600 KiB of JSON."""
+"""Maximum entries of all messages of an answer; about 600 KiB of JSON."""
 
 SEARCHES_MAX: Final = 8
-"""Under way at a time."""
+"""Maximum searches under way."""
 
 LOOKS_PER_STEP: Final = 256
-"""Subscriptions that have nothing of a queue, while it is looked for who holds an element of it."""
+"""Subscriptions without deliveries of a queue examined per step, in a search for the holder of an element."""
 LEDGER_LOOKS: Final = 32
-"""So many of these take as long as one that has."""
+"""Number of such subscriptions that take as long as one with deliveries."""
 
 ID_LENGTH_MAX: Final = 1024
 SEARCH_PRIORITY: Final = 3
-"""Of the dispatch context: looking comes after delivering."""
+"""Priority of the dispatch context: searches come after deliveries."""
 
 Trail = dict[str, Any]
 Answered = Callable[[list[Trail]], None]
 
 
 class TrailRequestError(ValueError):
-    """A question that makes no sense. The message says why, and what would."""
+    """Invalid query. The message says why, and what is valid."""
 
 
 class TooManySearchesError(Exception):
-    """As many searches are under way as may be."""
+    """Refusal of a query, as the maximum number of searches is under way."""
 
 
 class BrokerTrails:
-    """The trails of one broker, for those who ask."""
+    """Trails of one broker, for queries."""
 
     def __init__(self, broker: Broker, config: TrailsConfig) -> None:
         self._broker = broker
@@ -67,37 +67,37 @@ class BrokerTrails:
             broker.reloading.takes(key, lambda changed: self.configure(changed.trails))
 
     def configure(self, config: TrailsConfig) -> None:
-        """Take these limits from now on."""
+        """Apply these limits from now on."""
         self.trails.configure(bytes_max=config.bytes_max, keep_seconds=config.keep_seconds)
 
     @property
     def used_bytes(self) -> int:
-        """What is remembered costs so much."""
+        """Size of the recorded events."""
         return self.trails.budget.used_bytes
 
     def came(self, head: SendHead, number: int, count: int) -> None:
-        """So many SENDs with this marked head got these numbers."""
+        """Record the numbers of new SENDs with this marked head."""
         correlation_id = head.header("correlation-id")
         # Records of logs have no trail: their numbers would take the place of messages in an answer.
         if correlation_id is not None and not head.to_log:
             self.trails.came(number, count, correlation_id)
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ queries
 
     def find(
         self, *, message_id: str | None = None, correlation_id: str | None = None, limit: int = LIMIT_DEFAULT
     ) -> list[Trail]:
-        """What became of the message with this id, or of the latest `limit` with this correlation id (the oldest of
-        them first). Empty: nothing is known. All at once (up to some ten milliseconds where much is remembered), and
-        without the disk: see `ask`. Raises TrailRequestError.
+        """Return the history of the message with this id, or of the latest `limit` with this correlation id (the oldest
+        first). Empty: nothing is known. Runs at once (up to some ten milliseconds with many events), and without the
+        disk: see `ask`. Raises TrailRequestError.
         """
         return run(self.steps(message_id=message_id, correlation_id=correlation_id, limit=limit))
 
     def steps(
         self, *, message_id: str | None = None, correlation_id: str | None = None, limit: int = LIMIT_DEFAULT
     ) -> Steps[list[Trail]]:
-        """The same as a generator, of steps of under a millisecond; what it returns is the answer. Where it yields a
-        `Wanted` block it would like to be sent that. Raises TrailRequestError at once.
+        """Do `find` as a generator, in steps of under a millisecond, which returns the answer. It yields a `Wanted`
+        block that should be sent to it. Raises TrailRequestError at once.
         """
         if (message_id is None) is (correlation_id is None):
             raise TrailRequestError("give a message_id or a correlation_id, one of them")
@@ -118,8 +118,8 @@ class BrokerTrails:
         correlation_id: str | None = None,
         limit: int = LIMIT_DEFAULT,
     ) -> None:
-        """The same, between other work and with the disk; `answered` gets it later. Raises TrailRequestError and
-        TooManySearchesError.
+        """Do `find` between other work and with the disk, and pass the answer to `answered` later. Raises
+        TrailRequestError and TooManySearchesError.
         """
         steps = self.steps(message_id=message_id, correlation_id=correlation_id, limit=limit)
         if self._searches_count >= SEARCHES_MAX:
@@ -217,7 +217,7 @@ class BrokerTrails:
             ],
         }
 
-    # ------------------------------------------------------------------ what a search asks
+    # ------------------------------------------------------------------ port of a search
 
     def queues(self) -> Iterator[MessageQueue]:
         """See Surroundings."""
@@ -255,7 +255,7 @@ class BrokerTrails:
 
 
 def _facts(found: list[Trail]) -> Generator[None, None, Mapping[str, Any]]:
-    """As steps, because their JSON is made in steps then: it may be long."""
+    """Return the answer as steps, so that its JSON, which may be long, is made in steps."""
     yield
     return {"trails": found}
 
@@ -264,7 +264,7 @@ REQUEST_FIELDS: Final = ("message_id", "correlation_id", "limit")
 
 
 def handler(trails: BrokerTrails | None) -> Handler:
-    """Answers `SEND /sluiceway/trail`."""
+    """Return the handler of `SEND /sluiceway/trail`."""
 
     def handle(request: Mapping[str, Any], send: Send) -> None:
         if trails is None:

@@ -1,4 +1,4 @@
-"""[trails]: how much is remembered of what became of messages."""
+"""Configuration of trails: [trails]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sluiceway.config.fields import at_least, field
 
 @attrs.frozen
 class TrailsConfig:
-    """What is remembered of each message's way, so that one can ask where it is."""
+    """Recorded history of each message, to answer where it is."""
 
     enabled: bool = field(
         True,
