@@ -361,7 +361,6 @@ class Shard:
             self.claims.close()
             self._durables.close()
             await logs.close(inline=inline)
-            logs.table.reading.close()
             self.logs = self.claims = None
 
         def abandon() -> None:
