@@ -32,7 +32,7 @@ DEADLINE_MS = 20_000
 
 # What every page does: connect, and resolve when it is. Options of stompjs go over these.
 CONNECT = """
-window.opened = (url, options = {}) => new PromisedRoom((resolve, reject) => {
+window.opened = (url, options = {}) => new Promise((resolve, reject) => {
   const client = new StompJs.Client({
     brokerURL: url, reconnectDelay: 0, heartbeatIncoming: 0, heartbeatOutgoing: 0,
     onConnect: frame => resolve({client, frame}),
@@ -108,7 +108,7 @@ def test_it_sends_subscribes_and_acknowledges(page: Page, broker: EmbeddedBroker
           const {client, frame} = await opened(url);
           const texts = ['plain', 'Grüße aus 東京 🚰', '', 'a\\0b'], bytes = new Uint8Array([0, 255, 254, 10]);
           const seen = [];
-          const all = new PromisedRoom(resolve => client.subscribe('/queue/js', message => {
+          const all = new Promise(resolve => client.subscribe('/queue/js', message => {
             const type = message.headers['content-type'];
             seen.push({text: message.body, bytes: [...message.binaryBody.slice(0, 9)], type});
             message.ack();
@@ -141,7 +141,7 @@ def test_many_small_messages_come_in_order(page: Page, broker: EmbeddedBroker) -
         """async url => {
           const {client} = await opened(url);
           const seen = [];
-          const all = new PromisedRoom(resolve => client.subscribe('/queue/many', message => {
+          const all = new Promise(resolve => client.subscribe('/queue/many', message => {
             seen.push(Number(message.body));
             if (seen.length === 5000) resolve();
           }));
@@ -160,9 +160,9 @@ def test_heart_beats_keep_it_alive_and_end_it_when_they_stop(page: Page, broker:
     said = page.evaluate(
         """async url => {
           const {client, frame} = await opened(url, {heartbeatIncoming: 200, heartbeatOutgoing: 200});
-          await new PromisedRoom(resolve => setTimeout(resolve, 1500));
+          await new Promise(resolve => setTimeout(resolve, 1500));
           const alive = client.connected;
-          const error = new PromisedRoom(resolve => { client.onStompError = frame => resolve(frame.headers.code); });
+          const error = new Promise(resolve => { client.onStompError = frame => resolve(frame.headers.code); });
           client._stompHandler._pinger?.stop?.();
           clearInterval(client._stompHandler._pinger);
           const code = await error;
@@ -179,7 +179,7 @@ def test_it_leaves_in_good_order(page: Page, broker: EmbeddedBroker) -> None:
     closed = page.evaluate(
         """async url => {
           const {client} = await opened(url);
-          const closed = new PromisedRoom(resolve => {
+          const closed = new Promise(resolve => {
             client.onWebSocketClose = event => resolve({code: event.code, clean: event.wasClean});
           });
           await client.deactivate();
@@ -203,7 +203,7 @@ def test_an_error_reaches_the_page(page: Page, broker: EmbeddedBroker) -> None:
     said = page.evaluate(
         """async url => {
           const {client} = await opened(url);
-          const error = new PromisedRoom(resolve => { client.onStompError = frame => resolve(frame.headers.code); });
+          const error = new Promise(resolve => { client.onStompError = frame => resolve(frame.headers.code); });
           client.subscribe('/queue/js', () => 0, {ack: 'sometimes'});
           return error;
         }""",
