@@ -60,7 +60,7 @@ class QueueOptions(TypedDict, total=False):
 class MessageQueue(FlowResource):
     """Base of the queue kinds that hold elements. Not for direct use."""
 
-    upkeep_bytes = 7232
+    upkeep_bytes = 8192
     """Empty, with its destination; a topic takes as much."""
 
     full_default = "block"
