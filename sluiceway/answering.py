@@ -2,8 +2,9 @@
 
 What is small is made at once: the first steps of a request run within it, for INLINE_SECONDS in each PAUSE_SECONDS. The
 rest is made by one task, one answer after the other, in the order of asking; so nobody is told of a later moment first.
-Who asks for what is being made or waits to be made shares that answer; the report of the broker is also kept as long as
-`rationing` says.
+Who asks for what is being made or waits to be made shares that answer; a report of the broker that took steps is also
+kept as long as `cached_answer` says. What is made at once is never kept: a client that sent a message and asks then for
+the report finds it there.
 
 Bounds: WAITING_MAX who wait, the others are refused at once; an answer has at most ROWS_MAX rows of each list. Who has
 gone meanwhile is told as anybody else: what takes the answer drops it.
@@ -120,9 +121,7 @@ class Answers:
             while self._clock() < until:
                 next(wanted.steps)
         except StopIteration as end:
-            worked_seconds = self._clock() - began
-            self._inline_seconds += worked_seconds
-            self._keep(key, wanted, end.value, worked_seconds)
+            self._inline_seconds += self._clock() - began
             reply(end.value)
             return True
         self._inline_seconds += self._clock() - began

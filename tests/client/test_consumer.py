@@ -282,7 +282,7 @@ def test_a_group_gets_what_it_did_not_acknowledge_again(fake_broker: FakeBroker)
         taker = Taker(consumer.stream("orders"))
         fake_broker.wait_until(
             lambda: (
-                {first for first, _end in log.groups["g"].acknowledged} >= set(range(0, 90, 10))
+                {first for first, _end in log.groups["g"].acknowledged} >= set(range(0, 100, 10))
                 if "g" in log.groups
                 else False
             )

@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from sluiceway import EmbeddedBroker
 from sluiceway.cli import main
+from sluiceway.client.address import Address
+from sluiceway.client.link import Link
 
 pytestmark = pytest.mark.interop
 
@@ -73,6 +75,12 @@ def test_stat_shows_what_a_queue_holds(broker: EmbeddedBroker) -> None:
     assert result.exit_code == 0
     assert "nobody waits for anybody" in result.stdout
     assert "/queue/a" in result.stdout
+
+
+def test_a_report_is_never_older_than_the_connection_that_asked(broker: EmbeddedBroker) -> None:
+    for _ in range(30):
+        with Link(Address.parse(broker.url)) as link:
+            assert link.session in {row["session"] for row in link.ask("stat")["connections"]}
 
 
 def test_a_refusal_ends_with_5_and_the_brokers_words(broker: EmbeddedBroker) -> None:
