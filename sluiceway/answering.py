@@ -1,10 +1,10 @@
 """Answers to requests over STOMP (`/sluiceway/…`) that grow with what the broker has: made in steps.
 
 What is small is made at once: the first steps of a request run within it, for INLINE_SECONDS in each PAUSE_SECONDS. The
-rest is made by one task, one answer after the other, in the order of asking; so nobody is told of a later moment first.
-Who asks for what is being made or waits to be made shares that answer; a report of the broker that took steps is also
-kept as long as `cached_answer` says. What is made at once is never kept: a client that sent a message and asks then for
-the report finds it there.
+rest is made by one task, one answer after the other, in the order of asking. Requests for the same share an answer that
+is not begun yet, and none is older than the request: a client that sent a message and asks then for the report finds the
+message in it. So that reports asked for again and again take a tenth of the time at most, the next one waits as long as
+`rationing` says.
 
 Bounds: WAITING_MAX who wait, the others are refused at once; an answer has at most ROWS_MAX rows of each list. Who has
 gone meanwhile is told as anybody else: what takes the answer drops it.
@@ -21,9 +21,9 @@ from typing import Any, Final
 import attrs
 import trio
 
-from sluiceway.cached_answer import kept_seconds
 from sluiceway.flow.graph import Steps
 from sluiceway.protocols.log import get_logger
+from sluiceway.rationing import rest_seconds
 from sluiceway.steps import Pace, json_in_steps
 
 WAITING_MAX: Final = 1_000
@@ -45,9 +45,11 @@ log = get_logger("sluiceway.answers")
 class _Wanted:
     """One answer, and who waits for it."""
 
+    key: Hashable
+    """None: it is not rationed."""
     steps: Steps[bytes]
     replies: list[Reply]
-    kept: bool
+    is_begun: bool = False
 
 
 class Answers:
@@ -73,8 +75,10 @@ class Answers:
         self._waiting_count = 0
         self._keys = count()
         self._is_making = False
-        self._kept: dict[Hashable, tuple[bytes, float]] = {}
-        """Answers that are good for some time yet, and until when."""
+        self._not_before: dict[Hashable, float] = {}
+        """When the answers that are rationed may be made again."""
+        self._came = trio.Event()
+        """Set by a new answer that is wanted, while the task waits for the time of those that are rationed."""
         self._inline_seconds = 0.0
         self._inline_until = 0.0
 
@@ -83,25 +87,25 @@ class Answers:
         """How many who asked wait for their answers."""
         return self._waiting_count
 
-    def make(self, make: Callable[[], Steps[bytes]], reply: Reply, *, key: Hashable = None, keep: bool = False) -> None:
+    def make(
+        self, make: Callable[[], Steps[bytes]], reply: Reply, *, key: Hashable = None, ration: bool = False
+    ) -> None:
         """`reply` gets what these steps come to, now or later. `key`: what is asked for, if others may share it;
-        `keep`: the answer is good for a while.
+        `ration`: making this answer may take a tenth of the time at most.
         """
-        if key is not None and key in self._kept:
-            body, good_until = self._kept[key]
-            if self._clock() < good_until:
-                reply(body)
-                return
-            del self._kept[key]
         wanted = None if key is None else self._wanted.get(key)
         if wanted is None:
-            wanted = _Wanted(make(), [], keep)
-            if not self._wanted and self._made_inline(wanted, key, reply):
-                return
+            wanted = _Wanted(key if ration else None, make(), [])
+            if not self._waiting_count and self._wait_seconds(wanted) <= 0:
+                if self._made_inline(wanted, reply):
+                    return
+                if wanted.is_begun:
+                    key = None  # requests that come now are for a later state than has been looked at
             if self._waiting_count >= WAITING_MAX:
                 wanted.steps.close()
             else:
                 self._wanted[next(self._keys) if key is None else key] = wanted
+                self._came.set()
         if self._waiting_count >= WAITING_MAX:
             reply(refused("TOO_MANY_REQUESTS", f"{WAITING_MAX:,} requests wait for their answers: ask again later"))
             return
@@ -111,7 +115,7 @@ class Answers:
             self._is_making = True
             self._spawn(self._make_all)
 
-    def _made_inline(self, wanted: _Wanted, key: Hashable, reply: Reply) -> bool:
+    def _made_inline(self, wanted: _Wanted, reply: Reply) -> bool:
         """Made at once, if that is soon done."""
         began = self._clock()
         if began >= self._inline_until:
@@ -119,32 +123,38 @@ class Answers:
         until = began + INLINE_SECONDS - self._inline_seconds
         try:
             while self._clock() < until:
+                wanted.is_begun = True
                 next(wanted.steps)
         except StopIteration as end:
-            self._inline_seconds += self._clock() - began
+            worked_seconds = self._clock() - began
+            self._inline_seconds += worked_seconds
+            self._ration(wanted, worked_seconds)
             reply(end.value)
             return True
         self._inline_seconds += self._clock() - began
         return False
 
-    def _keep(self, key: Hashable, wanted: _Wanted, body: bytes, worked_seconds: float) -> None:
-        if wanted.kept and key is not None:
-            self._kept[key] = body, self._clock() + kept_seconds(worked_seconds)
+    def _wait_seconds(self, wanted: _Wanted) -> float:
+        """For how long this answer may not be made yet; 0 or less: it may."""
+        return self._not_before.get(wanted.key, 0.0) - self._clock()
+
+    def _ration(self, wanted: _Wanted, worked_seconds: float) -> None:
+        if wanted.key is not None:
+            self._not_before[wanted.key] = self._clock() + rest_seconds(worked_seconds)
 
     async def _make_all(self) -> None:
         try:
             while self._wanted:
-                key, wanted = next(iter(self._wanted.items()))
+                wanted = self._wanted.pop(await self._next_key())
                 began = self._pace.worked_seconds
                 try:
                     body = await self._pace.run(wanted.steps)
                 except Exception as error:  # noqa: BLE001 - the outermost shell of one answer
-                    error.add_note(f"raised while the answer to {key} was made")
+                    error.add_note(f"raised while the answer to {wanted.key or 'a request'} was made")
                     self._contain(error)
                     body = refused("INTERNAL_ERROR", "the broker made a mistake with this request; its log says more")
                 else:
-                    self._keep(key, wanted, body, self._pace.worked_seconds - began)
-                del self._wanted[key]
+                    self._ration(wanted, self._pace.worked_seconds - began)
                 for reply in wanted.replies:
                     self._waiting_count -= 1
                     try:
@@ -154,6 +164,19 @@ class Answers:
                     await trio.lowlevel.checkpoint()  # a copy of a megabyte for each of them
         finally:
             self._is_making = False
+
+    async def _next_key(self) -> Hashable:
+        """What was asked for first, of what may be made; where all is rationed, what may be made first, at its time."""
+        while True:
+            for key, wanted in self._wanted.items():
+                if self._wait_seconds(wanted) <= 0:
+                    return key
+            first = min(self._wanted.values(), key=self._wait_seconds)
+            self._came = trio.Event()
+            with trio.move_on_after(self._wait_seconds(first)):
+                await self._came.wait()
+                continue
+            del self._not_before[first.key]
 
 
 def refused(code: str, message: str) -> bytes:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from sluiceway.cached_answer import SHARE
 from sluiceway.flow import Account, FlowResource
 from sluiceway.flow.graph import Steps
 from sluiceway.flow.kinds import ResourceKind
@@ -24,6 +23,7 @@ from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
 from sluiceway.queues.oldest import oldest_of
 from sluiceway.queues.topic import Topic
+from sluiceway.rationing import rest_seconds
 from sluiceway.steps import Pace
 from sluiceway.version import VERSION
 from sluiceway.views.destinations import age_seconds
@@ -93,7 +93,7 @@ class Metrics:
         outside = await self._look()
         page = await self._pace.run(self.page_in_steps(outside, openmetrics=openmetrics))
         worked_seconds = self._pace.worked_seconds - worked_before
-        self._good_until = self._clock() + worked_seconds * (1 - SHARE) / SHARE
+        self._good_until = self._clock() + rest_seconds(worked_seconds)
         return page
 
     async def _look(self) -> Outside:

@@ -157,7 +157,7 @@ class Admission:
             lambda: encoded(stat_in_steps(broker, part, uptime_seconds=broker.uptime_seconds)),
             reply,
             key=(STAT, part),
-            keep=part == EVERYTHING,
+            ration=part == EVERYTHING,
         )
 
     def _handle(self, name: str, handler: Handler, identity: Identity, request: Mapping[str, Any], send: Send) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from sluiceway.answering import WAITING_MAX, Answers
 from sluiceway.broker import Broker
@@ -146,6 +147,41 @@ async def test_logs_and_groups_come_in_pages() -> None:
 
 def _unexpected(error: Exception) -> None:
     raise error
+
+
+async def test_reports_asked_for_without_end_take_a_tenth_of_the_time_and_are_never_older_than_their_request(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Each takes a second of work, in two steps."""
+    worked_seconds, state = 0.0, 0
+    answered = trio.Event()
+
+    def now() -> float:
+        return trio.current_time() + worked_seconds
+
+    def steps() -> Steps[bytes]:
+        nonlocal worked_seconds
+        seen = state
+        for _ in range(2):
+            worked_seconds += 0.5
+            yield
+        return str(seen).encode()
+
+    def take(body: bytes) -> None:
+        assert int(body) >= asked_in_state
+        answered.set()
+
+    async with trio.open_nursery() as nursery:
+        answers = Answers(Pace(lambda: 0, now), nursery.start_soon, _unexpected, now)
+        began = now()
+        for _ in range(10):
+            state += 1
+            asked_in_state, answered = state, trio.Event()
+            answers.make(steps, take, key="report", ration=True)
+            state += 1
+            await answered.wait()
+    assert worked_seconds == 10.0
+    assert now() - began >= 9 * 9 + 10
 
 
 async def test_more_than_may_wait_are_refused_at_once() -> None:
