@@ -2,9 +2,9 @@
 
 What is small is made at once: the first steps of a request run within it, for INLINE_SECONDS in each PAUSE_SECONDS. The
 rest is made by one task, one answer after the other, in the order of asking. Requests for the same share an answer that
-is not begun yet, and none is older than the request: a client that sent a message and asks then for the report finds the
-message in it. So that reports asked for again and again take a tenth of the time at most, the next one waits as long as
-`rationing` says.
+is not begun yet, and none is older than the request: a client that sent a message and then asks for the report finds
+the message in it. So that reports asked for again and again take a tenth of the time at most, the next one waits as
+long as `rationing` says.
 
 Bounds: WAITING_MAX who wait, the others are refused at once; an answer has at most ROWS_MAX rows of each list. Who has
 gone meanwhile is told as anybody else: what takes the answer drops it.
