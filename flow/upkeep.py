@@ -93,7 +93,9 @@ class UpkeepAccount:
 
 
 class Upkeep(FlowResource):
-    """The accounts of one broker. Made once its memory has a budget."""
+    """The accounts of one broker. Made when its manager has the budget, opened when the manager has the accounts: they
+    are charged with themselves, too.
+    """
 
     passes_through = False
 
@@ -105,7 +107,6 @@ class Upkeep(FlowResource):
         """What resources take beside what is in them (`FlowResource.keep`), and the index of their names."""
         self.bytes_max = CAPACITY_BYTES
         self.refused_count = 0
-        self.open()
 
     def limit(self, bytes_max: int) -> None:
         """Things may take so much from now on; those that are there stay."""

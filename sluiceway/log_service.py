@@ -132,6 +132,7 @@ class Logs:
                 each.when_written(written.set)
                 await written.wait()
         table.close()
+        table.reading.close()
         flushed = trio.Event()
         self.managers.flush(lambda _error: flushed.set())
         with trio.move_on_after(CLOSING_SECONDS):

@@ -134,8 +134,9 @@ class BrokerMemory:
             budget_bytes(config.broker.memory_bytes, self.machine_bytes), manager=manager
         )
         self.budget.on_short = self._begin
+        self.upkeep = manager.upkeep = Upkeep(manager)  # before both are opened: opening charges it
         self.budget.open()
-        self.upkeep = manager.upkeep = Upkeep(manager)
+        self.upkeep.open()
         self._upkeep_bytes_max = upkeep_bytes_max(config.broker.upkeep_bytes_max, self.budget.capacity_bytes)
         self._warn(config)
 
@@ -151,7 +152,7 @@ class BrokerMemory:
         self._warn(config)
 
     def close(self) -> None:
-        """The broker has stopped."""
+        """Close the accounts and the budget, last of all resources. A second call does nothing."""
         if self.upkeep.is_open:
             self.upkeep.close()
         if self.budget.is_open:

@@ -98,3 +98,14 @@ def test_short_memory_is_said_once_a_minute_however_often_that_happens() -> None
             memory.budget.on_short()
             now[0] += 0.25
     assert [entry["more_since_last"] for entry in said] == [0, 239]
+
+
+def test_what_is_counted_beside_messages_is_nothing_again_when_the_broker_has_stopped() -> None:
+    manager = FlowManager(lambda: 0.0)
+    memory = BrokerMemory(Config(), manager=manager, timers=DispatcherCore(manager.clock), clock=manager.clock)
+    assert memory.upkeep.things.used_bytes == memory.budget.kept_bytes + memory.upkeep.kept_bytes > 0
+    memory.close()
+    memory.close()
+    assert memory.upkeep.things.used_bytes == 0
+    assert memory.budget.used_bytes == 0
+    assert not manager.resources

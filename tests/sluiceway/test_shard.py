@@ -12,6 +12,7 @@ import trio
 from sluiceway.config import Config
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.flow import FlowManager
+from sluiceway.memory import BrokerMemory
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.message import Message
 from sluiceway.queues.names import parse
@@ -28,6 +29,7 @@ class Process:
     def __init__(self, nursery: trio.Nursery) -> None:
         self.dispatcher = Dispatcher()
         self.manager = FlowManager(trio.current_time)
+        self.memory = BrokerMemory(Config(), manager=self.manager, timers=self.dispatcher, clock=self.manager.clock)
         self.nursery = nursery
         self.errors: list[Exception] = []
         self.shards: list[Shard] = []
@@ -115,7 +117,9 @@ async def test_when_one_of_two_shards_is_closed_the_other_goes_on(tmp_path: Path
         other.logs.get("/log/m")
         assert depths(other) == {"/queue/b": 2}
         await other.close()
-        assert {resource.name for resource in both.manager.resources} <= {"log records"}, "all but caches of records"
+        assert both.manager.resources == (both.memory.budget, both.memory.upkeep), "nothing of either shard"
+        both.memory.close()
+        assert (both.memory.upkeep.things.used_bytes, both.memory.budget.used_bytes) == (0, 0)
     assert await found_in(one_folder) == ({"/queue/a": 1}, ["/log/l"])
     assert await found_in(other_folder) == ({"/queue/b": 2}, ["/log/m"])
 
