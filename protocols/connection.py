@@ -126,7 +126,7 @@ class Connection:
             if session.takes_turns:
                 await trio.lowlevel.checkpoint()
                 continue
-            if not session.may_read:
+            if session.update_reading() is not None:
                 await self._changed.park()
                 continue
             if session.reads_slowly:
@@ -168,7 +168,7 @@ class Connection:
         """Read once, and let that take effect. False: the task is to look, here nothing was done."""
         session = self.session
         try:
-            if not self._reads:
+            if not self._reads():
                 return False
             if session.receive_buffer.buffer is not None and self._read_into_room():
                 return not session.holds_back
@@ -179,19 +179,21 @@ class Connection:
                 return False  # it is read again, and found there
             if data != HEART_BEAT or not session.took_beat():
                 session.receive(data)
-                if self._filled(len(data)) and self._reads:
+                if self._filled(len(data)) and self._reads():
                     self._read_into_room()
         except Exception as error:  # noqa: BLE001 - an outermost shell
             self._reading_failed(error)
             return False
         return not session.holds_back
 
-    @property
     def _reads(self) -> bool:
-        """All is as usual."""
+        """Whether all is as usual."""
         session = self.session
         return session.is_read_as_usual or (
-            session.ending is None and not session.holds_back and session.may_read and not session.reads_slowly
+            session.ending is None
+            and not session.holds_back
+            and session.update_reading() is None
+            and not session.reads_slowly
         )
 
     def _read_into_room(self) -> bool:

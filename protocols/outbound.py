@@ -25,7 +25,7 @@ from typing import Any, Final
 from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from ..flow.kinds import ResourceKind
 from .framing import PLAIN, Framing, Piece
-from .reading import CountedHold, ReadGate
+from .reading import CountedHold, ReadGate, Reason
 from .streamed import PIECE_BYTES, Pull, StreamedFrame
 
 WRITE_BYTES_MAX: Final = 1 << 20
@@ -95,7 +95,7 @@ class Outbound(FlowResource):
         """All bytes ever appended; the offset of the next one."""
         self.taken_bytes = 0
         """All bytes that the kernel took."""
-        self._control_count = control or ReadGate(lambda: None).count("control frames", capacity_bytes)
+        self._control_count = control or ReadGate(lambda: None).count(Reason.RECEIPTS_READ, capacity_bytes)
         self.last_taken_seconds = clock()
         self.controller = Account(
             self,

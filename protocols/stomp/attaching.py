@@ -19,7 +19,7 @@ from typing import Final
 from ...queues.attachments import AttachmentAccount, AttachmentLimitError
 from ...queues.names import Address
 from ...queues.registry import DestinationLimitError, DestinationRegistry, WildcardConsumer
-from ..reading import ReadGate
+from ..reading import ReadGate, Reason
 from .delivery import StompSubscription
 from .errors import ProtocolError
 from .replies import Replies
@@ -66,7 +66,7 @@ class Attaching:
         wake: Callable[[], None],
     ) -> None:
         """`fail`: end the connection with this error; `wake`: let its turn come, for `begin_turn`."""
-        self._hold = reading.hold("its subscriptions, which are made and ended in turns with those of others")
+        self._hold = reading.hold(Reason.SUBSCRIPTIONS)
         self._wake = wake
         self._registry = registry
         self._replies = replies

@@ -40,7 +40,7 @@ def connection_name(peer: str, who: str) -> str:
 class PendingLogin:
     """One login at a time."""
 
-    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hold", "_hub", "_whence", "is_pending", "quiet")
+    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hold", "_hub", "_whence", "quiet")
 
     def __init__(self, hub: Hub, changed: Callable[[], None], hold: Hold) -> None:
         """`changed`: it is decided, call `take`; `hold`: nothing is read until then."""
@@ -48,8 +48,6 @@ class PendingLogin:
         self._hold = hold
         self._changed = changed
         self._connect: Connect | None = None
-        self.is_pending = False
-        """Begun, and not taken yet. The hold is on then."""
         self._decision: Identity | LoginRefusedError | None = None
         self._cancel: Callable[[], None] | None = None
         self._whence = ("", "")
@@ -59,7 +57,6 @@ class PendingLogin:
     def begin(self, connect: Connect, *, peer: str, listener: str, certificate: PeerCertificate | None) -> None:
         """Somebody wants to be let in. It may be decided at once."""
         self._hold.take()
-        self.is_pending = True
         self._connect, self._whence = connect, (listener, peer)
         self._cancel = self._hub.begin_login(
             connect.login,
@@ -89,7 +86,6 @@ class PendingLogin:
         if connect is None or decision is None:
             return None
         self._connect = self._decision = self._cancel = None
-        self.is_pending = False
         self._hold.let_go()
         if isinstance(decision, LoginRefusedError):
             self.quiet = decision.quiet
@@ -102,14 +98,13 @@ class PendingLogin:
         """The connection ends: nobody waits for it any more."""
         cancel, self._cancel = self._cancel, None
         self._connect = self._decision = None
-        self.is_pending = False
         self._hold.let_go()
         if cancel is not None:
             cancel()
 
     def timed_out(self, seconds: float) -> ProtocolError:
         """The ERROR if there is no session after so long."""
-        if self.is_pending:
+        if self._connect is not None:
             return ProtocolError(
                 "connect-timeout",
                 f"the login was not decided within {seconds:g} seconds",

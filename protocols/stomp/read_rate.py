@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ...flow import Flow
 from ...flow.bounds import UNBOUNDED
-from ..reading import ReadGate
+from ..reading import ReadGate, Reason
 from .authorization import RateGate
 from .delivery import SessionTotals
 from .lanes import Lanes
@@ -32,7 +32,7 @@ class ReadRateLimit:
         self._totals = totals
         self._charged_count = totals.messages_in_count
         self._reading = reading
-        holds = [reading.hold(gate.label) for gate in gates]
+        holds = [reading.hold(Reason.RATE, gate.label) for gate in gates]
         self._gates = [
             (gate, hold, hold.source(lanes, Flow(gate.label), clock=clock))
             for gate, hold in zip(gates, holds, strict=True)

@@ -21,6 +21,7 @@ from .frames import SendRun
 from .head import SendHead
 from .hub import Hub
 from .replies import Replies
+from .session_states import SessionState
 from .temporary import TemporaryDestinations
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ UNANSWERED_MAX: Final = 100
 class Requests:
     """Makes the requests of one connection, and sends their answers as its SENDs."""
 
-    __slots__ = ("_authorizer", "_fail", "_hub", "_replies", "_sender", "_temporary", "_unanswered_count")
+    __slots__ = ("_authorizer", "_fail", "_hub", "_replies", "_sender", "_state", "_temporary", "_unanswered_count")
 
     def __init__(
         self,
@@ -44,8 +45,10 @@ class Requests:
         replies: Replies,
         authorizer: Authorizer,
         fail: Callable[[ProtocolError], None],
+        state: Callable[[], SessionState],
     ) -> None:
-        """`fail`: end the connection with this error, found when no frame of it is being read."""
+        """`fail`: end the connection with this error, found when no frame of it is being read; `state`: of its life."""
+        self._state = state
         self._sender = sender
         self._hub = hub
         self._temporary = temporary
@@ -122,7 +125,7 @@ class Requests:
 
             def answered(body: bytes) -> None:
                 self._unanswered_count -= 1
-                if destination is not None and not self._sender.closed:
+                if destination is not None and self._state() < SessionState.MOVING:
                     self._reply(head, reply_to, destination, body)
 
             self._unanswered_count += 1
@@ -152,8 +155,8 @@ class Requests:
         if destination.queue.closed:
             return  # whoever asked has taken the place of the answer away
         if lane.must_wait or not self._sender.publish(lane, [message], size_bytes, None):
-            if self._sender.is_alone:
-                return
+            if self._state() >= SessionState.DRAINING:
+                return  # nobody waits for an answer that finds no room
             if lane.queue.intake.takes_answer():
                 lane.queue.intake.take_together([QueueRun([message], message.size_bytes)], lane.source)
                 return

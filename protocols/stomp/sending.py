@@ -34,6 +34,7 @@ from .lanes import Barrier, Lane, Lanes, ParkedRun, Route, SharedWires
 from .limits import StompLimits
 from .replies import Owed, Replies
 from .requesting import ADMIN_PREFIX, Requests
+from .session_states import SessionState
 from .staging import LargeRun
 from .temporary import TemporaryDestinations
 
@@ -66,8 +67,6 @@ class Sender:
         "_on_marked_sends",
         "_replies",
         "_temporary",
-        "closed",
-        "is_alone",
         "lanes",
         "requests",
     )
@@ -84,9 +83,11 @@ class Sender:
         held_of: Callable[[Container[object]], int],
         fail: Callable[[ProtocolError], None],
         do: Callable[[Iterator[object]], None],
+        state: Callable[[], SessionState],
     ) -> None:
         """`held_of`: how many unacknowledged deliveries of these queues the connection holds; `fail`: end it with this
-        error, found when no frame of it is being read; `do`: work in steps, for which what comes behind waits.
+        error, found when no frame of it is being read; `do`: work in steps, for which what comes behind waits; `state`:
+        of its life.
         """
         self.lanes = lanes
         self._hub = hub
@@ -103,11 +104,7 @@ class Sender:
         self._batch_bytes = 0
         self._batch_persistent = False
         self._batch_receipts: list[str] | None = None
-        self.closed = False
-        """Answers that come now reach nobody."""
-        self.is_alone = False
-        """The connection is gone: answers that find no room are dropped, nothing waits for them."""
-        self.requests = Requests(self, hub, temporary, replies, authorizer, fail)
+        self.requests = Requests(self, hub, temporary, replies, authorizer, fail, state)
         """To the broker itself."""
 
     def finding_route(self, run: SendRun) -> Steps[Route | None]:

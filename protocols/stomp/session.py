@@ -2,8 +2,9 @@
 
 Bytes go in through `receive`, bytes leave through `outbound`; nothing here waits. What frames mean is in the pieces:
 machine (protocol), sending and lanes (SENDs and the stash), subscribing, delivery and ledger (subscriptions),
-committing and transactions, heartbeat. The transport around it reads while `may_read`, flushes `outbound`, and closes
-when `ending` says so.
+committing and transactions, heartbeat. How far the life of the connection has come is one state (session_states). The
+transport around it reads while `update_reading` names no reason not to, flushes `outbound`, and closes when `ending`
+says so.
 
 ACK bypass. A SEND to a destination that blocks is parked in its lane; everything else on the connection goes on: ACKs,
 other destinations, heart-beats. Reading stops only when the stash is full *and* nothing unacknowledged is out, because
@@ -32,7 +33,7 @@ from ...flow.latch import Latch
 from ...queues.environment import DispatchHandle, TimerHandle
 from ..framing import PLAIN, Framing, Piece
 from ..outbound import Outbound
-from ..reading import TURN_SECONDS, ReadGate
+from ..reading import TURN_SECONDS, Hold, ReadGate, Reason
 from .authorization import Action, Authorizer, Identity
 from .committing import Committer
 from .delivery import SessionTotals
@@ -59,6 +60,7 @@ from .machine import ServerMachine
 from .read_rate import ReadRateLimit
 from .replies import Replies
 from .sending import Sender
+from .session_states import SessionEvent, SessionState, moved
 from .staging import LargeRun, LargeSends, body_unreadable
 from .subscribing import Subscriptions
 from .temporary import TemporaryDestinations, names_temporary
@@ -69,6 +71,11 @@ if TYPE_CHECKING:
 
 RECEIPT_BYTES: Final = 64
 """About what one waiting RECEIPT takes; turns `receipts_pending_max` into bytes of control frames."""
+
+_OPEN: Final = SessionState.OPEN
+_LEAVING: Final = SessionState.LEAVING
+_ENDING: Final = SessionState.ENDING
+_DRAINING: Final = SessionState.DRAINING
 
 
 class Session:
@@ -88,7 +95,7 @@ class Session:
         framing: Framing = PLAIN,
     ) -> None:
         """`write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it is not;
-        `changed`: look at `may_read` and `ending` again; `certificate`: of the peer; `listener`: what it came by."""
+        `changed`: ask `update_reading` and `ending` again; `certificate`: of the peer; `listener`: what it came by."""
         self.hub = hub
         self.certificate = certificate
         self.limits = limits
@@ -96,20 +103,20 @@ class Session:
         self.session_id = hub.new_session_id()
         self._authorizer = Authorizer(hub.guard, hub.registry, hub.logs)
         self.reading = reading = ReadGate(changed)
-        self.entering = PendingLogin(hub, changed, reading.hold("the check of its login"))
-        unread = reading.count("the client to read its receipts", limits.receipts_pending_max * RECEIPT_BYTES)
-        owed = reading.count("the disk, for its receipts", limits.outbound_bytes_max)
-        spooling = reading.hold("the disk, for its transactions", is_passable=self._may_spool_on)
+        self.entering = PendingLogin(hub, changed, reading.hold(Reason.LOGIN))
+        unread = reading.count(Reason.RECEIPTS_READ, limits.receipts_pending_max * RECEIPT_BYTES)
+        owed = reading.count(Reason.RECEIPTS_STORED, limits.outbound_bytes_max)
+        spooling = reading.hold(Reason.TRANSACTIONS, is_passable=self._may_spool_on)
         self._listener = listener
         self._rated: ReadRateLimit | None = None
         self.totals = SessionTotals()
+        self.state = SessionState.GREETING
         self.ending: str | None = None
-        """Why the connection is about to end: flush what is written, linger, close. None while it goes on."""
+        """Why the connection ends, from ENDING on: flush what is written, linger, close. None while it goes on."""
         self.failed = False
         """It ends with an ERROR that is worth somebody's attention: not at the shutdown of the broker."""
         self._broke = True
         """What its consumers have in hand when it ends has failed: so it is but for DISCONNECT and that shutdown."""
-        self.closed = self.connected = False
         self.lost_count = 0
         """Messages that were parked when the connection ended, and that there was no room for any more."""
         self._changed, self._wake_writer = changed, wake_writer
@@ -142,7 +149,7 @@ class Session:
             manager=hub.manager,
             clock=hub.clock,
             on_resume=lambda: self._context.request_dispatch(),
-            full=reading.hold("blocked destinations", is_passable=self._may_free_what_blocks),
+            full=reading.hold(Reason.DESTINATIONS, is_passable=self._may_free_what_blocks),
         )
         self._context: DispatchHandle = hub.scheduling.register(self._dispatch, f"connection {peer}")
         self.transactions = Transactions(limits, lambda: self.lanes.transactions)
@@ -172,6 +179,7 @@ class Session:
             held_of=self.subscriptions.unsettled_of,
             fail=self.fail,
             do=self.subscriptions.work.do,
+            state=lambda: self.state,
         )
         self._committer = Committer(
             hub,
@@ -185,9 +193,6 @@ class Session:
             hold=spooling,
         )
         self._heart_beat: HeartBeat | None = None
-        self._was_readable = True
-        self._leaving = False
-        """DISCONNECT has come, and waits for what was parked before it."""
         self._leaving_receipt: str | None = None
         self._staying: Staying | None = None
         self._connect_timer: TimerHandle | None = hub.scheduling.call_later(
@@ -209,27 +214,53 @@ class Session:
         """The version that was agreed on; 1.0 before that."""
         return self._replies.version
 
-    # ------------------------------------------------------------------ for the transport
+    # ------------------------------------------------------------------ its life
+
+    def _move(self, event: SessionEvent) -> None:
+        self.state = moved(self.state, event)
 
     @property
-    def may_read(self) -> bool:
-        """Whether more bytes should be read from the peer now."""
+    def connected(self) -> bool:
+        """Whether a client was let in, also when it has gone by now."""
+        return self._machine.version is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is no socket any more."""
+        return self.state >= _DRAINING
+
+    # ------------------------------------------------------------------ for the transport
+
+    def _blocking(self) -> Hold | None:
         # While it leaves nothing more can come but the end.
-        self.lanes.waiting_for = waiting_for = "" if self._leaving else self.reading.why
-        if (readable := not waiting_for) is not self._was_readable:
-            self._was_readable = readable
-            if self._heart_beat is not None:
-                if readable:
-                    self._heart_beat.reading_resumed()
-                else:
-                    self._heart_beat.reading_paused()
-        return readable
+        return None if self.state is _LEAVING else self.reading.blocking()
+
+    @property
+    def reading_blocked_by(self) -> Reason | None:
+        """Why no more bytes should be read from the peer now, None if they should."""
+        hold = self._blocking()
+        return None if hold is None else hold.reason
+
+    def update_reading(self) -> Reason | None:
+        """Act on `reading_blocked_by`, and return it: the flow map tells it, and silence is no sign of death while the
+        connection is not read.
+        """
+        hold = self._blocking()
+        was_read = not self.lanes.waiting_for
+        self.lanes.waiting_for = "" if hold is None else hold.words
+        if was_read is not (hold is None) and self._heart_beat is not None:
+            if was_read:
+                self._heart_beat.reading_paused()
+            else:
+                self._heart_beat.reading_resumed()
+        return None if hold is None else hold.reason
 
     @property
     def is_read_as_usual(self) -> bool:
-        """What most reads ask: it `may_read`, with no hold on, is not ending, and nothing waits for `go_on`."""
-        return self._was_readable and not (
-            self.reading.held_count or self._held_back or self.ending is not None or self.lanes.stash.limiter.throttled
+        """What most reads ask: the session is open, no hold is on or was noted, and nothing waits for `go_on`."""
+        lanes = self.lanes
+        return self.state is _OPEN and not (
+            lanes.waiting_for or self.reading.held_count or self._held_back or lanes.stash.limiter.throttled
         )
 
     def _may_spool_on(self) -> bool:
@@ -246,7 +277,7 @@ class Session:
     @property
     def reads_slowly(self) -> bool:
         """The stash is full, or transactions wait for the disk, and reading goes on only to find ACKs."""
-        return (self.lanes.stash_is_full or self._committer.must_wait) and not self._leaving
+        return (self.lanes.stash_is_full or self._committer.must_wait) and self.state is not _LEAVING
 
     @property
     def unsettled_count(self) -> int:
@@ -284,14 +315,14 @@ class Session:
     @property
     def holds_back(self) -> bool:
         """Something that was read waits for `go_on`."""
-        return self._held_back is not None or self.entering.is_pending
+        return self._held_back is not None or self.state is SessionState.DECIDING
 
     def go_on(self) -> None:
-        """What was held back takes effect, if it may now. Call it before `may_read`."""
+        """What was held back takes effect, if it may now. Call it before `update_reading`."""
         if not self.holds_back:
             return
         try:
-            if self.entering.is_pending and self.ending is None and self._let_in():
+            if self.state is SessionState.DECIDING and self._let_in():
                 self._receive(b"")  # what came behind it
             if self.takes_turns:
                 held_back, self._held_back = self._held_back, None
@@ -306,7 +337,7 @@ class Session:
             self._account(0)
 
     def _receive(self, data: bytes) -> None:
-        assert self._held_back is None, "read only while `may_read`"
+        assert self._held_back is None, "read only while nothing is held back"
         while self._work_through(self._machine.receive_in_steps(data)):
             data = b""  # what was pipelined behind CONNECT can be parsed now
 
@@ -316,22 +347,21 @@ class Session:
         until = (clock := self.hub.clock)() + TURN_SECONDS
         try:
             for event in events:
-                if self.ending is not None or self._leaving:
+                if (state := self.state) is not _OPEN and (state is _LEAVING or state >= _ENDING):
                     return False
                 self._take(event)
-                accepted = isinstance(event, Connect) and self.connected
-                if self._must_hold_back and not self._leaving:
+                if self._must_hold_back and self.state is not _LEAVING:
                     self._held_back = events
                     self.subscriptions.work.hold_back()
                     return False
-                if self.connected and not accepted and clock() >= until:
+                if not (accepted := isinstance(event, Connect)) and clock() >= until:
                     self._held_back = events
                     break
             self._sender.flush()
         except ProtocolError as error:
             self.fail(error)
             return False
-        return accepted and self.ending is None
+        return accepted and self.state is _OPEN
 
     @property
     def _must_hold_back(self) -> bool:
@@ -351,11 +381,11 @@ class Session:
 
     def flush(self) -> None:
         """Write what waits. Raises OSError when the connection is broken."""
-        if self.closed:
+        if self.state >= _DRAINING:
             return
         if not self.outbound.flush():
             self._wake_writer()
-        if not self._was_readable or self.ending is not None:
+        if self.lanes.waiting_for or self.state >= _ENDING:
             # What was written may be the receipts, or the deliveries to be acknowledged, for which reading was stopped;
             # or the last that goes out.
             self._changed()
@@ -368,7 +398,8 @@ class Session:
 
     def end(self, reason: str) -> None:
         """The connection is to end, without an ERROR."""
-        if self.ending is None:
+        if self.state < _ENDING:
+            self._move(SessionEvent.END)
             self.ending = reason
             self._changed()
 
@@ -377,8 +408,9 @@ class Session:
         # Its frames hold what they were busy with, such as a message that was refused, and they hold the error: such a
         # ring would keep the message, and the file of a large one, until the garbage collector finds it.
         error.__traceback__ = error.__context__ = None
-        if self.ending is not None:
+        if self.state >= _ENDING:
             return
+        self._move(SessionEvent.END)
         self.outbound.send_control(self._machine.fail(error))
         self.outbound.end()
         self.failed = peers_fault
@@ -396,8 +428,7 @@ class Session:
         """The socket is gone (or about to be): return what was unsettled, undo what was open. Parked SENDs drain on."""
         if self.closed:
             return
-        self.closed = self._sender.is_alone = True
-        self._leaving = False
+        self._move(SessionEvent.CLOSE)
         self.ending = self.ending or "closed"
         self._machine.park()
         self._held_back = None
@@ -448,7 +479,7 @@ class Session:
     @property
     def is_drained(self) -> bool:
         """Closed, and nothing is parked any more."""
-        return self.closed and not self.lanes.is_open and not self.is_closing
+        return self.state is SessionState.ENDED and not self.is_closing
 
     # ------------------------------------------------------------------ frames
 
@@ -531,6 +562,7 @@ class Session:
     # ------------------------------------------------------------------ connecting and leaving
 
     def _connect(self, event: Connect) -> None:
+        self._move(SessionEvent.CONNECT)
         self.entering.begin(event, peer=self.peer, listener=self._listener, certificate=self.certificate())
         self._let_in()
 
@@ -545,7 +577,7 @@ class Session:
         self._replies.version = event.version
         self._become(identity)
         self._name(identity, event.headers.get("client-id", ""))
-        self.connected = True
+        self._move(SessionEvent.ACCEPTED)
         limits, machine = self.limits, self._machine
         offered = (limits.heart_beat_min_ms, limits.heart_beat_min_ms) if limits.heart_beat_max_ms else (0, 0)
         stamped = identity.user if self.hub.guard.stamps_user else None
@@ -592,7 +624,7 @@ class Session:
         """Permissions, groups or rates are other ones now. None: there is no such user any more. What it may not have
         any longer ends with an ERROR; SENDs that were parked already go on.
         """
-        if not self.connected or self.ending is not None:
+        if not _OPEN <= self.state < _ENDING:
             return
         if identity is None or not self.hub.guard.may(identity, Action.CONNECT, self._listener or None):
             self.fail(
@@ -624,11 +656,11 @@ class Session:
 
     def _disconnect(self, frame: Frame) -> None:
         self._broke = False
+        self._move(SessionEvent.DISCONNECT)
         self.subscriptions.detach_all()
         self._committer.abort_all()
         self._leaving_receipt = frame.headers.get("receipt")
         if self._is_sending and not self.unsettled_count:
-            self._leaving = True
             self.subscriptions.work.do(self._temporary.closing(f"its connection {self.peer} ended"))  # nobody reads on
             if self._heart_beat is not None:
                 self._heart_beat.stop()
@@ -639,7 +671,7 @@ class Session:
     def _leave(self) -> None:
         """The RECEIPT says that all is done: what was persistent is on disk then, asked for or not. It is the last one:
         those that wait for the disk go before it."""
-        self._leaving = False
+        self._move(SessionEvent.SENT_ON)
         if self._heart_beat is not None:
             self._heart_beat.reading_paused()  # nothing has to come from the peer any more
         self._replies.when_even(self._leave_confirmed)
@@ -679,9 +711,9 @@ class Session:
         if self._committer.move_on() or more:
             return True
         if not self._is_sending:
-            if self.closed and self.lanes.is_open and not self.is_closing:
+            if _DRAINING <= self.state < SessionState.ENDED and not self.is_closing:
                 more = self._end_drain()
-            elif self._leaving:
+            elif self.state is _LEAVING:
                 self._leave()
         self.lanes.trim()
         self._changed()
@@ -692,10 +724,12 @@ class Session:
         is_over = not self._committer.is_moving
         if self._staying is not None:
             self._staying.drained(ends=is_over)
-        self._sender.closed = True
+        if self.state is _DRAINING:
+            self._move(SessionEvent.SENT_ON)
         if is_over:
             self._staying = None
             if not self.lanes.close_lanes():
                 return True
+            self._move(SessionEvent.RELEASED)
             self._context.close()
         return False

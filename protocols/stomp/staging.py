@@ -17,18 +17,16 @@ Source: seed 002 "Large Message Support": «we should be able to stage them to d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 import attrs
 
 from ...flow import Flow, FlowResource, SourceController
 from ...queues.large import BodyError, BodyReference
 from ...queues.storage import Store
-from ..reading import ReadGate
+from ..reading import ReadGate, Reason
 from .errors import ProtocolError
 from .frames import LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
-
-WAITS_FOR: Final = "the disk, for its large message"
 
 
 class BodyStaging(Protocol):
@@ -119,9 +117,9 @@ class LargeSends:
         self._staging: BodyStaging | None = None
         self.is_committing = False
         """A body has come whole and is not in its file yet."""
-        self._file_hold = reading.hold(WAITS_FOR)
+        self._file_hold = reading.hold(Reason.LARGE_MESSAGE)
         """What came whole is not in its file yet."""
-        self._room_hold = reading.hold(WAITS_FOR)
+        self._room_hold = reading.hold(Reason.LARGE_MESSAGE)
         """Too much is on its way to the disk, or the disk is nearly full."""
         self._source: SourceController = self._room_hold.source(
             connection, Flow(f"large messages of {connection.name}"), clock=clock

@@ -24,7 +24,6 @@ TOO_LONG: Final = {
 
 WRITING: Final = frozenset(
     {
-        "sluiceway.protocols.stomp.session.Session.may_read",
         "sluiceway.queues.lag.LagBudget.exhausted",
         "sluiceway.store.bonds.Bond.whole",
         "sluiceway.store.dirty.Dirty.next_seconds",

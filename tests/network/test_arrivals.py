@@ -149,7 +149,7 @@ async def test_a_sender_that_must_wait_goes_on_where_it_stood() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send_all)
             with trio.fail_after(PATIENCE_SECONDS):
-                while all(connection.session.may_read for connection in broker.connections):
+                while all(connection.session.reading_blocked_by is None for connection in broker.connections):
                     await trio.lowlevel.checkpoint()
             await reader.send("SUBSCRIBE", {"destination": "/queue/a", "id": "1"})
             for _ in range(count):

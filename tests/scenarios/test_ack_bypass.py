@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
+from sluiceway.protocols.reading import Reason
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.session import Session
 from tests.scenarios.client import Client
@@ -171,7 +172,7 @@ async def test_full_stash_stops_the_socket_and_lets_it_go_on() -> None:
             nursery.start_soon(producer.stream.send_all, frames)
             await trio.sleep(10)
             session = session_of(stage, producer)
-            assert not session.may_read
+            assert session.reading_blocked_by is Reason.DESTINATIONS
             assert session.totals.bytes_in < 700_000, "one large read beyond the stash at most"
             assert any("blocked destinations" in str(c["waiting_on"]) for c in stage.broker.report()["connections"])
             await consumer.subscribe(FULL, ack="client")
@@ -182,7 +183,7 @@ async def test_full_stash_stops_the_socket_and_lets_it_go_on() -> None:
                 seen += 1
                 if seen % 5 == 0 or seen == count:
                     await consumer.frame("ACK", consumer.naming(delivery))
-        assert session.may_read
+        assert session.reading_blocked_by is None
 
 
 async def test_full_stash_of_a_connection_with_unacknowledged_messages_is_read_on() -> None:

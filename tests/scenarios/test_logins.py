@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from sluiceway.protocols import connection as connection_module
+from sluiceway.protocols.reading import Reason
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.security import gate, secrets
 from sluiceway.security.config import SecurityConfig
@@ -71,7 +72,7 @@ async def test_frames_behind_connect_wait_for_its_decision() -> None:
         await trio.sleep(1)
         assert "/queue/a" not in stage.broker.registry.destinations
         (connection,) = stage.broker.connections
-        assert not connection.session.may_read
+        assert connection.session.reading_blocked_by is Reason.LOGIN
         assert connection.session.lanes.waiting_for == "the check of its login"
         await client.send_raw(send.replace(b"receipt:r", b"receipt:s"))
         await client.expect_receipt("r")

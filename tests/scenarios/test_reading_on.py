@@ -14,7 +14,7 @@ import attrs
 import pytest
 import trio
 
-from sluiceway.protocols.reading import ReadGate
+from sluiceway.protocols.reading import ReadGate, Reason
 from sluiceway.protocols.stomp.session import Session
 from sluiceway.security.config import UserRates
 from sluiceway.store.faulty import Failure, FaultyEngine
@@ -24,29 +24,26 @@ from tests.scenarios.log_stage import LOG, LogStage
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_ack_bypass import BLOCK, FULL
 
-ELSEWHERE: Final = {
-    "the disk, for its large message",
-    "the check of its login",
-}
+ELSEWHERE: Final = {Reason.LARGE_MESSAGE, Reason.LOGIN}
 """Walked in tests/protocols/session/test_staging.py and tests/scenarios/test_logins.py."""
-
-ATTACHMENTS: Final = "its subscriptions, which are made and ended in turns with those of others"
 
 Frames = Callable[[Client], Iterable[bytes]]
 Drain = Callable[[Stage, FaultyEngine, Client], Awaitable[None]]
 
 
 @attrs.frozen
-class Reason:
+class Walk:
     """One way to keep a connection from being read, and what ends it."""
 
-    why: str
+    reason: Reason
     stage: Callable[[FaultyEngine], Stage]
     fill: Frames
     drain: Drain
     disk_works: bool = True
     lasts: bool = True
     """Until `drain`; else the reason ends by itself, at once."""
+    words: str = ""
+    """What people are told; empty: those of the reason."""
     after: Frames = lambda _client: []
     """What it takes to leave nothing behind."""
 
@@ -98,16 +95,16 @@ async def somebody_consumes(stage: Stage, _engine: FaultyEngine, _client: Client
     await consumer.next_messages(100)
 
 
-REASONS: Final = {
-    "new attachments": Reason(
-        ATTACHMENTS,
+WALKS: Final = {
+    "new attachments": Walk(
+        Reason.SUBSCRIPTIONS,
         plain(),
         frames(400, "SUBSCRIBE", destination="/queue/q{n}", id="s{n}"),
         nothing,
         lasts=False,
     ),
-    "a wide wildcard": Reason(
-        ATTACHMENTS,
+    "a wide wildcard": Walk(
+        Reason.SUBSCRIPTIONS,
         plain(),
         lambda client: [
             *frames(500, "SEND", destination="/queue/q{n}")(client),
@@ -118,46 +115,50 @@ REASONS: Final = {
         nothing,
         lasts=False,
     ),
-    "durable subscriptions": Reason(
-        "the disk, for its receipts",
+    "durable subscriptions": Walk(
+        Reason.RECEIPTS_STORED,
         plain(),
         frames(400, "SUBSCRIBE", destination="/topic/news", id="d{n}", durable="true"),
         nothing,
         lasts=False,
         after=frames(400, "UNSUBSCRIBE", id="d{n}", durable="true"),
     ),
-    "log groups": Reason(
-        "the disk, for its receipts",
+    "log groups": Walk(
+        Reason.RECEIPTS_STORED,
         lambda engine: LogStage(engine=engine, outbound_bytes_max=4096),
         frames(400, "SUBSCRIBE", destination=LOG, id="s{n}", group="g{n}", ack="client"),
         nothing,
         lasts=False,
     ),
-    "sends": Reason(
-        "the disk, for its receipts",
+    "sends": Walk(
+        Reason.RECEIPTS_STORED,
         plain(),
         frames(100, "SEND", destination="/queue/q", persistent="true", receipt="r{n}" + "-" * 1000),
         the_disk_is_back,
         disk_works=False,
     ),
-    "transactions": Reason(
-        "the disk, for its transactions",
+    "transactions": Walk(
+        Reason.TRANSACTIONS,
         plain(transaction_bytes_max=10_000),
         transaction,
         the_disk_is_back,
         disk_works=False,
     ),
-    "stash": Reason(
-        "blocked destinations",
+    "stash": Walk(
+        Reason.DESTINATIONS,
         plain(BLOCK, stash_bytes_max=10_000),
         frames(100, "SEND", "x" * 1000, destination=FULL),
         somebody_consumes,
     ),
-    "rate": Reason(
-        "rate limit of user root", rated, frames(1000, "SEND", "x" * 100, destination="/topic/nobody"), time_passes
+    "rate": Walk(
+        Reason.RATE,
+        rated,
+        frames(1000, "SEND", "x" * 100, destination="/topic/nobody"),
+        time_passes,
+        words="rate limit of user root",
     ),
-    "unread receipts": Reason(
-        "the client to read its receipts",
+    "unread receipts": Walk(
+        Reason.RECEIPTS_READ,
         plain(receipts_pending_max=10),
         frames(2000, "SEND", destination="/topic/nobody", receipt="r{n}" + "-" * 1000),
         it_reads,
@@ -165,14 +166,16 @@ REASONS: Final = {
 }
 
 
-def note_reasons(gate: ReadGate, seen: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def note_reasons(gate: ReadGate, seen: set[Reason], monkeypatch: pytest.MonkeyPatch) -> None:
     """For what ends by itself, perhaps before any other task has its turn."""
     took = ReadGate._took
 
     def noted(other: ReadGate) -> None:
         took(other)
         if other is gate:
-            seen.add(gate.why)
+            hold = gate.blocking()
+            assert hold is not None
+            seen.add(hold.reason)
 
     monkeypatch.setattr(ReadGate, "_took", noted)
 
@@ -180,36 +183,37 @@ def note_reasons(gate: ReadGate, seen: set[str], monkeypatch: pytest.MonkeyPatch
 async def not_read(session: Session) -> None:
     """Until the connection is not read."""
     for _ in range(600):
-        if not session.may_read:
+        if session.reading_blocked_by is not None:
             return
         await trio.sleep(0.1)
     raise AssertionError("it is still read")
 
 
-@pytest.mark.parametrize("name", REASONS)
+@pytest.mark.parametrize("name", WALKS)
 async def test_it_is_read_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = REASONS[name]
+    walk = WALKS[name]
     engine = FaultyEngine(Random(0))
-    async with reason.stage(engine) as stage:
+    async with walk.stage(engine) as stage:
         client = await stage.connect(**{"client-id": "box"})
         (connection,) = stage.broker.connections
         session = connection.session
-        if not reason.disk_works:
+        if not walk.disk_works:
             engine.fail_at_rate(Failure.WRITE, 1.0)
-        seen: set[str] = set()
+        seen: set[Reason] = set()
         note_reasons(session.reading, seen, monkeypatch)
         async with trio.open_nursery() as nursery:
             probe = client.encode("BEGIN", {"transaction": "probe", "receipt": "probe"})
-            nursery.start_soon(client.stream.send_all, b"".join(reason.fill(client)) + probe)
-            if reason.lasts:
+            nursery.start_soon(client.stream.send_all, b"".join(walk.fill(client)) + probe)
+            if walk.lasts:
                 await not_read(session)
-                assert session.lanes.waiting_for == reason.why
+                assert session.reading_blocked_by is walk.reason
+                assert session.lanes.waiting_for == (walk.words or walk.reason.value)
                 await trio.sleep(10)
-                assert not session.may_read, "nothing has ended yet"
-            await reason.drain(stage, engine, client)
+                assert session.reading_blocked_by is walk.reason, "nothing has ended yet"
+            await walk.drain(stage, engine, client)
             await client.expect_receipt("probe")
-        assert reason.lasts or reason.why in seen
-        walked = {each.why for each in REASONS.values()} | ELSEWHERE
-        assert {hold.why for hold in session.reading.holds} <= walked, "a reason that nobody walks"
-        await client.stream.send_all(b"".join(reason.after(client)))
+        assert walk.lasts or walk.reason in seen
+        walked = {each.reason for each in WALKS.values()} | ELSEWHERE
+        assert set(Reason) == walked, "a reason that nobody walks"
+        await client.stream.send_all(b"".join(walk.after(client)))
         await trio.sleep(10)

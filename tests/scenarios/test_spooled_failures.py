@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from sluiceway.protocols.reading import Reason
 from sluiceway.protocols.stomp.spooled_commits import SpooledCommits
 from sluiceway.store import keys
 from sluiceway.store.engine import DELETE, Change, EngineFailedError
@@ -125,7 +126,7 @@ async def test_while_the_disk_takes_nothing_the_connection_is_not_read(monkeypat
             nursery.start_soon(send_transaction, producer, 1_000, OUT)
             await trio.sleep(5)
             (connection,) = stage.broker.connections
-            assert not connection.session.may_read
+            assert connection.session.reading_blocked_by is Reason.TRANSACTIONS
             assert connection.session.lanes.waiting_for == "the disk, for its transactions"
             assert stage.used_bytes < 200_000
             engine.fail_at_rate(Failure.WRITE, 0.0)

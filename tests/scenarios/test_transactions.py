@@ -481,7 +481,7 @@ async def test_commits_to_a_full_queue_stop_the_socket_in_the_end() -> None:
             nursery.start_soon(flood)
             await trio.sleep(5)
             (connection,) = [c for c in stage.broker.connections if c.session.peer == producer.name]
-            assert not connection.session.may_read
+            assert connection.session.reading_blocked_by is not None
             await consumer.subscribe("/queue/small", ack="client")
             for n in range(100):
                 delivery = await consumer.next_message()

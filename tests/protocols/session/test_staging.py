@@ -11,6 +11,7 @@ import pytest
 from sluiceway.dispatcher.core import DispatcherCore
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from sluiceway.protocols.outbound import Piece
+from sluiceway.protocols.reading import Reason
 from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity, RateGate
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
@@ -162,8 +163,8 @@ class World:
         return len(data)
 
     def receive(self, data: bytes) -> None:
-        """Bytes arrive. A transport asks `may_read` before."""
-        assert self.session.may_read
+        """Bytes arrive. A transport asks before."""
+        assert self.session.reading_blocked_by is None
         self.session.receive(data)
         self.run()
 
@@ -172,7 +173,7 @@ class World:
         self.session.go_on()
         while self.core.has_work():
             self.core.run_turn()
-        _ = self.session.may_read  # it notices there that reading has stopped
+        self.session.update_reading()
 
     def wait(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -210,35 +211,35 @@ def test_a_receipt_waits_until_the_file_is_complete(world: World) -> None:
 def test_what_came_behind_it_waits_too_and_nothing_more_is_read(world: World) -> None:
     """In order, whatever it is: ACKs as well, for as long as a disk takes. The map says what for."""
     world.receive(large() + SMALL + large(300, b"receipt:second\n") + SMALL)
-    assert not world.session.may_read
+    assert world.session.reading_blocked_by is Reason.LARGE_MESSAGE
     assert world.session.lanes.facts()["waiting for"] == "the disk, for its large message"
     world.bodies.stagings[0].complete()
     world.run()
     assert world.depth("/queue/q") == 2
-    assert not world.session.may_read
+    assert world.session.reading_blocked_by is Reason.LARGE_MESSAGE
     assert b"receipt-id:second" not in world.written
     world.bodies.stagings[1].complete()
     world.run()
     assert world.depth("/queue/q") == 4
-    assert world.session.may_read
+    assert world.session.reading_blocked_by is None
 
 
 def test_a_disk_that_does_not_keep_up_stops_the_socket_it_comes_from(world: World) -> None:
     world.receive(large(5000)[:1500])
-    assert not world.session.may_read
+    assert world.session.reading_blocked_by is Reason.LARGE_MESSAGE
     world.bodies.waiting.release(0, 1000)
-    assert world.session.may_read
+    assert world.session.reading_blocked_by is None
 
 
 def test_a_client_is_not_dead_while_nobody_reads_from_it(world: World) -> None:
     """Its heart-beats wait in the socket. They are due again when it is read."""
     world.receive(large())
-    assert not world.session.may_read
+    assert world.session.reading_blocked_by is Reason.LARGE_MESSAGE
     world.wait(100)
     assert world.session.ending is None
     world.bodies.stagings[0].complete()
     world.run()
-    assert world.session.may_read
+    assert world.session.reading_blocked_by is None
     world.wait(100)
     assert "heart-beat-missed" in str(world.session.ending)
 
@@ -318,7 +319,7 @@ def test_bodies_that_arrive_in_turn_are_the_bodies_that_were_sent(world: World) 
     position = 0
     pending = deque(stream[at : at + 7] for at in range(0, len(stream), 7))
     while pending:
-        if world.session.may_read:
+        if world.session.reading_blocked_by is None:
             world.receive(pending.popleft())
         else:
             world.bodies.stagings[position].complete()

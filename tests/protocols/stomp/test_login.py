@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sluiceway.protocols.reading import ReadGate
+from sluiceway.protocols.reading import ReadGate, Reason
 from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.frames import Connect, Frame
@@ -37,7 +37,7 @@ def hub() -> SlowHub:
 @pytest.fixture
 def entering(hub: SlowHub) -> PendingLogin:
     """Somebody has said CONNECT."""
-    entering = PendingLogin(cast(Hub, hub), lambda: None, ReadGate(lambda: None).hold("a login"))
+    entering = PendingLogin(cast(Hub, hub), lambda: None, ReadGate(lambda: None).hold(Reason.LOGIN))
     entering.begin(CONNECT, peer="h:1", listener="front", certificate=None)
     return entering
 

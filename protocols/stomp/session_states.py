@@ -1,0 +1,76 @@
+"""The life of a session: its states, and which event leads from one to the next, as data.
+
+A state says what the session still does: whether frames take effect, whether bytes may be written, what is left to be
+sent on. Why a session ends, and whether that is a failure, are facts beside the state. The life only goes forward, so
+`state >= SessionState.ENDING` asks whether it has come so far.
+
+The states of the protocol, one side of the conversation each, are in transitions.py: a parked machine and an ending
+session are different things, since an ERROR has to reach the peer. Picture: docs/design/session.md, made from `MOVES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class SessionState(IntEnum):
+    """How far the life of a session has come, in order."""
+
+    GREETING = 0
+    """Waits for CONNECT."""
+    DECIDING = 1
+    """Waits for the check of a login. What came behind the CONNECT is held back."""
+    OPEN = 2
+    """Frames take effect."""
+    LEAVING = 3
+    """Has seen DISCONNECT, and sends on what was parked before it. Nothing but the end of the stream is read."""
+    CONFIRMING = 4
+    """Waits until the disk has what the RECEIPT of the DISCONNECT speaks for."""
+    ENDING = 5
+    """Writes what is left, such as an ERROR; then the transport closes."""
+    DRAINING = 6
+    """Has no socket. Gives back what was unsettled, and sends on what was parked."""
+    MOVING = 7
+    """Has nothing parked. Transactions on the disk still go to their queues; answers to requests are dropped."""
+    ENDED = 8
+    """Holds nothing."""
+
+
+class SessionEvent(Enum):
+    """What moves a session to another state."""
+
+    CONNECT = "CONNECT"
+    ACCEPTED = "login accepted"
+    DISCONNECT = "DISCONNECT"
+    SENT_ON = "nothing is parked"
+    END = "end or ERROR"
+    CLOSE = "socket closed"
+    RELEASED = "nothing is left"
+
+
+_ANY_TIME: Final = {SessionEvent.END: SessionState.ENDING, SessionEvent.CLOSE: SessionState.DRAINING}
+
+MOVES: Final[Mapping[SessionState, Mapping[SessionEvent, SessionState]]] = MappingProxyType(
+    {
+        SessionState.GREETING: {SessionEvent.CONNECT: SessionState.DECIDING, **_ANY_TIME},
+        SessionState.DECIDING: {SessionEvent.ACCEPTED: SessionState.OPEN, **_ANY_TIME},
+        SessionState.OPEN: {SessionEvent.DISCONNECT: SessionState.LEAVING, **_ANY_TIME},
+        SessionState.LEAVING: {SessionEvent.SENT_ON: SessionState.CONFIRMING, **_ANY_TIME},
+        SessionState.CONFIRMING: _ANY_TIME,
+        SessionState.ENDING: {SessionEvent.CLOSE: SessionState.DRAINING},
+        SessionState.DRAINING: {SessionEvent.SENT_ON: SessionState.MOVING},
+        SessionState.MOVING: {SessionEvent.RELEASED: SessionState.ENDED},
+        SessionState.ENDED: {},
+    }
+)
+"""From each state, by which event, to which one. All other events are mistakes of the broker."""
+
+
+def moved(state: SessionState, event: SessionEvent) -> SessionState:
+    """The state that `event` leads to from `state`. Raises AssertionError if there is none."""
+    after = MOVES[state].get(event)
+    assert after is not None, f"{event.value!r} can't happen to a session that is {state.name}"
+    return after
