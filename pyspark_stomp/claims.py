@@ -39,7 +39,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_stomp.logs import Brokers, DataLossError, default_limit
 from pyspark_stomp.options import Offsets, ReadOptions
 from pyspark_stomp.schema import BYTES_MAX, INTERNAL_HEADERS, ROWS_MAX, Rows, arrow_schema
-from pyspark_stomp.wire import Connection, Frame
+from pyspark_stomp.wire import Connection
 from sluiceway.client.errors import (
     CannotConnectError,
     ClientError,
@@ -48,7 +48,7 @@ from sluiceway.client.errors import (
     RequestError,
 )
 from sluiceway.client.records import key_of
-from sluiceway.protocols.stomp.encoder import encode_frame
+from sluiceway.protocols.stomp.frames import Frame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -394,13 +394,7 @@ class QueueReader(DataSourceReader):
             brokers.addresses[partition.partition], patience_seconds=brokers.reconnect_seconds
         ) as connection:
             connection.patiently(connection.connect)
-            headers = [
-                ("id", "browse"),
-                ("destination", partition.queue),
-                ("browser", "true"),
-                ("ack", "auto"),
-            ]
-            connection.write(encode_frame("SUBSCRIBE", headers, version="1.2"))
+            connection.subscribe(partition.queue, {"browser": "true"})
             rows = _Browsed(self._columns, partition)
             while True:
                 frame = connection.next_frame()

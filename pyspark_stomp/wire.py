@@ -1,8 +1,8 @@
-"""One connection from a Spark process to one broker, over a blocking socket.
+"""One connection from a Spark process to one broker, which outlasts the links that it is made of.
 
-Spark calls us in plain processes, one thing at a time: a thread that reads, as in `sluiceway.client`, would only be
-waited for. So here who waits for a frame reads it; and the body of a MESSAGE is received straight into its place, where
-Arrow takes it without another copy. STOMP itself (escapes, header lines, frames in wire form) is the broker's own code.
+Spark calls us in plain processes, one thing at a time: a thread that reads, as producers and consumers have, would only
+be waited for. Frames, requests and TLS are those of `sluiceway.client.link`; the body of a large MESSAGE is received
+straight into its place, where Arrow takes it without another copy.
 
     with Connection(Address.parse("127.0.0.1:61613")) as connection:
         connection.request("log/describe", log="/log/a")            -> {"first": 0, "next": 10, ...}
@@ -10,20 +10,18 @@ Arrow takes it without another copy. STOMP itself (escapes, header lines, frames
         with connection.sender("/log/a", single_writer=True) as sender:
             sender.send_batches(encode([b"one", b"two"]), 2)
 
-A connection is made when it is needed and again when it was lost, for as long as `patience_seconds` says: a broker that
-is restarted delays who uses it. What a broker says no to is not tried again. A connection does one thing at a time and
-belongs to one thread; it can't be pickled: open it where it is used.
+A link is made when it is needed and again when it was lost, for as long as `patience_seconds` says: a broker that is
+restarted delays its users. What a broker refuses is not tried again. A connection does one thing at a time and belongs
+to one thread; it can't be pickled: open it where it is used.
 
 Not here: which logs and ranges (`logs`), rows and columns (`schema`).
 """
 
 from __future__ import annotations
 
-import json
-import socket
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -41,192 +39,31 @@ from sluiceway.client.errors import (
     RefusedError,
     RequestError,
 )
+from sluiceway.client.link import Headers, Link
+from sluiceway.client.requests import fulfilled
 from sluiceway.protocols.stomp.encoder import encode_frame
-from sluiceway.protocols.stomp.errors import ProtocolError
-from sluiceway.protocols.stomp.head import parse_headers
-from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.frames import Frame
 from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound, split
 
-CONNECT_SECONDS: Final = 10.0
-HEART_BEAT_MS: Final = 10_000
 SILENCE_SECONDS: Final = 30.0
-"""A broker that is silent for so long, without the heart-beats that it has promised, is taken for dead."""
+"""A broker that reads nothing for that long is taken for dead."""
 PATIENCE_SECONDS: Final = 120.0
 BATCH_BYTES: Final = 1 << 20
-"""Of one MESSAGE: large enough that its frame costs nothing, and small beside the memory of a worker."""
+"""Size of one MESSAGE: large enough that its frame costs nothing, and small beside the memory of a worker."""
 WINDOW: Final = 8
 """SENDs that wait for their RECEIPTs: they share the broker's syncs."""
 LOST_SECONDS: Final = 0.05
-"""Between two looks whether the broker has noticed that a connection is lost."""
-REPLIES: Final = "/temp-queue/spark-replies"
+"""Pause between two questions whether the broker has noticed that a connection is lost."""
+REPLIES: Final = "spark-replies"
 OTHER_LOG: Final = "other-log"
-"""Why records are not there: the log was deleted, and there is another one under its name."""
+"""Reason of a gap: the log was deleted, and another one has its name."""
 ALL_CODECS: Final = "gzip,snappy,zstd"
-_RECEIVE_BYTES: Final = 64 * 1024
-_HEAD_BYTES_MAX: Final = 1 << 20
-_LIMITS: Final = StompLimits(header_count_max=10_000, header_line_bytes_max=_HEAD_BYTES_MAX)
 
 T = TypeVar("T")
-Headers = Iterable[tuple[str, str]]
-
-
-@attrs.frozen
-class Frame:
-    """What the broker sent. `body`: nobody else has it."""
-
-    command: str
-    headers: Mapping[str, str]
-    body: bytearray
-
-
-def _secured(connected: socket.socket, address: Address) -> socket.socket:
-    """TLS over it. Raises CannotConnectError."""
-    from sluiceway.client.secure import client_context, why_refused
-
-    assert address.tls is not None
-    try:
-        return client_context(address.tls).wrap_socket(connected, server_hostname=address.host)
-    except OSError as error:
-        connected.close()
-        raise CannotConnectError(f"TLS with {address} failed: {why_refused(error, address.tls)}") from error
-
-
-class _Socket:
-    """Frames over a blocking socket. Lives once: after an error it is good for nothing."""
-
-    def __init__(self, address: Address) -> None:
-        """Connect, and wait for CONNECTED. Raises CannotConnectError, RefusedError."""
-        self._address = address
-        self._held = bytearray()
-        """What was received and belongs to no frame yet."""
-        try:
-            self._socket = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
-            if address.tls is not None:
-                self._socket = _secured(self._socket, address)
-        except OSError as error:
-            raise CannotConnectError(
-                f"no broker answers at {address}: is it running, and is the address right? ({error})"
-            ) from error
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            headers = [("accept-version", "1.2"), ("host", address.host), ("heart-beat", f"0,{HEART_BEAT_MS}")]
-            if address.login is not None:
-                headers.append(("login", address.login))
-            if address.passcode is not None:
-                headers.append(("passcode", address.passcode))
-            self.write(encode_frame("CONNECT", headers, version="1.2"))
-            answer = self.next_frame()
-            if answer.command != "CONNECTED":
-                raise CannotConnectError(f"{address} answered CONNECT with {answer.command[:40]!r}: is it STOMP?")
-            if answer.headers.get("version") != "1.2":
-                raise CannotConnectError(f"{address} does not speak STOMP 1.2")
-            self.session = answer.headers.get("session", "")
-        except ConnectionLostError as error:
-            self.close()
-            raise CannotConnectError(str(error)) from error
-        except ClientError:
-            self.close()
-            raise
-        self._socket.settimeout(SILENCE_SECONDS)
-
-    def write(self, data: bytes) -> None:
-        """Send all of it. Blocks while the broker does not read. Raises ConnectionLostError."""
-        try:
-            self._socket.sendall(data)
-        except OSError as error:
-            raise self._lost(error) from error
-
-    def next_frame(self) -> Frame:
-        """Wait for a frame. Raises ConnectionLostError, and RefusedError for an ERROR about something that we sent."""
-        held = self._held
-        searched = 0
-        while True:
-            while held[:1] == b"\n" or held[:1] == b"\r":
-                del held[: len(held) - len(held.lstrip(b"\r\n"))]
-                searched = 0
-            end = held.find(b"\n\n", max(0, searched - 1))
-            if end >= 0:
-                break
-            searched = len(held)
-            if searched > _HEAD_BYTES_MAX:
-                raise CannotConnectError(f"{self._address} sends something that is no STOMP")
-            held += self._receive()
-        command, _newline, block = bytes(held[:end]).partition(b"\n")
-        del held[: end + 2]
-        name = command.decode("ascii", "replace").rstrip("\r")
-        try:
-            headers = parse_headers(block, _LIMITS, unescape_as=None if name == "CONNECTED" else "1.2")
-        except ProtocolError as error:
-            raise ConnectionLostError(f"{self._address} sent a frame that can't be read: {error}") from error
-        length = headers.get("content-length")
-        frame = Frame(name, headers, self._counted(int(length)) if length is not None else self._to_nul())
-        if name == "ERROR":
-            said = headers.get("message", "no message")
-            detail = frame.body.decode("utf-8", "replace").strip()
-            text = f"{self._address} answered ERROR: {said}{f': {detail}' if detail else ''}"
-            # One that names none of our frames is about the connection: the broker stops, or has too many of them.
-            if "command" not in headers:
-                raise ConnectionLostError(text)
-            raise RefusedError(text, headers.get("code"), headers.get("result-code"))
-        return frame
-
-    def _counted(self, length: int) -> bytearray:
-        held = self._held
-        if len(held) > length:
-            body = held[:length]
-            ending = held[length]
-            del held[: length + 1]
-        else:
-            body = bytearray(length)
-            there = len(held)
-            body[:there] = held
-            held.clear()
-            view = memoryview(body)
-            while there < length:
-                try:
-                    received = self._socket.recv_into(view[there:])
-                except OSError as error:
-                    raise self._lost(error) from error
-                if not received:
-                    raise self._lost(None)
-                there += received
-            held += self._receive()
-            ending = held[0]
-            del held[:1]
-        if ending:
-            raise ConnectionLostError(f"{self._address} sent a body that is longer than it said")
-        return body
-
-    def _to_nul(self) -> bytearray:
-        held = self._held
-        searched = 0
-        while (end := held.find(b"\0", searched)) < 0:
-            searched = len(held)
-            held += self._receive()
-        body = held[:end]
-        del held[: end + 1]
-        return body
-
-    def _receive(self) -> bytes:
-        try:
-            data = self._socket.recv(_RECEIVE_BYTES)
-        except OSError as error:
-            raise self._lost(error) from error
-        if not data:
-            raise self._lost(None)
-        return data
-
-    def _lost(self, error: OSError | None) -> ConnectionLostError:
-        if isinstance(error, TimeoutError):
-            return ConnectionLostError(f"{self._address} has been silent for too long")
-        return ConnectionLostError(f"{self._address} closed the connection{f' ({error})' if error else ''}")
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class Connection:
-    """To one broker. See the module."""
+    """Connection to one broker. See the module."""
 
     def __init__(self, address: Address, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         """`patience_seconds`: how long to try again when the broker is away; 0: a connection that was lost is made
@@ -234,13 +71,12 @@ class Connection:
         """
         self.address = address
         self.patience_seconds = patience_seconds
-        self._socket: _Socket | None = None
-        self._replies = False
-        self._numbers = count(1)
+        self._link: Link | None = None
+        self._receipts = count(1)
         self.session = ""
-        """What the broker calls this connection, or the last one."""
+        """The broker's name for this connection, or for the last one."""
         self.log_id = ""
-        """What the broker calls the log that is being read, in its message-ids: `log.LOGID`."""
+        """The broker's name for the log that is being read, as in its message-ids: `log.LOGID`."""
 
     def __enter__(self) -> Connection:
         return self
@@ -251,49 +87,72 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """End the connection. Whoever uses it later makes a new one."""
-        held, self._socket = self._socket, None
-        self._replies = False
-        if held is not None:
-            held.close()
+        """End the connection. A later call makes a new one."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.cut()
 
-    def next_id(self) -> str:
-        """A subscription id or receipt that this connection has not used."""
-        return str(next(self._numbers))
+    def next_receipt(self) -> str:
+        """Name a receipt that this connection has not used."""
+        return f"s{next(self._receipts)}"
 
     # ------------------------------------------------------------------ frames
 
     def connect(self) -> None:
-        """Be connected. One attempt. Raises CannotConnectError, RefusedError."""
-        if self._socket is None:
-            self._socket = _Socket(self.address)
-            self.session = self._socket.session
+        """Connect, with one attempt, unless that is done. Raises CannotConnectError, RefusedError."""
+        if self._link is not None:
+            return
+        link = Link(self.address, beats=False, replies=REPLIES, stalled_seconds=SILENCE_SECONDS)
+        try:
+            link.open()
+        except RefusedError as error:
+            if error.command is None:
+                raise CannotConnectError(str(error)) from error
+            raise
+        self._link, self.session = link, link.session
 
     def write(self, data: bytes) -> None:
-        """Frames in wire form. Raises ConnectionLostError, CannotConnectError, RefusedError."""
-        self.connect()
-        assert self._socket is not None
-        self._socket.write(data)
+        """Write whole frames in wire form. Raises ConnectionLostError, CannotConnectError, RefusedError."""
+        self._through(lambda link: link.write(data))
+
+    def subscribe(self, destination: str, headers: Headers) -> str:
+        """Subscribe; messages are settled as they are sent. Returns the subscription's id. Raises as `write`."""
+        return self._through(lambda link: link.subscribe(destination, headers=headers))
 
     def next_frame(self) -> Frame:
-        """Wait for one. Raises ConnectionLostError, RefusedError."""
-        if self._socket is None:
+        """Wait for a MESSAGE or RECEIPT. Raises ConnectionLostError, RefusedError."""
+        if self._link is None:
             raise ConnectionLostError(f"not connected to {self.address}")
-        return self._socket.next_frame()
+        frame = self._through(Link.next_frame)
+        assert frame is not None
+        return frame
+
+    def _through(self, use: Callable[[Link], T]) -> T:
+        """Call `use` with the link. An ERROR that names no frame of ours is about the connection, which the broker ends
+        because it stops or has too many: that is a ConnectionLostError.
+        """
+        self.connect()
+        assert self._link is not None
+        try:
+            return use(self._link)
+        except RefusedError as error:
+            if error.command is None:
+                raise ConnectionLostError(str(error)) from error
+            raise
 
     def patiently(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns; it is called again after a connection was lost or could not be made, until it has
+        """Return what `attempt` returns; call it again after a connection was lost or could not be made, until it has
         failed for `patience_seconds` on end. Raises the last CannotConnectError or ConnectionLostError.
         """
         backoff = Backoff(0.05, 2.0)
-        fresh = self._socket is None
+        fresh = self._link is None
         lost_at: float | None = None
         while True:
             try:
                 return attempt()
-            except (CannotConnectError, ConnectionLostError) as error:
+            except (CannotConnectError, ConnectionLostError):
                 self.close()
-                if not fresh:  # it may have been lost while nobody used it
+                if not fresh:  # the connection may have been lost while nobody used it
                     fresh = True
                     continue
                 now = time.monotonic()
@@ -301,7 +160,6 @@ class Connection:
                 seconds = backoff.next_seconds()
                 if now + seconds - lost_at >= self.patience_seconds:
                     raise
-                del error
                 time.sleep(seconds)
             except RequestError:
                 raise
@@ -312,31 +170,14 @@ class Connection:
     # ------------------------------------------------------------------ requests
 
     def request(self, name: str, **facts: Any) -> dict[str, Any]:
-        """Ask the broker something that may be asked twice, such as `log/describe`; the answer. Patient. Raises
-        RequestError with the broker's code, CannotConnectError, ConnectionLostError, RefusedError.
+        """Ask the broker for something that may be asked twice, such as `log/describe`. Patient. Raises RequestError
+        with the broker's code, CannotConnectError, ConnectionLostError, RefusedError.
         """
         return self.patiently(lambda: self.ask(name, **facts))
 
     def ask(self, name: str, **facts: Any) -> dict[str, Any]:
-        """As `request`, once."""
-        body = json.dumps(facts).encode()
-        self.connect()
-        correlation = self.next_id()
-        asked = b""
-        if not self._replies:
-            asked = encode_frame("SUBSCRIBE", [("id", "replies"), ("destination", REPLIES)], version="1.2")
-        headers = [("destination", f"/sluiceway/{name}"), ("reply-to", REPLIES), ("correlation-id", correlation)]
-        self.write(asked + encode_frame("SEND", headers, body, version="1.2"))
-        self._replies = True
-        while True:
-            frame = self.next_frame()
-            if frame.command == "MESSAGE" and frame.headers.get("correlation-id") == correlation:
-                reply = json.loads(frame.body)
-                if not isinstance(reply, dict):
-                    raise ClientError(f"{self.address} answered {name} with something that is no reply")
-                if reply.get("ok", True) is not True:  # `stat` answers without it
-                    raise RequestError(str(reply.get("error", "INTERNAL_ERROR")), str(reply.get("message", "")))
-                return reply
+        """Ask as `request` does, once."""
+        return fulfilled(self._through(lambda link: link.ask(name, facts, timeout_seconds=None)))
 
     # ------------------------------------------------------------------ reading
 
@@ -459,26 +300,16 @@ class _Reading:
         stop = min(self._stop, int(described["next"]))
         if stop <= self._place:
             return "lost"
-        meant = [("log-id", self._log_id)] if self._log_id else []
-        number = connection.next_id()
-        connection.write(
-            encode_frame(
-                "SUBSCRIBE",
-                [
-                    ("id", number),
-                    ("destination", self._log),
-                    ("ack", "auto"),
-                    ("from", str(self._place)),
-                    ("to", str(stop)),
-                    *meant,
-                    ("on-gap", "marker"),
-                    ("batch", str(self._batch_bytes)),
-                    ("compression", ALL_CODECS),
-                ],
-                version="1.2",
-            )
-        )
-        self._id = number
+        headers = {
+            "from": str(self._place),
+            "to": str(stop),
+            "on-gap": "marker",
+            "batch": str(self._batch_bytes),
+            "compression": ALL_CODECS,
+        }
+        if self._log_id:
+            headers["log-id"] = self._log_id
+        self._id = connection.subscribe(self._log, headers)
         return ""
 
     def _gap(self, end: int, reason: str) -> Gap:
@@ -562,22 +393,20 @@ class Sender:
         """
         self.send(batches, [("content-type", CONTENT_TYPE)], records_count=records_count)
 
-    def send(self, body: bytes, headers: Headers = (), *, before: bytes = b"", records_count: int = 1) -> None:
-        """One SEND with a RECEIPT. `before`: whole frames that go ahead of it and have none; the broker has taken them
-        when the RECEIPT is there. `records_count`: how many all of this is, for `confirmed_count`.
-        """
+    def send(self, body: bytes, headers: Iterable[tuple[str, str]] = (), *, records_count: int = 1) -> None:
+        """Send one SEND with a RECEIPT. `records_count`: how many records it has, for `confirmed_count`."""
         if self._single_writer and not self._asked:
             self._base = self._connection.patiently(self._next_index)
             self._asked = True
-        receipt = f"s{self._connection.next_id()}"
+        receipt = self._connection.next_receipt()
         pairs = [("destination", self.destination), ("receipt", receipt), *headers]
-        self._send(receipt, before + encode_frame("SEND", pairs, body, version="1.2"), records_count)
+        self._send(receipt, encode_frame("SEND", pairs, body, version="1.2"), records_count)
 
     def send_frames(self, frames: Callable[[str], bytes], records_count: int) -> None:
         """Whole frames, to whatever destinations, of which the last one has the receipt that `frames` is given. Not
         with `single_writer`.
         """
-        receipt = f"s{self._connection.next_id()}"
+        receipt = self._connection.next_receipt()
         self._send(receipt, frames(receipt), records_count)
 
     def _send(self, receipt: str, wire: bytes, records_count: int) -> None:
@@ -671,7 +500,6 @@ __all__ = [
     "Connection",
     "ConnectionLostError",
     "DamagedError",
-    "Frame",
     "Gap",
     "RefusedError",
     "RequestError",

@@ -7,9 +7,9 @@ How it works. `feed` walks an offset over one buffer. Three ideas make it cheap:
 * **Runs.** Behind a SEND, every frame that begins with the very same bytes belongs to the same run: one comparison
   and one slice each (strides: less), no search for the headers' end. Plain ACKs: one regular expression per run.
 * **Waiting.** When the buffer ends inside a frame, the rest goes into a receive buffer together with what is being
-  waited for: a blank line (`HEAD`), a number of bytes (`COUNT`) or a NUL (`NUL`). Only *new* bytes are looked at until
-  it is there; then the receive buffer is joined once. For the body of a SEND the receive buffer is already the wire, so
-  the bytes behind it are never copied.
+  waited for: a blank line (`HEAD`), a number of bytes (`COUNT`, `BODY`) or a NUL (`NUL`). Only *new* bytes are looked
+  at until it is there; then the receive buffer is joined once. For a SEND the receive buffer is already the wire, and
+  for a MESSAGE of known length it is the body (`BODY`), so what follows in the socket is never copied.
 * **Steps.** One `feed` walks about `step_bytes` and gives about `events_max` events; it stops at a place in the buffer,
   so going on copies nothing. Large frames are counted, not weighed.
 * **Large bodies.** Where they are staged, the body of a SEND beyond large_body_bytes is never collected: it is passed
@@ -78,6 +78,7 @@ class Parser:
         "_large",
         "_legal",
         "_limits",
+        "_open_frame",
         "_open_head",
         "_open_receipt",
         "_parked",
@@ -125,6 +126,7 @@ class Parser:
         self._wait = Wait.NOTHING
         self._target_bytes = 0
         self._tail = b""
+        self._open_frame: Frame | None = None
         self._open_head: SendHead | None = None
         self._open_receipt: str | None = None
         self._heads = HeadCache()
@@ -166,7 +168,7 @@ class Parser:
         self._drop_rest()
         self.receive_buffer.clear()
         self._heads.clear()
-        self._open_head = None
+        self._open_frame = self._open_head = None
         self._large = None
 
     @property
@@ -224,6 +226,9 @@ class Parser:
                 receive_buffer.add(data)
                 receive_buffer.reserve(self._target_bytes)
                 return
+        elif wait is Wait.BODY:
+            self._fill_frame(data, events)
+            return
         elif wait is Wait.LARGE:
             pos = self._pass_on(data, 0, events)
             if 0 <= pos < len(data):
@@ -292,6 +297,35 @@ class Parser:
         else:
             self._wait = Wait.COUNT
             self._target_bytes = body_start - pos + length + 1
+
+    def _open_body(self, frame: Frame, begun: bytes, length: int) -> None:
+        """Keep `frame`, of whose body of `length` octets `begun` is here, until the rest and the NUL are there."""
+        self._open_frame = frame
+        self._wait = Wait.BODY
+        self._target_bytes = length
+        self.receive_buffer.add(begun)
+        self.receive_buffer.reserve(length)
+
+    def _fill_frame(self, data: bytes, events: list[Event]) -> None:
+        """Add `data` to the body of the open frame, and go on behind the frame if that completes it."""
+        receive_buffer = self.receive_buffer
+        missing = self._target_bytes - receive_buffer.size_bytes
+        if len(data) <= missing:
+            if data:
+                receive_buffer.add(data)
+                receive_buffer.reserve(self._target_bytes)
+            return
+        frame, self._open_frame = self._open_frame, None
+        assert frame is not None
+        self._wait = Wait.NOTHING
+        if data[missing]:
+            error = faults.missing_nul(frame.command, self._target_bytes)
+            error.identify(frame.command, frame.headers)
+            raise error
+        frame.body = receive_buffer.take(memoryview(data)[:missing])
+        events.append(frame)
+        if missing + 1 < len(data):
+            self._parse(data, missing + 1, events)
 
     def _add_one(self, head: SendHead, wire: bytes, receipt: str | None, events: list[Event]) -> None:
         if wire[-1]:
@@ -683,6 +717,9 @@ class Parser:
         if too_large:
             raise faults.body_too_large(command, body_max)
         if end < 0 or end >= len(buf):
+            if command == "MESSAGE" and length >= 0:
+                self._open_body(Frame(command, headers), buf[body_start:], length)
+                return -1
             self._wait_for_body(buf, pos, body_start, length)
             if length < 0:
                 self._target_bytes = body_start - pos + body_max + 1

@@ -17,11 +17,15 @@ from io import BytesIO
 
 
 class Wait(enum.Enum):
-    """What the parser waits for; LARGE: the rest of a body that it passes on."""
+    """What the parser waits for.
+
+    BODY: a body, which alone is collected, and the NUL behind it; LARGE: the rest of a body that is passed on.
+    """
 
     NOTHING = enum.auto()
     HEAD = enum.auto()
     COUNT = enum.auto()
+    BODY = enum.auto()
     NUL = enum.auto()
     LARGE = enum.auto()
 
@@ -93,8 +97,9 @@ class ReceiveBuffer:
 
     @property
     def room(self) -> memoryview | None:
-        """Where the next bytes go, up to the end of the frame. To be released before `fill`."""
-        return None if self.buffer is None else self.buffer[self.size_bytes :]
+        """Where the next bytes go, up to the end of what is waited for; None: nowhere. To be released before `fill`."""
+        buffer = self.buffer
+        return None if buffer is None or self.size_bytes == len(buffer) else buffer[self.size_bytes :]
 
     def fill(self, size_bytes: int) -> None:
         """So many bytes were written into `room`."""

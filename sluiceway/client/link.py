@@ -52,6 +52,9 @@ LAST_WORDS_SECONDS: Final = 1.0
 REPLY_SECONDS: Final = 30.0
 """A broker with very many things under load makes its answer in steps."""
 RECEIVE_BYTES: Final = 256 * 1024
+HEAD_RECEIVE_BYTES: Final = 16 * 1024
+"""Asked for behind a large body: what follows the head of the next one goes straight to its place."""
+SILENT: Final = "has been silent for too long"
 _MIB: Final = 1 << 20
 LIMITS: Final = StompLimits(
     header_count_max=10_000, header_line_bytes_max=_MIB, header_block_bytes_max=_MIB, body_bytes_max=1 << 40
@@ -72,10 +75,12 @@ class Link:
         is_shared: bool = False,
         replies: str = "replies",
         timeout_seconds: float = CONNECT_SECONDS,
+        stalled_seconds: float | None = None,
     ) -> None:
         """`beats`: promise heart-beats, and send them from a thread. `is_shared`: one thread does nothing but
         read, and hears of the broker's last words. `replies`: name of the temporary queue that replies to requests come
-        to. `timeout_seconds`: to connect.
+        to. `timeout_seconds`: to connect. `stalled_seconds`: a broker that reads nothing for that long while `write`
+        waits is taken for dead; None: it may take its time, as brokers do whose queues are full.
         """
         self.address = address
         self.session = ""
@@ -85,12 +90,14 @@ class Link:
         self._reply_to = f"/temp-queue/{replies}"
         self._replies_id: str | None = None
         self._timeout_seconds = timeout_seconds
+        self._stalled_seconds = stalled_seconds
         self._machine = ClientMachine(LIMITS)
         self._guard = threading.Lock()
         """Of the machine."""
         self._stream: Stream | None = None
         self._ended = threading.Event()
         self._frames: deque[Frame] = deque()
+        self._receive_bytes = RECEIVE_BYTES
         self._receipts_pending: set[str] = set()
         self._numbers = count(1)
         self._silence_seconds: float | None = None
@@ -177,7 +184,7 @@ class Link:
             if not self._ended.is_set():
                 receipt = self.say_goodbye()
                 deadline = time.monotonic() + CLOSE_SECONDS
-                while (frame := self.next_frame(max(0.0, deadline - time.monotonic()))) is not None:
+                while (frame := self.next_frame(_left(deadline))) is not None:
                     if frame.command == "RECEIPT" and frame.headers.get("receipt-id") == receipt:
                         break
         except ConnectionLostError:
@@ -221,7 +228,9 @@ class Link:
         if self._stream is None:
             raise ConnectionLostError(f"not connected to {self.address.url}")
         try:
-            self._stream.send(data)
+            self._stream.send(data, self._stalled_seconds)
+        except NothingCame:
+            raise self._lost(None, SILENT) from None
         except OSError as error:
             # What the broker said before it closed explains more than a broken pipe.
             if not self._is_shared:
@@ -255,13 +264,13 @@ class Link:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while not self._frames:
             silence = self._silence_seconds
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left = _left(deadline)
             is_silence = silence is not None and (left is None or silence < left)
             try:
                 self._receive(silence if is_silence else left)
             except NothingCame:
                 if is_silence:
-                    raise self._lost(None, "has been silent for too long") from None
+                    raise self._lost(None, SILENT) from None
                 return None
         frame = self._frames.popleft()
         if frame.command == "ERROR":
@@ -274,7 +283,7 @@ class Link:
         """The next MESSAGE, or None after that time. Raises as `next_frame`."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
-            frame = self.next_frame(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            frame = self.next_frame(_left(deadline))
             if frame is None or frame.command == "MESSAGE":
                 return frame
 
@@ -300,14 +309,17 @@ class Link:
         try:
             room = machine.receive_buffer.room
             if room is None:
-                data = stream.receive(RECEIVE_BYTES, timeout_seconds)
+                data = stream.receive(self._receive_bytes, timeout_seconds)
                 is_end = not data
+                if len(data) == self._receive_bytes:
+                    self._receive_bytes = RECEIVE_BYTES
             else:
                 data = b""
                 with room:
                     size_bytes = stream.receive_into(room, timeout_seconds)
                 is_end = not size_bytes
                 machine.fill(size_bytes)
+                self._receive_bytes = HEAD_RECEIVE_BYTES
         except OSError as error:
             raise self._lost(error) from error
         if is_end:
@@ -326,7 +338,7 @@ class Link:
         deadline = time.monotonic() + LAST_WORDS_SECONDS
         try:
             while not any(frame.command == "ERROR" for frame in self._frames):
-                self._receive(max(0.0, deadline - time.monotonic()))
+                self._receive(_left(deadline))
         except (ConnectionLostError, NothingCame):
             return
         error = next(frame for frame in self._frames if frame.command == "ERROR")
@@ -339,7 +351,12 @@ class Link:
     # ------------------------------------------------------------------ requests
 
     def request(
-        self, destination: str, body: bytes = b"", headers: Headers = (), *, timeout_seconds: float = REPLY_SECONDS
+        self,
+        destination: str,
+        body: bytes = b"",
+        headers: Headers = (),
+        *,
+        timeout_seconds: float | None = REPLY_SECONDS,
     ) -> Frame | None:
         """Ask whoever answers at `destination`: SEND with `reply-to` and `correlation-id`, and its reply; None after
         that time. Drops what else comes meanwhile. Raises as `write` and `next_frame`.
@@ -352,8 +369,8 @@ class Link:
         correlation = f"r{self.next_id()}"
         pairs = [("destination", destination), ("reply-to", self._reply_to), ("correlation-id", correlation)]
         self.write(subscribing + encode_frame("SEND", [*pairs, *_pairs(headers)], body, version="1.2"))
-        deadline = time.monotonic() + timeout_seconds
-        while (frame := self.next_message(max(0.0, deadline - time.monotonic()))) is not None:
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while (frame := self.next_message(_left(deadline))) is not None:
             answered = frame.headers.get("correlation-id")
             # Some do not say which request they answer; there is only one.
             if answered == correlation or (answered is None and frame.headers.get("subscription") == self._replies_id):
@@ -361,7 +378,7 @@ class Link:
         return None
 
     def ask(
-        self, name: str, facts: Mapping[str, Any] | None = None, *, timeout_seconds: float = REPLY_SECONDS
+        self, name: str, facts: Mapping[str, Any] | None = None, *, timeout_seconds: float | None = REPLY_SECONDS
     ) -> dict[str, Any]:
         """Ask the broker itself: a request to `/sluiceway/NAME`, question and reply are JSON. Raises NotSluicewayError,
         and as `request`.
@@ -378,6 +395,11 @@ class Link:
         if not isinstance(reply, dict):
             raise NotSluicewayError(f"{url} did not answer with JSON: is it a Sluiceway broker of this version?")
         return reply
+
+
+def _left(deadline: float | None) -> float | None:
+    """Seconds until then, at least 0; None: without end."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _pairs(headers: Headers) -> Iterable[tuple[str, str]]:

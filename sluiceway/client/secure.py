@@ -98,8 +98,13 @@ class SecureStream(Stream):
 
     def _fill_now(self, room: memoryview) -> int:
         with self._lock, _waits():
-            count: int = self._socket.recv_into(room)
-            return count
+            filled_bytes: int = self._socket.recv_into(room)
+            try:
+                while filled_bytes < len(room) and (count := self._socket.recv_into(room[filled_bytes:])):
+                    filled_bytes += count
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                pass  # the next call meets it
+            return filled_bytes
 
     def _send_now(self, data: memoryview) -> int:
         with self._lock, _waits():

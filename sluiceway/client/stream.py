@@ -29,7 +29,7 @@ class MustWait(Exception):
 
 
 class NothingCame(Exception):
-    """Nothing came in time. (The kernel's own TimeoutError is a connection that broke.)"""
+    """Nothing came, or could be sent, in time. (The kernel's own TimeoutError is a connection that broke.)"""
 
 
 class Stream:
@@ -48,18 +48,37 @@ class Stream:
             return b"" if self._closed else self._wait_for(lambda: self._receive_now(size_max), timeout_seconds, b"")
 
     def receive_into(self, room: memoryview, timeout_seconds: float | None) -> int:
-        """Likewise, written into `room`: how many."""
+        """Fill `room`; returns how many bytes came before the end of the time or of the connection. Raises NothingCame,
+        and OSError for a broken connection.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        filled_bytes = 0
         with self._reading:
-            return 0 if self._closed else self._wait_for(lambda: self._fill_now(room), timeout_seconds, 0)
+            while filled_bytes < len(room) and not self._closed:
+                left = None if deadline is None else deadline - time.monotonic()
+                rest = room[filled_bytes:]
+                try:
+                    count = self._wait_for(lambda: self._fill_now(rest), left, 0)  # noqa: B023 - called at once
+                except NothingCame:
+                    if not filled_bytes:
+                        raise
+                    break
+                if not count:
+                    break
+                filled_bytes += count
+        return filled_bytes
 
-    def send(self, data: bytes) -> None:
-        """Write all of it, before what others write. Blocks while the broker does not read. Raises OSError."""
+    def send(self, data: bytes, stalled_seconds: float | None = None) -> None:
+        """Write all of it, before what others write. Blocks while the broker does not read. Raises OSError, and
+        NothingCame if the broker reads nothing for `stalled_seconds`.
+        """
         rest = memoryview(data)
         with self._writing:
             while rest:
                 if self._closed:
                     raise ConnectionError("the connection was closed")
-                rest = rest[self._wait_for(lambda: self._send_now(rest), None, 0) :]  # noqa: B023 - called at once
+                sent_bytes = self._wait_for(lambda: self._send_now(rest), stalled_seconds, 0)  # noqa: B023 - called at once
+                rest = rest[sent_bytes:]
 
     def send_if_idle(self, data: bytes) -> None:
         """Write it if nobody else writes, and if there is room; else nothing. Raises OSError."""

@@ -189,8 +189,9 @@ def test_a_single_writer_waits_for_what_the_broker_still_holds_of_a_lost_connect
         make_low(True)
         sender.send_batches(encode(numbers(10, 10)), 10)
         until(lambda: broker.call(is_parked))
-        assert connection._socket is not None
-        connection._socket._socket.shutdown(socket.SHUT_RDWR)
+        assert connection._link is not None
+        assert connection._link._stream is not None
+        connection._link._stream._socket.shutdown(socket.SHUT_RDWR)
 
         def relieve() -> None:
             """When the writer has come back and asked."""
@@ -262,7 +263,8 @@ def test_a_passcode_is_sent_and_never_shown(broker: EmbeddedBroker) -> None:
 
 def test_damaged_records_are_a_gap(broker: EmbeddedBroker) -> None:
     """The broker does not look at batches that it passes on. What the query does about a gap it says itself."""
-    from pyspark_stomp.wire import Frame, _Reading
+    from pyspark_stomp.wire import _Reading
+    from sluiceway.protocols.stomp.frames import Frame
 
     fill(broker, LOG, numbers(10))
     fill(broker, LOG, numbers(10, 10))
@@ -273,7 +275,7 @@ def test_damaged_records_are_a_gap(broker: EmbeddedBroker) -> None:
     damaged[-9] ^= 1
     headers = {"content-type": "application/vnd.sluiceway.batch", "index": "0", "count": "20"}
     reading = _Reading(connection, LOG, "", 0, 20, 1 << 20, True)
-    gap, sound = reading._batches(Frame("MESSAGE", headers, damaged + bytes(other.data)))
+    gap, sound = reading._batches(Frame("MESSAGE", headers, bytes(damaged) + bytes(other.data)))
     assert gap == Gap(LOG, address, 0, 10, "damaged")
     assert not isinstance(sound, Gap)
     assert list(map(bytes, sound.values())) == numbers(10, 10)

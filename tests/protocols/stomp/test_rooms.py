@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import pairwise
 from unittest.mock import patch
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway.protocols.stomp.escaping import Version
-from sluiceway.protocols.stomp.frames import Event, SendRun
-from sluiceway.protocols.stomp.machine import ServerMachine
+from sluiceway.protocols.stomp.frames import Event, Fault, Frame, SendRun
+from sluiceway.protocols.stomp.machine import ClientMachine, ServerMachine
 from sluiceway.protocols.stomp.receive_buffer import ReceiveBuffer
 from tests.protocols.stomp.connections import TIGHT, VERSIONS, connected, events_of, flat
 from tests.protocols.stomp.test_chunking import chunked
@@ -24,7 +25,7 @@ def send(size_bytes: int, *headers: str) -> bytes:
     return f"SEND\ndestination:/queue/a\n{lines}content-length:{size_bytes}\n\n".encode() + b"x" * size_bytes + b"\0"
 
 
-def fill(machine: ServerMachine, data: bytes) -> int:
+def fill(machine: ServerMachine | ClientMachine, data: bytes) -> int:
     """Write what `room` there is for of these bytes, and return how many that were."""
     room = machine.receive_buffer.room
     if room is None:
@@ -116,3 +117,79 @@ def test_a_missing_nul_is_a_fault_there_too() -> None:
     machine.receive_data(frame[:400_000])
     fill(machine, frame[400_000:])
     assert flat(machine.receive_data(b"")) == flat(events_of([frame], connected()))
+
+
+# ---------------------------------------------------------------------- the client's side
+
+
+def client() -> ClientMachine:
+    machine = ClientMachine()
+    machine.connect("h", versions=("1.2",))
+    machine.receive_data(b"CONNECTED\nversion:1.2\n\n\0")
+    return machine
+
+
+def message(body: bytes, end: bytes = b"\0") -> bytes:
+    return b"MESSAGE\nsubscription:1\nmessage-id:1\ndestination:/queue/a\ncontent-length:%d\n\n%b%b" % (
+        len(body),
+        body,
+        end,
+    )
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=40), min_size=1, max_size=4),
+    places=st.lists(st.integers(0, 500), max_size=12),
+    fills=st.lists(st.booleans(), min_size=14, max_size=14),
+    end=st.sampled_from([b"\0", b"\0\n", b"y"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_it_makes_no_difference_to_a_client_where_bytes_are_written(
+    bodies: list[bytes], places: list[int], fills: list[bool], end: bytes
+) -> None:
+    data = b"".join(message(body) for body in bodies) + message(b"the last", end)
+    whole = flat(client().receive_data(data))
+    machine = client()
+    events: list[Event] = []
+    borders = sorted({0, len(data), *(place for place in places if place < len(data))})
+    with patch.multiple(ReceiveBuffer, _MISSING_BYTES_MIN=1, _SHARE=1000):
+        for (start, stop), fills_room in zip(pairwise(borders), fills, strict=False):
+            filled_bytes = fill(machine, data[start:stop]) if fills_room else 0
+            if filled_bytes:
+                events += machine.receive_data(b"")
+            events += machine.receive_data(data[start + filled_bytes : stop])
+    assert flat(events) == whole
+
+
+def test_the_body_of_a_large_message_is_not_copied() -> None:
+    """What the kernel writes into the room is the body that its owner gets."""
+    machine = client()
+    body = b"x" * MIB
+    frame = message(body)
+    machine.receive_data(frame[:500_000])
+    machine.receive_data(frame[500_000:])
+    tracemalloc.start()
+    try:
+        machine.receive_data(frame[:10_000])
+        for place in range(10_000, len(frame), 100_000):
+            assert fill(machine, frame[place : place + 100_000])
+            assert machine.receive_data(b"") == []
+        assert machine.receive_buffer.room is None, "all of the body is there"
+        (event,) = machine.receive_data(frame[-1:] + frame[:10])
+        assert tracemalloc.get_traced_memory()[1] < MIB + 150_000
+    finally:
+        tracemalloc.stop()
+    assert isinstance(event, Frame)
+    assert type(event.body) is bytes
+    assert event.body == body
+
+
+def test_a_message_without_its_nul_is_a_fault_when_its_body_came_in_pieces() -> None:
+    machine = client()
+    frame = message(b"x" * MIB, b"y")
+    events = [
+        event for place in range(0, len(frame), 100_000) for event in machine.receive_data(frame[place:][:100_000])
+    ]
+    (fault,) = events
+    assert isinstance(fault, Fault)
+    assert flat(events) == flat(client().receive_data(frame))
