@@ -40,7 +40,7 @@ class Worker(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships 
 
 
 class OrderLog:
-    """Who did what, and whether two ever worked for the same customer at a time."""
+    """Record of who did what, and whether two ever worked for the same customer at a time."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str, int]] = []

@@ -2,8 +2,8 @@
 
 Acknowledgements of STOMP belong to the connection that received a message, and in Spark those who read are other
 processes than those who know what is committed. So the broker keeps *claims* (queues/logs/claims.py): claim n of a
-group is so many messages of the queue, kept as a range of a log, which anybody can read as often as need be until it is
-acknowledged.
+group is a number of messages of the queue, kept as a range of a log, which can be read any number of times until the
+claim is acknowledged.
 
 Offsets are numbers of claims, {"/queue/a":{"0":17}}, by queue and broker. `latestOffset(start)` acknowledges `start`,
 which Spark has committed when it asks, and claims the next. A micro-batch that is run again after a crash reads the
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 COUNT_MAX: Final = 1_000_000
 BYTES_OF_CLAIM: Final = 256 << 20
-"""Of one claim, if no option says less."""
+"""Size of one claim, unless an option says less."""
 WAIT_SECONDS: Final = 0.2
-"""How long a broker waits for a first message, where nobody else is to be asked: what comes is seen at once, and an
+"""Time that a broker waits for a first message, if it is the only one to be asked: a message is seen at once, and an
 idle query costs little."""
 AWAY_SECONDS: Final = 2.0
 TRANSPORT_HEADERS: Final = INTERNAL_HEADERS | {
@@ -144,7 +144,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._beats: _HeartBeats | None = None
         self._planner = secrets.token_hex(8)
         self._opened: set[Pair] = set()
-        """Whose group this planner has taken over."""
+        """Queues and brokers whose group this planner has taken over."""
         self._acknowledged: dict[Pair, int] = {}
         self._away_until: dict[int, float] = {}
         self._turn = 0
@@ -173,14 +173,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._brokers.ask(partition, f"claim/{request}", patient=patient, **facts)
 
     def _live(self) -> None:
-        """This process plans: from now on it gives signs of life."""
+        """Begin to send signs of life: this process plans."""
         if self._beats is None:
             self._beats = _HeartBeats(self._options, self._planner, self._opened)
 
     # ------------------------------------------------------------------ how far to go
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
-        """Of Spark, before the first micro-batch is committed: behind what the group has acknowledged."""
+        """Return the offsets behind what the group has acknowledged. Spark asks before its first commit."""
         self._live()
         offsets: Offsets = {}
         for pair in self._pairs:
@@ -188,11 +188,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _sorted(offsets)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Of Spark."""
+        """Return the limit of one micro-batch, as Spark asks for it."""
         return default_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Of Spark: as many messages as there are now are all that this run takes."""
+        """Limit this run to as many messages as there are now; called by Spark."""
         self._live()
         self._left = {}
         for pair in self._pairs:
@@ -201,7 +201,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._left[pair] = claimed + state["again"] + state["waiting"]
 
     def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
-        """Of Spark, each trigger. What lies up to `start` is committed."""
+        """Acknowledge the claims up to `start`, which Spark has committed, and claim the next, at each trigger."""
         self._live()
         ends: Offsets = {queue: dict(numbers) for queue, numbers in start.items()}
         rows, size_bytes = self._limits(limit)
@@ -289,7 +289,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------ what to read
 
     def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
-        """Of Spark: what the claims of a micro-batch hold now."""
+        """Return the ranges that the claims of a micro-batch hold now; called by Spark."""
         self._live()
         ranges: list[ClaimRange] = []
         for queue, numbers in sorted(end.items()):
@@ -359,10 +359,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------ the end
 
     def commit(self, end: dict[str, dict[str, int]]) -> None:
-        """Of Spark. Nothing to do: `latestOffset` comes after it, and says more."""
+        """Do nothing: Spark calls `latestOffset` afterwards, which says more."""
 
     def stop(self) -> None:
-        """Of Spark, if it comes to that. Claims stay: the query may be started again."""
+        """End; called by Spark in most cases. Claims stay: the query may be started again."""
         if self._beats is not None:
             self._beats.stop()
         self._brokers.close()
@@ -384,8 +384,8 @@ class QueueReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """What it holds. A connection that is lost in the middle fails the task, which begins anew: a second look would
-        show other messages.
+        """Yield the messages of a queue. A lost connection fails the task, which begins anew: a second look would show
+        other messages.
         """
         if not isinstance(partition, BrowsedQueue):
             return

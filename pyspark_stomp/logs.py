@@ -55,7 +55,7 @@ CURSOR_SECONDS: Final = 1.0
 """Between two reports of how far a query is, while it has something to do."""
 
 StreamOffsets = dict[str, dict[str, int | str]]
-"""As Spark keeps them: by log and partition."""
+"""Offsets as Spark keeps them: by log and partition."""
 
 _log = logging.getLogger("pyspark_stomp")
 
@@ -66,12 +66,12 @@ class DataLossError(Exception):
 
 @attrs.frozen
 class Extent:
-    """What there is of a log at one broker."""
+    """Records that a broker has of one log."""
 
     first: int = 0
     next: int = 0
     bytes_each: float = 0.0
-    """About so many for a record."""
+    """Bytes of a record, on average."""
     log_id: str = ""
     """Empty: there is none, or its broker does not say."""
 
@@ -209,7 +209,7 @@ class Brokers:
 
 
 def _place_of(place: int | Marks, log: str, partition: int) -> Mark | None:
-    """What an option says of this partition; None: nothing."""
+    """Return what an option says of this partition; None: nothing."""
     return Mark(place) if isinstance(place, int) else place.get(log, {}).get(str(partition))
 
 
@@ -218,17 +218,17 @@ def _time_of(times: int | Offsets | None, log: str, partition: int) -> int | Non
 
 
 def _offsets_of(marks: Marks) -> StreamOffsets:
-    """For Spark: in the one order in which equal offsets are equal texts."""
+    """Return the offsets for Spark, in an order in which equal offsets are equal texts."""
     return {log: {number: marks[log][number].offset for number in sorted(marks[log], key=int)} for log in sorted(marks)}
 
 
 def _marks_of(offsets: StreamOffsets) -> Marks:
-    """Of Spark."""
+    """Read offsets that Spark has kept."""
     return {log: {number: Mark.of(offset) for number, offset in by.items()} for log, by in offsets.items()}
 
 
 def _is_anew(begun: Mark, end: Mark) -> bool:
-    """Whether reading begins anew: in another log, or in one that is shorter, of which nobody has said which it is."""
+    """Tell whether reading begins anew: in another log, or in a shorter one without an id."""
     return _is_other(begun, end) or (not begun.log_id and end.index < begun.index)
 
 
@@ -238,7 +238,7 @@ def _is_other(begun: Mark, end: Mark) -> bool:
 
 
 class _Reader:
-    """What readers of batches and of streams have in common; pickled to the processes that read."""
+    """Base of readers of batches and of streams; pickled to the processes that read."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -346,7 +346,7 @@ class LogReader(_Reader, DataSourceReader):
 
 
 def default_limit(options: ReadOptions) -> ReadLimit:
-    """What one micro-batch reads at most, as the options of the source say."""
+    """Return the limit of one micro-batch, as the options of the source say."""
     if options.offsets_max is not None:
         return ReadMaxRows(options.offsets_max)
     if options.bytes_max is not None:
@@ -373,7 +373,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
     # ------------------------------------------------------------------ where to begin
 
     def initialOffset(self) -> StreamOffsets:
-        """Of Spark, before the first micro-batch is committed: perhaps more than once."""
+        """Return where reading begins. Spark asks before the first micro-batch is committed, perhaps more than once."""
         options, brokers = self._options, self._brokers
         found: Marks = {}
         for partition in range(len(brokers.addresses)):
@@ -398,16 +398,16 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
     # ------------------------------------------------------------------ how far to go
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Of Spark."""
+        """Return the limit of one micro-batch, as Spark asks for it."""
         return default_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Of Spark: what there is now is all that this run reads."""
+        """Limit this run to what there is now; called by Spark."""
         self._look(patient=True)
         self._target = self._ends({})
 
     def latestOffset(self, start: StreamOffsets, limit: ReadLimit) -> StreamOffsets:
-        """Of Spark, each trigger. What lies before `start` is committed."""
+        """Return where the next micro-batch ends. Spark asks at each trigger; what lies before `start` is committed."""
         begun = _marks_of(start)
         if self._target is None:
             self._look(patient=False)
@@ -420,7 +420,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
         return _offsets_of(limited)
 
     def reportLatestOffset(self) -> StreamOffsets | None:
-        """Of Spark: the end of the logs, shown as `latestOffset` in the progress of a query."""
+        """Return the ends of the logs, which Spark shows as `latestOffset` in the progress of a query."""
         return self._news
 
     def _look(self, *, patient: bool) -> None:
@@ -438,7 +438,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
                 self._seen.setdefault(log, {})[partition] = extent
 
     def _ends(self, start: Marks) -> Marks:
-        """Where the logs end that were seen, and where we are in the others."""
+        """Return where the logs end that were seen, and where we are in the others."""
         ends: Marks = {log: dict(partitions) for log, partitions in start.items()}
         for log, by_partition in self._seen.items():
             for partition, extent in by_partition.items():
@@ -528,7 +528,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
         }
 
     def _begin(self, log: str, number: str, begun: Mark | None, end: Mark) -> int:
-        """Where the reading of a partition goes on."""
+        """Return where the reading of a partition goes on."""
         if begun is not None and not _is_anew(begun, end):
             return min(begun.index, end.index)
         extent = self._seen.get(log, {}).get(int(number), Extent())
@@ -557,7 +557,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
     # ------------------------------------------------------------------ what to read
 
     def partitions(self, start: StreamOffsets, end: StreamOffsets) -> Sequence[InputPartition]:
-        """Of Spark: the ranges of a micro-batch; the same for the same offsets."""
+        """Return the ranges of a micro-batch, the same for the same offsets; called by Spark."""
         ranges: list[Range] = []
         started = _marks_of(start)
         for log, partitions in sorted(_marks_of(end).items()):
@@ -579,10 +579,10 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
     # ------------------------------------------------------------------ how far we are
 
     def commit(self, end: StreamOffsets) -> None:
-        """Of Spark. Nothing to do: `latestOffset` comes after it, and says more."""
+        """Do nothing: Spark calls `latestOffset` afterwards, which says more."""
 
     def stop(self) -> None:
-        """Of Spark, if it comes to that."""
+        """End; called by Spark in most cases."""
         self._brokers.close()
 
     def _report(self, start: Marks, *, idle: bool) -> None:

@@ -1,4 +1,4 @@
-"""What can be said in `.option(name, value)`: all of it is parsed and checked here, and what is not known is refused.
+"""The options of `.option(name, value)`: all are parsed and checked here, and unknown ones are refused.
 
 Spark hands over texts, under names whose case does not count. Names are Kafka's where the meaning is Kafka's.
 """
@@ -37,11 +37,11 @@ class Mark:
 
     index: int
     log_id: str = ""
-    """Empty: nobody has said."""
+    """The log's id; empty: it is not known."""
 
     @classmethod
     def of(cls, offset: int | str) -> Mark:
-        """As it stands in offsets: 17, or "17@7f0a13c9b2d4". Raises ValueError."""
+        """Parse a mark as it stands in offsets: 17, or "17@7f0a13c9b2d4". Raises ValueError."""
         if isinstance(offset, int):
             return cls(offset)
         found = _MARK.fullmatch(offset)
@@ -51,7 +51,7 @@ class Mark:
 
     @property
     def offset(self) -> int | str:
-        """As it stands in offsets."""
+        """The mark as it stands in offsets."""
         return f"{self.index}@{self.log_id}" if self.log_id else self.index
 
 
@@ -123,14 +123,14 @@ OPTIONS: Final = (
 )  # fmt: skip
 
 SPARKS_OWN: Final = frozenset(("checkpointlocation", "queryname"))
-"""What Spark itself takes from the options of a stream, and hands on to the sink nevertheless."""
+"""Options of a stream that are Spark's own, and that Spark hands on to the sink nevertheless."""
 
 _NAMES: Final = {option.name.lower(): option.name for option in OPTIONS}
 
 
 @attrs.frozen
 class Brokers:
-    """Where the brokers are, and how long to wait for one."""
+    """Addresses of the brokers, and how long to wait for one."""
 
     addresses: tuple[Address, ...]
     reconnect_seconds: float
@@ -138,7 +138,7 @@ class Brokers:
 
 @attrs.frozen
 class ReadOptions:
-    """Of a reader. Of `subscribe`, `pattern` and `assigned` exactly one is given."""
+    """Options of a reader. Exactly one of `subscribe`, `pattern` and `assigned` is given."""
 
     brokers: Brokers
     subscribe: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class ReadOptions:
 
 @attrs.frozen
 class WriteOptions:
-    """Of a sink."""
+    """Options of a sink."""
 
     brokers: Brokers
     topic: str | None = None
@@ -276,7 +276,7 @@ def _brokers(given: _Given) -> Brokers:
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Of `spark.read` or `spark.readStream`. Raises OptionError."""
+    """Parse the options of `spark.read` or `spark.readStream`. Raises OptionError."""
     given = _Given(options, frozenset(("stream" if streaming else "read",)))
     chosen = [name for name in ("subscribe", "subscribePattern", "assign", "path") if given.text(name)]
     if len(chosen) != 1:
@@ -347,7 +347,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Of `df.write` or `df.writeStream`. Raises OptionError."""
+    """Parse the options of `df.write` or `df.writeStream`. Raises OptionError."""
     given = _Given(options, frozenset(("write",)))
     given.check_places()
     topic = given.text("topic") or given.text("path") or None
@@ -392,7 +392,7 @@ def _offsets(value: Any, least: int) -> Offsets:
 
 
 def _marks(value: Any) -> Marks:
-    """As `_offsets`, and which log an index is of may stand behind it."""
+    """Parse as `_offsets` does; the id of its log may stand behind an index."""
     marks = {
         log: {number: Mark.of(offset) if isinstance(offset, str) else offset for number, offset in partitions.items()}
         for log, partitions in value.items()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH_BYTES: Final = 1 << 20
-"""About so much goes into one batch, and one SEND."""
+"""Size of one batch, and of one SEND, approximately."""
 BATCH_ROWS: Final = 1 << 16
 FRAMES_BYTES: Final = 256 * 1024
 FRAMES_ROWS: Final = 1000
@@ -97,7 +97,7 @@ class Router:
         self._turn = 0
 
     def shares(self, rows: pa.RecordBatch) -> Iterator[Share]:
-        """These rows by broker and destination. Raises RowError."""
+        """Split rows by broker and destination. Raises RowError."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -130,7 +130,7 @@ class Router:
             yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics, name))
 
     def _brokers(self, rows: pa.RecordBatch) -> pa.Array | int:
-        """For each row, or for all."""
+        """Choose the broker of each row, or of all rows."""
         import pyarrow as pa
 
         if self._brokers_count == 1 and "partition" not in rows.schema.names:
@@ -147,7 +147,7 @@ class Router:
         return pa.array(found, pa.int32())
 
     def _chosen(self, rows: pa.RecordBatch) -> list[int]:
-        """As `sluiceway.client.partitioning` does it, as long as it can be repeated."""
+        """Choose as `sluiceway.client.partitioning` does, unless the choice could not be repeated."""
         count = self._brokers_count
         self._turn += 1
         turn = self._turn % count

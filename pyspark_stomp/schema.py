@@ -10,8 +10,8 @@
     headers     MAP         of the record; only with the option includeHeaders
 
 No Python runs for a record: values and keys are taken as they lie in the batch, offsets and times are computed by
-Arrow, the other columns are one value or one map, repeated. Only where batches are small (somebody sends records one by
-one) they are joined value by value.
+Arrow, the other columns are one value or one map, repeated. Only in small batches (of producers that send single
+records) values are joined one by one.
 
 Spark can't tell a source which columns it wants; who reads `.schema("value binary, offset bigint")` gets just those,
 and the others cost nothing. A record batch has at most ROWS_MAX rows and about BYTES_MAX bytes of values, since Spark
@@ -127,7 +127,7 @@ class Rows:
         self._waiting_bytes += batch.plain_bytes
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What waits for more."""
+        """Yield the rows that wait for more."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             count, self._waiting_count, self._waiting_bytes = self._waiting_count, 0, 0
@@ -312,7 +312,7 @@ def _counting(count: int) -> pa.Array:
 
 
 def _map_of(headers: Mapping[str, str], count: int) -> pa.Array:
-    """This map, so many times."""
+    """Return an array of `count` times this map."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

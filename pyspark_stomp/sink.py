@@ -10,11 +10,10 @@
 *Exactly once*: a task appends to a *stage*, a log of its own at the broker, and hands its name to `commit`, which has
 the brokers publish all stages of the batch at once. A stage of a task that failed is in no commit. Each broker knows
 which batch of a query it has published last, and takes a repetition for done. Several brokers are told one after the
-other: a crash between them is mended when Spark runs the batch again, and the router sends each row to the same broker
-then.
+other: after a crash between them Spark runs the batch again, and the router sends each row to the same broker then.
 
 Who runs where: `write` in workers, `commit` and `abort` in another process, on another copy of the writer. `abort`
-comes also after a `commit` that failed, whose outcome nobody knows: the broker keeps stages of what has begun.
+comes also after a `commit` that failed, whose outcome is not known: the broker keeps stages of what has begun.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _log = logging.getLogger("pyspark_stomp")
 
 @attrs.frozen
 class Staged:
-    """What one task has put aside for one log at one broker."""
+    """Rows that one task has staged for one log at one broker."""
 
     broker: int
     stage: str
@@ -64,7 +63,7 @@ class Staged:
 
 @attrs.frozen
 class Written(WriterCommitMessage):
-    """What one task tells `commit`."""
+    """Message of one task to `commit`."""
 
     query: str
     staged: tuple[Staged, ...]
@@ -164,7 +163,7 @@ def _appending(log: str, data: bytes) -> Any:
 
 
 class _Writer:
-    """What both writers have in common. Pickled to the workers."""
+    """Base of both writers. Pickled to the workers."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -237,16 +236,16 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             _check_exactly_once(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Of Spark, in a worker: one partition."""
+        """Write one partition. Spark calls this in a worker."""
         return self._written(iterator, self._query, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Of Spark: all tasks are done."""
+        """Publish what was staged. Spark calls when all tasks are done."""
         if self._query:
             self._publish(_named(self._query), 0, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Of Spark: a task has failed for good, or `commit` has."""
+        """Drop what was staged. Spark calls when a task or `commit` has failed for good."""
         self._drop(messages)
 
 
@@ -264,7 +263,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             _check_exactly_once(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Of Spark, in a worker: one partition of a micro-batch."""
+        """Write one partition of a micro-batch. Spark calls this in a worker."""
         if not self._exactly_once:
             return self._written(iterator, "", 0)
         context = TaskContext.get()
@@ -278,13 +277,13 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._written(iterator, query, int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Of Spark: all tasks of the micro-batch are done."""
+        """Publish what was staged. Spark calls when all tasks of the micro-batch are done."""
         query = next((each.query for each in messages if isinstance(each, Written) and each.query), "")
         if query:
             self._publish(_named(query), batchId, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Of Spark: a task has failed for good, or `commit` has."""
+        """Drop what was staged. Spark calls when a task or `commit` has failed for good."""
         self._drop(messages)
 
 
@@ -308,10 +307,10 @@ def _staged(messages: Iterable[WriterCommitMessage | None]) -> Iterator[Staged]:
 
 
 def _short(query: str) -> str:
-    """A part of the names of its stages."""
+    """Shorten the name of a query to a part of the names of stages."""
     return hashlib.sha256(query.encode()).hexdigest()[:12]
 
 
 def _named(query: str) -> str:
-    """As the broker knows it: whatever somebody calls his transaction."""
+    """Name the query for the broker, however long the user's name of the transaction is."""
     return query if len(query) <= 200 else f"{query[:100]} {hashlib.sha256(query.encode()).hexdigest()}"

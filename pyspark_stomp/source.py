@@ -28,7 +28,7 @@ class StompDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """Name to be used in `format(...)`."""
         return "stomp"
 
     def schema(self) -> str:
@@ -37,7 +37,7 @@ class StompDataSource(DataSource):
         return ddl(include_headers=given.get("includeheaders", "").strip().lower() == "true")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a batch. Raises OptionError, SchemaError."""
+        """Make a reader of a batch. Raises OptionError, SchemaError."""
         options = read_options(self.options, streaming=False)
         columns = columns_of(schema)
         if options.of_queues:
@@ -49,7 +49,7 @@ class StompDataSource(DataSource):
         return LogReader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Of a stream. Raises OptionError, SchemaError."""
+        """Make a reader of a stream. Raises OptionError, SchemaError."""
         options = read_options(self.options, streaming=True)
         columns = columns_of(schema)
         if options.of_queues:
@@ -63,13 +63,13 @@ class StompDataSource(DataSource):
     # Spark calls these by position in one process, and by these very names in another one.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Of a batch. Raises OptionError, SchemaError."""
+        """Make a writer of a batch. Raises OptionError, SchemaError."""
         from pyspark_stomp.sink import BatchWriter
 
         return BatchWriter(write_options(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Of a stream. Raises OptionError, SchemaError."""
+        """Make a writer of a stream. Raises OptionError, SchemaError."""
         from pyspark_stomp.sink import StreamWriter
 
         return StreamWriter(write_options(self.options), schema)

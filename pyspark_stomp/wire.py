@@ -191,14 +191,14 @@ class Connection:
         batch_bytes: int = BATCH_BYTES,
         verify: bool = True,
     ) -> Generator[Batch | Gap, None, None]:
-        """Records `start` to before `stop` of a log (`/log/NAME`), in order and without holes: batches, and where
-        records are gone, gaps. After a lost connection it goes on behind what was yielded. The connection is for
-        nothing else meanwhile.
+        """Yield records `start` to before `stop` of a log (`/log/NAME`), in order and without holes: batches, and gaps
+        where records are gone. Goes on behind what was yielded after a lost connection. The connection can't be used
+        for anything else meanwhile.
 
-        Ends at `stop`, never waits for records that are not there yet: what lies beyond the end of the log (its disk
-        has lost something) is a gap `lost`; if the log is no more, or goes meanwhile, a gap `deleted`; if this is
-        another one than `log_id`, or than the one that was begun with, a gap `other-log`. Raises DamagedError,
-        RefusedError, CannotConnectError, ConnectionLostError.
+        Ends at `stop`, and never waits for records that are not there yet: what lies beyond the end of the log (its
+        disk has lost something) is a gap `lost`; a log that is or gets deleted, a gap `deleted`; a log other than
+        `log_id`, or than the one that was begun with, a gap `other-log`. Raises DamagedError, RefusedError,
+        CannotConnectError, ConnectionLostError.
         """
         place = start
         finished = False
@@ -227,7 +227,7 @@ class Connection:
     # ------------------------------------------------------------------ sending
 
     def sender(self, destination: str, *, window: int = WINDOW, single_writer: bool = False) -> Sender:
-        """Sends to one destination; see `Sender`."""
+        """Make a sender to one destination; see `Sender`."""
         return Sender(self, destination, window=window, single_writer=single_writer)
 
 
@@ -247,7 +247,7 @@ class _Reading:
         self._id = ""
 
     def begin(self) -> list[Batch | Gap]:
-        """Subscribe; those of the first MESSAGE. Again and again, if need be. Raises what `read_batches` does."""
+        """Subscribe, and return the parts of the first MESSAGE. May be repeated. Raises what `read_batches` does."""
         reason = self._subscribe()
         if reason:
             return [self._gap(self._stop, reason)]
@@ -260,7 +260,7 @@ class _Reading:
             return [self._gap(self._stop, "deleted")]
 
     def next_parts(self) -> list[Batch | Gap]:
-        """Those of the next MESSAGE."""
+        """Wait for the next MESSAGE, and return its parts."""
         connection = self._connection
         while True:
             frame = connection.next_frame()
@@ -287,7 +287,7 @@ class _Reading:
                 ) from error
 
     def _subscribe(self) -> str:
-        """Empty, or why nothing is there to be read."""
+        """Subscribe; return an empty string, or the reason why nothing is there to be read."""
         connection = self._connection
         try:
             described = connection.ask("log/describe", log=self._log)
@@ -356,12 +356,12 @@ class _UnderWay:
 
 
 class Sender:
-    """SENDs to one destination, some of them ahead of their RECEIPTs. What has no RECEIPT when the connection is lost
-    is sent again over the next one, so it may come twice.
+    """SENDs to one destination, some of them ahead of their RECEIPTs. A SEND without a RECEIPT when the connection is
+    lost is sent again over the next one, so it may come twice.
 
-    With `single_writer`, for a log that nobody else writes, each record comes once: before anything is sent again the
-    log is asked how far it is. It says so for good only when the broker has let go of the lost connection, whose last
-    frames it may still be reading, and has written what it took: that is waited for.
+    With `single_writer`, for a log without other writers, each record comes once: before anything is sent again the
+    log is asked for its end. The answer is final only when the broker has let go of the lost connection, whose last
+    frames it may still be reading, and has written what it took: both are waited for.
     """
 
     def __init__(self, connection: Connection, destination: str, *, window: int, single_writer: bool) -> None:
@@ -388,7 +388,7 @@ class Sender:
             self.finish()
 
     def send_batches(self, batches: bytes, records_count: int) -> None:
-        """To a log: one SEND that appends a run of batches, all or nothing. Waits while the window is full. Raises
+        """Append a run of batches to a log with one SEND, all or nothing. Waits while the window is full. Raises
         RefusedError, CannotConnectError, ConnectionLostError.
         """
         self.send(batches, [("content-type", CONTENT_TYPE)], records_count=records_count)
@@ -403,8 +403,8 @@ class Sender:
         self._send(receipt, encode_frame("SEND", pairs, body, version="1.2"), records_count)
 
     def send_frames(self, frames: Callable[[str], bytes], records_count: int) -> None:
-        """Whole frames, to whatever destinations, of which the last one has the receipt that `frames` is given. Not
-        with `single_writer`.
+        """Send whole frames, to any destinations, the last of which has the receipt that `frames` is given. Not with
+        `single_writer`.
         """
         receipt = self._connection.next_receipt()
         self._send(receipt, frames(receipt), records_count)
@@ -421,7 +421,7 @@ class Sender:
             self._take_receipt()
 
     def finish(self) -> int:
-        """Wait for all RECEIPTs; how many records they confirm since the sender was made."""
+        """Wait for all RECEIPTs. Returns how many records were confirmed since the sender was made."""
         while self._under_way:
             self._take_receipt()
         return self.confirmed_count
@@ -446,7 +446,7 @@ class Sender:
                 return
 
     def _recover(self) -> None:
-        """Over a new connection, send again what is not confirmed."""
+        """Send again what is not confirmed, over a new connection."""
         self._connection.close()
         self._connection.patiently(self._resend)
 
@@ -464,7 +464,7 @@ class Sender:
             self._connection.write(sent.wire)
 
     def _wait_for_lost_connections(self) -> None:
-        """Raises ConnectionLostError if the broker does not let go of them: nobody knows what is there as long."""
+        """Wait until the end of the log is final. Raises ConnectionLostError if the broker does not let go of them."""
         connection = self._connection
         deadline = time.monotonic() + connection.patience_seconds
         while True:

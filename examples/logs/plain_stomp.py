@@ -16,7 +16,7 @@ SECONDS = 30.0
 
 
 class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no types
-    """What came, as it came."""
+    """Listener that keeps frames in their order."""
 
     def __init__(self) -> None:
         self.messages: queue.Queue[Any] = queue.Queue()

@@ -28,7 +28,7 @@ Cell = tuple[int, str]
 
 @attrs.frozen
 class Event:
-    """Somebody asked for a page."""
+    """Request for a page."""
 
     number: int
     time_ms: int
@@ -44,7 +44,7 @@ class Event:
         return self.status >= 500
 
     def to_json(self) -> bytes:
-        """As it is sent."""
+        """Encode the event as it is sent."""
         return (
             f'{{"id":{self.number},"time_ms":{self.time_ms},"user":"{self.user}","path":"{self.path}",'
             f'"status":{self.status},"bytes":{self.bytes_count}}}'
@@ -65,7 +65,7 @@ class Tally:
 
     @property
     def total_count(self) -> int:
-        """Of all events."""
+        """Number of all events."""
         return self.counts.total()
 
 
@@ -96,12 +96,12 @@ def event(number: int, total_count: int) -> Event:
 
 
 def events(start: int, stop: int, total_count: int) -> Iterator[Event]:
-    """Those from `start` to before `stop`, in the order in which they happen to be noticed."""
+    """Yield events `start` to before `stop`, in the order in which they happen to be noticed."""
     return (event(number, total_count) for number in range(start, stop))
 
 
 def tally(some: Iterable[Event]) -> Tally:
-    """What Spark must come to."""
+    """Count what Spark must come to."""
     pages = read_pages()
     sums = Tally()
     for each in some:

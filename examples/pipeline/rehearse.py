@@ -40,15 +40,15 @@ from pyspark_stomp.options import Mark
 from sluiceway.client import Consumer, LogClient, RequestError
 
 DELAY: Final = "3 days"
-"""Of the watermark. It must be longer than one broker may be away while others go on: here a day goes by in seconds."""
+"""Delay of the watermark, longer than one broker may be away while others go on: here a day goes by in seconds."""
 CLOSING_DAYS: Final = 10
-"""So much later an event comes that closes all windows."""
+"""Days after which an event comes that closes all windows."""
 STRAGGLERS_COUNT: Final = 500
 YESTERDAY_COUNT: Final = 500
 BATCHES: Final = 8
 """Into how many micro-batches the day is cut, about."""
 WAIT_SECONDS: Final = 240.0
-"""For anything. Spark takes its time to start, and more of it on a busy machine."""
+"""Time to wait for anything. Spark takes long to start, and longer on a busy machine."""
 
 Tell = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def output(self) -> Path:
-        """What it says."""
+        """File with the output of the process."""
         return self.folder / "job.log"
 
     def start(self) -> None:
@@ -252,7 +252,7 @@ class Rehearsal:
     # ------------------------------------------------------------------ what came of it
 
     def _counted(self) -> Tally:
-        """What the job has put into its own log."""
+        """Count what the job has put into its own log."""
         sums = Tally()
         broker = self._brokers[0]
         with LogClient(broker) as requests:
@@ -271,7 +271,7 @@ class Rehearsal:
         return sums
 
     def _recomputed(self, from_ms: int, to_ms: int) -> Tally:
-        """What the batch job says."""
+        """Run the batch job, and count its result."""
         done = subprocess.run(
             [sys.executable, "-m", "examples.pipeline.recompute", "--brokers", ",".join(self._brokers), "--day", DAY,
              "--from", _utc(from_ms), "--to", _utc(to_ms)],
@@ -307,11 +307,11 @@ class Rehearsal:
         )
 
     def _incident_ids(self) -> Counter[int]:
-        """What the report has so far."""
+        """Count the incidents in the report so far."""
         return Counter(_column_of(self._folder / "incidents", "id"))
 
     def _incidents(self) -> set[int]:
-        """What was sent to the queue."""
+        """Return the incidents that were sent to the queue."""
         every = (*self._yesterday, *self._day, self._closing, *self._stragglers)
         return {each.number for each in every if each.is_incident}
 
@@ -325,7 +325,7 @@ class Rehearsal:
 
 
 def _column_of(folder: Path, column: str) -> Iterator[int]:
-    """Of the Parquet files that a stream has committed: not of those that a killed attempt left behind."""
+    """Yield a column of the Parquet files that a stream has committed, without what killed attempts left behind."""
     import pyarrow.parquet
 
     batches = folder / "_spark_metadata"

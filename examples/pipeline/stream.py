@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COUNTS_LOG: Final = "access-counts"
 EVENT: Final = "id bigint, time_ms bigint, user string, path string, status int, bytes bigint"
 DELAY: Final = "2 hours"
-"""How late an event may come and still be counted. Windows end so much later; state is kept for so long."""
+"""Lateness at which an event is still counted. Windows end that much later; state is kept for that long."""
 LOOK_SECONDS: Final = 0.2
 """Between two looks at what the queries have done."""
 

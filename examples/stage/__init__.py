@@ -1,4 +1,4 @@
-"""What the demonstration (`examples.demo`) is made of.
+"""Parts of the demonstration (`examples.demo`).
 
 server        a broker as a process of its own
 clients       stomp.py connections with names; raw sockets that can stop reading, or carry heavy loads

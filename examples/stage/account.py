@@ -21,7 +21,7 @@ class Check:
 
 @attrs.define(slots=True)
 class Account:
-    """What one act, or all of them, owed and paid."""
+    """Messages that one act, or all of them, owed and delivered."""
 
     owed_count: int = 0
     delivered_count: int = 0
@@ -30,7 +30,7 @@ class Account:
 
     @property
     def missing_count(self) -> int:
-        """Deliveries that nobody can account for; below zero: more came than was owed."""
+        """Deliveries that are missing; below zero: more came than was owed."""
         return self.owed_count - self.delivered_count - self.dropped_count - self.withdrawn_count
 
     def add(self, other: Account) -> None:
@@ -41,7 +41,7 @@ class Account:
         self.withdrawn_count += other.withdrawn_count
 
     def check(self) -> Check:
-        """That nothing is missing and nothing came twice."""
+        """Check that nothing is missing and nothing came twice."""
         parts = [f"{self.delivered_count:,} made"]
         if self.dropped_count:
             parts.append(f"{self.dropped_count:,} dropped and told")

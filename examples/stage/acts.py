@@ -1,4 +1,4 @@
-"""The first acts: what a broker is for, and what happens when somebody is slow. Each plays a situation with real
+"""The first acts: what a broker is for, and what happens when a client is slow. Each plays a situation with real
 clients, shows it, and returns what was owed and what became of it.
 
 An act checks twice: what the clients saw (by the ids in the bodies), and what the broker counted. Waits have deadlines:

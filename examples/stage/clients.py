@@ -71,7 +71,7 @@ class Player:
     """One stomp.py connection."""
 
     def __init__(self, name: str, host: str, port: int, *, client_id: str | None = None) -> None:
-        """Connects. Raises stomp.py's ConnectFailedException if nobody is there."""
+        """Connect. Raises stomp.py's ConnectFailedException if no broker answers."""
         self.name = name
         self.inbox = Inbox()
         self.stomp: Any = stomp.Connection12(
@@ -86,7 +86,7 @@ class Player:
 
     @property
     def messages(self) -> list[Received]:
-        """What came so far, in order."""
+        """Messages that came so far, in order."""
         return self.inbox.messages
 
     @property
@@ -248,9 +248,7 @@ class Porter:
         self._next_frame(b"RECEIPT")
 
     def fetch(self, destination: str, count: int, seconds: float, *, news: Callable[[int], None]) -> list[str]:
-        """SUBSCRIBE, and return the bodies of what comes, in order: so many, or what came in that time. `news` hears of
-        each step.
-        """
+        """Subscribe, and return `count` bodies in order, or those that came in time. `news` is told of each step."""
         self._socket.sendall(f"SUBSCRIBE\nid:1\ndestination:{destination}\n\n\0".encode())
         bodies: list[str] = []
         deadline = time.monotonic() + seconds

@@ -80,26 +80,26 @@ class FlowMap:
 
 
 def waits_in_words(report: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
-    """Who holds everybody up, then who waits for whom; empty if nobody does. `names`: what to call which address."""
+    """Describe the cause of the waiting, then each wait; empty without one. `names`: names of addresses."""
     said = [f"bottleneck: {worst['words']}" for worst in report["bottlenecks"][:1]]
     said += [chain["words"] for chain in _longest(report["chains"])]
     return [_with_names(words, names) for words in said]
 
 
 def _longest(chains: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those that say most; a chain that is the end of another one says nothing new."""
+    """Return the chains that say most; a chain that is the end of another one says nothing new."""
     inner = {edge["source_id"] for chain in chains for edge in chain["edges"][1:]}
     outer = [chain for chain in chains if chain["source_id"] not in inner]
     return (outer or list(chains))[:CHAINS_SHOWN_MAX]
 
 
 def edges_of(report: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    """Who waits for whom, without since when: the same set as long as the picture is the same."""
+    """Return who waits for whom, without since when: the same set as long as the picture is the same."""
     return frozenset((edge["source"], edge["sink"]) for edge in report["edges"])
 
 
 def oldest_wait_seconds(report: Mapping[str, Any]) -> float:
-    """How long somebody has been waiting; 0.0 if nobody is."""
+    """Return the longest time that a client has been waiting; 0.0 if none is."""
     return max((float(edge["age_seconds"]) for edge in report["edges"]), default=0.0)
 
 

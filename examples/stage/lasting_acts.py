@@ -1,5 +1,5 @@
 """The acts that need a store: a broker that is killed, a backlog larger than memory, a subscriber who was away, a
-message that kills whoever takes it.
+message that kills every client that takes it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ORDERS_HELD: Final = 100
 """How many the packer may hold unacknowledged."""
 BACKLOG_BODY_BYTES: Final = 100
 GROWTH_BYTES_MAX: Final = 48 * MIB
-"""What the broker's memory may grow by under the backlog: the queue's 4 MiB, buffers and caches of LevelDB, and batches
-under way. In memory the backlog would take more than that."""
+"""Bytes by which the broker's memory may grow under the backlog: the queue's 4 MiB, buffers and caches of LevelDB, and
+batches under way. In memory the backlog would take more than that."""
 DESK_COUNT: Final = 10
 FAILURES: Final = 3
 """`redeliveries_max` of /queue/tasks is 2: two more attempts after the first one."""
@@ -120,7 +120,7 @@ def _acknowledge_some(packer: Player, message: Received, most_count: int) -> Non
 
 
 def backlog(stage: Stage) -> tuple[Account, Sequence[Check]]:
-    """Many more messages than a queue may keep in memory, while nobody takes them."""
+    """Play a backlog: more messages than a queue may keep in memory, and no consumer."""
     destination = "/queue/backlog"
     total_count = stage.count(200_000, 30_000)
     portion_count = 10_000
@@ -222,7 +222,7 @@ def away(stage: Stage) -> tuple[Account, Sequence[Check]]:
 
 
 def _backlogs(stage: Stage) -> list[int]:
-    """Of all durable subscriptions: what waits for them. The broker may answer with what it said a moment ago."""
+    """Return the backlogs of all durable subscriptions. The broker may answer with what it said a moment ago."""
     return [durable["backlog_count"] for durable in stage.flow_map.ask()["durables"]]
 
 

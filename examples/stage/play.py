@@ -1,4 +1,4 @@
-"""What an act is, and what it needs: the stage with its broker, its clients, and somebody who watches."""
+"""Acts, and the stage that they need, with its broker, its clients, and an observer."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Leaver(Protocol):
 
 @attrs.define(slots=True)
 class Stage:
-    """What an act needs: the broker, the screen, the flow map; a folder for brokers of its own; `quick`: small numbers
-    and no pauses.
+    """Stage of an act: the broker, the screen, the flow map; a folder for brokers of the act's own; `quick`: small
+    numbers and no pauses.
     """
 
     server: Server

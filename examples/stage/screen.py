@@ -1,4 +1,4 @@
-"""What every screen of the demonstration can do, and the plain one: lines of text, for files, pipes and CI."""
+"""Screens of the demonstration: the interface of all, and the plain one: lines of text, for files, pipes and CI."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY_WAITS: Final = "nobody waits for anybody"
 
 
 class Screen(Protocol):
-    """Where the show can be seen. `report` is called by the flow map's thread, all else by the main one."""
+    """Screen of the show. `report` is called by the flow map's thread, all else by the main one."""
 
     reading_seconds: float
     """How long an act should hold a picture that people are to read."""
@@ -30,7 +30,7 @@ class Screen(Protocol):
         """An act begins; `promise` says what it will show."""
 
     def say(self, text: str) -> None:
-        """What happens now."""
+        """Show what happens now."""
 
     def progress(self, what: str, done_count: int, total_count: int) -> None:
         """How far it is; may be called as often as one likes."""

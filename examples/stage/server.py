@@ -73,7 +73,7 @@ class Server:
         self.log = data_dir / "broker.log"
         self.host, self.port = "", 0
         self.exit_code: int | None = None
-        """What the process ended with; None while it runs."""
+        """Exit code of the process; None while it runs."""
         self._data_dir = data_dir
         self._fresh = fresh
         self._asked_port = port
@@ -151,7 +151,7 @@ class Server:
         self._process.stdout.close()
 
     def complaints(self) -> list[str]:
-        """What it logged as an error. Lines that are not of the log (a traceback) count as well."""
+        """Return what the broker logged as errors. Lines that are not of the log (a traceback) count as well."""
         found = []
         for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
             try:

@@ -12,7 +12,7 @@ from examples.stage.play import Act, Stage
 
 
 def missing() -> str:
-    """What keeps the act from being played; empty if nothing does."""
+    """Tell what keeps the act from being played; empty if nothing does."""
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
             return f"{name} is not installed"

@@ -1,6 +1,6 @@
-"""Where a broker is, how to reach it, and as whom to connect there.
+"""Addresses: where a broker is, how to reach it, and as whom to connect there.
 
-One order says whose login and passcode count: those that a user gives beside an address (`Address.as_user`: options of
+One order says which login and passcode count: those that a user gives beside an address (`Address.as_user`: options of
 a command) go over those in the address, and the address goes over what a program falls back to (arguments of `parse`).
 """
 
@@ -29,12 +29,12 @@ class Tls:
     cert: str | None = None
     """Our own certificate, for brokers that ask for one."""
     key: str | None = None
-    """Its private key; None: it is in the file of the certificate."""
+    """Private key of that certificate; None: it is in the file of the certificate."""
 
 
 @attrs.frozen
 class Address:
-    """Of one broker."""
+    """Address of one broker."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ class Address:
     tls: Tls | None = None
     """None: without TLS."""
     virtual_host: str | None = None
-    """What to ask for in the header `host` of CONNECT; None: `host`."""
+    """Value of the header `host` of CONNECT; None: `host`."""
 
     def __str__(self) -> str:
         """HOST:PORT, for people; without login and passcode."""
@@ -79,7 +79,7 @@ class Address:
         )
 
     def as_user(self, login: str | None, passcode: str | None) -> Address:
-        """This address with another login, passcode or both; None leaves what is there."""
+        """Return this address with another login, passcode or both; None leaves what is there."""
         return attrs.evolve(
             self,
             login=self.login if login is None else login,
@@ -106,7 +106,7 @@ def _split(text: str, wrong: str) -> SplitResult:
 
 
 def _tls_of(scheme: str, query: str) -> Tls | None:
-    """What the scheme and the query of an address say about TLS. Raises ValueError that says how it is written."""
+    """Return what scheme and query of an address say about TLS. Raises ValueError, which says how to write it."""
     given = dict(parse_qsl(query, keep_blank_values=True))
     unknown = [name for name, file in given.items() if name not in ("ca", "cert", "key") or not file]
     if unknown or (query and not given):

@@ -28,7 +28,7 @@ _POLL_SECONDS: Final = 0.01
 
 @attrs.frozen
 class ConsumerStatistics:
-    """What a consumer has done so far, and what waits in it."""
+    """Counts of what a consumer has done so far, and of what waits in it."""
 
     records_count: int
     """Given to programs."""
@@ -36,7 +36,7 @@ class ConsumerStatistics:
     """Gaps that streams came across."""
     reconnects_count: int
     held_bytes: int
-    """Of records that wait for a stream."""
+    """Bytes of the records that wait for a stream."""
 
 
 class Stream(Generic[T]):
@@ -217,7 +217,7 @@ class Consumer:
     def streams(
         self, counts: Mapping[str, int], decoder: Callable[[bytes], Any] | None = None
     ) -> dict[str, list[Stream[Any]]]:
-        """Begin to read logs: for each name, so many streams that share what comes.
+        """Begin to read logs: for each name, a number of streams that share what comes.
 
         :param decoder: from the bytes of a record to its value; default the bytes themselves. What it raises, the
             stream raises.
@@ -275,7 +275,7 @@ class Consumer:
             reader.stop()
 
     def statistics(self) -> ConsumerStatistics:
-        """What it has done so far."""
+        """Return the counts up to now."""
         return ConsumerStatistics(
             records_count=sum(stream.records_count for stream in self._streams),
             gaps_count=self._gaps_count,
@@ -303,7 +303,7 @@ class Consumer:
 
 
 def _start(from_: int | str | None) -> tuple[str, str]:
-    """As the headers `from` and `log-id` want it. Raises ValueError."""
+    """Return the values of the headers `from` and `log-id`. Raises ValueError."""
     if from_ is None:
         return "next", ""
     if isinstance(from_, int):

@@ -1,4 +1,4 @@
-"""What can go wrong between a program and its brokers, by what one can do about it.
+"""Errors between a program and its brokers, by what one can do about them.
 
 Waiting that took too long is Python's own `TimeoutError`; a wrong argument is a `ValueError`.
 """
@@ -21,22 +21,22 @@ class ClientError(Exception):
 
     @property
     def short(self) -> str:
-        """What happened, in one line and without the remedy."""
+        """Description in one line, without the remedy."""
         return str(self)
 
 
 class CannotConnectError(ClientError):
-    """Nobody answers at the address, or not in STOMP. Trying again may help."""
+    """No answer came from the address, or not in STOMP. Trying again may help."""
 
     def __init__(self, said: str, remedy: str = "", *, reason: Reason | None = None) -> None:
         super().__init__(f"{said}: {remedy}" if remedy else said)
         self._said = said
         self.reason = reason
-        """For whom to tell another remedy."""
+        """Reason in a word, for callers with another remedy."""
 
     @property
     def short(self) -> str:
-        """What happened, in one line and without the remedy."""
+        """Description in one line, without the remedy."""
         return self._said
 
 
@@ -50,22 +50,22 @@ class RefusedError(ClientError):
     def __init__(self, message: str, code: str | None = None, result_code: str | None = None) -> None:
         super().__init__(message)
         self.code = None if code is None else word_of(code)
-        """Of the ERROR, such as `bad-destination` (docs/stomp.md lists them); None where the broker gives none."""
+        """Code of the ERROR, such as `bad-destination` (docs/stomp.md lists them); None where the broker gives none."""
         # Brokers of earlier versions have the result code in the place of the word.
         self.result_code = result_code if code == self.code else code
-        """Where it is about a log: what replies to requests call it, such as TOPIC_NOT_EXIST; else None."""
+        """Code that replies to requests have for errors about logs, such as TOPIC_NOT_EXIST; None for other errors."""
         self.words = message
-        """The broker's, in one line."""
+        """Words of the broker, in one line."""
         self.detail = ""
-        """What the broker adds to them."""
+        """Body of the ERROR, unless it repeats the words."""
         self.command: str | None = None
-        """Of the frame that was refused; None where the ERROR names none, so that it is about the connection."""
+        """Command of the frame that was refused; None for an ERROR that is about the connection."""
         self.receipt_id: str | None = None
-        """Which that frame asked for."""
+        """Receipt that the frame asked for."""
 
     @property
     def short(self) -> str:
-        """What the broker said, in one line."""
+        """The broker's words, in one line."""
         return f"the broker answered ERROR: {self.words}"
 
     @classmethod
@@ -83,7 +83,7 @@ class RefusedError(ClientError):
 
 
 class NotSluicewayError(ClientError):
-    """Whoever answers speaks STOMP, but does not know this request: another broker, or another version."""
+    """The other side speaks STOMP, but does not know this request: another broker, or another version."""
 
 
 class NoReplyError(NotSluicewayError, TimeoutError):
@@ -96,7 +96,7 @@ class RequestError(ClientError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
-        """Such as TOPIC_NOT_EXIST or INDEX_OUT_OF_BOUNDS; docs/clients.md lists them."""
+        """Code such as TOPIC_NOT_EXIST or INDEX_OUT_OF_BOUNDS; docs/clients.md lists them."""
 
 
 class BufferFullError(ClientError):
@@ -108,7 +108,7 @@ class ClosedError(ClientError):
 
 
 class DamagedError(ClientError):
-    """What the broker sent makes no sense. (Records whose checksum is wrong are a gap.)"""
+    """Data of the broker makes no sense. (Records whose checksum is wrong are a gap.)"""
 
 
 class LogDeletedError(ClientError):

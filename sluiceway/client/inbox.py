@@ -1,4 +1,4 @@
-"""What has come of one log, from all brokers, and waits for the streams of the consumer.
+"""Deliveries of one log, from all brokers, that wait for the streams of the consumer.
 
 Bounded by bytes: a reader waits until there is room, and so its broker does. Whole deliveries go through it, so a
 record costs nothing here. Errors come in their turn, behind what came before them.
@@ -19,7 +19,7 @@ TICK_SECONDS = 1.0
 
 
 class Inbox:
-    """Of one log of a consumer."""
+    """Inbox of one log of a consumer."""
 
     def __init__(self, buffer_bytes: int, readers_count: int) -> None:
         self.held_bytes = 0

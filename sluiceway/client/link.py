@@ -8,9 +8,9 @@
         link.acknowledge(message)
         print(link.ask("stat")["destinations"])
 
-STOMP is the broker's own sans-I/O machine. Who waits for a frame reads it: a link has no thread that reads, so a broker
-sees a slow reader as long as nobody asks. A thread sends heart-beats. One thread may read while others write.
-A link lives once: who lost it makes another (`backoff`).
+STOMP is the broker's own sans-I/O machine. A link has no thread that reads: the caller that waits for a frame reads it,
+and a broker sees a slow reader as long as no frame is asked for. A thread sends heart-beats. One thread may read while
+others write. A link lives once: after a loss another one is made (`backoff`).
 
 Not here: bytes and TLS (`opening`, `stream`, `secure`); a thread that reads and hands out frames (`reading_link`).
 """
@@ -47,7 +47,7 @@ CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 5.0
 HEART_BEAT_MS: Final = 10_000
 SILENCE_FACTOR: Final = 3
-"""A broker that is silent for so many heart-beats is taken for dead."""
+"""Number of heart-beats that a broker may miss before it is taken for dead."""
 LAST_WORDS_SECONDS: Final = 1.0
 REPLY_SECONDS: Final = 30.0
 """A broker with very many things under load makes its answer in steps."""
@@ -59,13 +59,13 @@ _MIB: Final = 1 << 20
 LIMITS: Final = StompLimits(
     header_count_max=10_000, header_line_bytes_max=_MIB, header_block_bytes_max=_MIB, body_bytes_max=1 << 40
 )
-"""What a broker may send: it limits itself, and what it announces is held only as it comes."""
+"""Limits of what a broker may send: it limits itself, and what it announces is held only as it comes."""
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 class Link:
-    """A connection, from `open` to its end. As a context manager: what ended without an error says DISCONNECT."""
+    """A connection, from `open` to its end. As a context manager it says DISCONNECT, unless an error was raised."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Link:
         """
         self.address = address
         self.session = ""
-        """What the broker calls this connection (header `session` of CONNECTED); empty if it does not say so."""
+        """The broker's name for this connection (header `session` of CONNECTED); empty if the broker gives none."""
         self._beats = beats
         self._is_shared = is_shared
         self._reply_to = f"/temp-queue/{replies}"
@@ -93,7 +93,7 @@ class Link:
         self._stalled_seconds = stalled_seconds
         self._machine = ClientMachine(LIMITS)
         self._guard = threading.Lock()
-        """Of the machine."""
+        """Lock of the machine."""
         self._stream: Stream | None = None
         self._ended = threading.Event()
         self._frames: deque[Frame] = deque()
@@ -162,7 +162,7 @@ class Link:
 
     @property
     def ended(self) -> bool:
-        """Whether it was closed or lost, as far as is known."""
+        """Whether the link was closed or lost, as far as is known."""
         return self._ended.is_set()
 
     def is_alive(self) -> bool:
@@ -298,7 +298,7 @@ class Link:
             self.next_frame()
 
     def _receive(self, timeout_seconds: float | None) -> None:
-        """What has come, to `_frames`. Raises NothingCame, ConnectionLostError."""
+        """Move what has come to `_frames`. Raises NothingCame, ConnectionLostError."""
         stream, machine = self._stream, self._machine
         if stream is None:
             raise ConnectionLostError(f"not connected to {self.address.url}")
@@ -358,8 +358,8 @@ class Link:
         *,
         timeout_seconds: float | None = REPLY_SECONDS,
     ) -> Frame | None:
-        """Ask whoever answers at `destination`: SEND with `reply-to` and `correlation-id`, and its reply; None after
-        that time. Drops what else comes meanwhile. Raises as `write` and `next_frame`.
+        """Send a request to `destination`, with `reply-to` and `correlation-id`, and return its reply; None after that
+        time. Drops what else comes meanwhile. Raises as `write` and `next_frame`.
         """
         subscribing = b""
         if self._replies_id is None:

@@ -1,7 +1,7 @@
-"""What waits for one broker, and the thread that sends it.
+"""Records that wait for one broker, and the thread that sends them.
 
 Records go into an open pack. It is closed when it has enough records or bytes, when it has been open for long enough,
-or when somebody flushes. The thread sends closed packs as batches, some of them ahead of their receipts (the window).
+or when the producer is flushed. The thread sends closed packs as batches, some ahead of their receipts (the window).
 When the connection is lost, all that have no receipt wait again, in order, and are sent again over the next one: so a
 record may come twice into the log, but none is lost. A pack that the broker refuses by name is not sent again. Without
 a broker for too long all that waits fails; what is put later is tried anew.
@@ -56,7 +56,7 @@ class SendingOptions:
 
 @attrs.define(slots=True)
 class Tally:
-    """What an outbox has done."""
+    """Counts of what an outbox has done."""
 
     records_count: int = 0
     """Receipted."""
@@ -69,20 +69,20 @@ class Tally:
 
 
 class Outbox:
-    """Of one broker and one log. An owner of links."""
+    """Outbox of one broker and one log. An owner of links."""
 
     def __init__(self, address: Address, options: SendingOptions, backoff: Backoff) -> None:
         self.address = address
         self.tally = Tally()
         self.held_bytes = 0
-        """Of records whose fate is not known."""
+        """Bytes of the records whose fate is not known."""
         self._options = options
         self._backoff = backoff
         lock = threading.Lock()
         self._work = threading.Condition(lock)
-        """For the thread: a pack is due, room in the window, a connection lost, the end."""
+        """Signal to the thread: a pack is due, room in the window, a connection lost, the end."""
         self._room = threading.Condition(lock)
-        """For who waits until something is settled."""
+        """Signal to callers that wait until something is settled."""
         self._numbers = count()
         self._open: Pack | None = None
         self._waiting: deque[Pack] = deque()
@@ -196,7 +196,7 @@ class Outbox:
             self._fail_all(ClosedError(f"the producer was closed before {self.address} had everything"))
 
     def take_failure(self) -> ClientError | None:
-        """An error that nobody has seen yet, which is then seen."""
+        """Return an error that was not reported yet, and count it as reported."""
         with self._work:
             failed, self._failed = self._failed, []
         errors = [pack.error for pack in failed if not pack.reported]
@@ -204,7 +204,7 @@ class Outbox:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is worth to ask `take_failure`."""
+        """Whether `take_failure` may have something to return."""
         return bool(self._failed)
 
     # ------------------------------------------------------------------ under the lock
@@ -362,10 +362,10 @@ class Outbox:
     # ------------------------------------------------------------------ the link's threads
 
     def message(self, link: ReadingLink, headers: Mapping[str, str], body: bytes) -> None:
-        """Of the link; nothing is subscribed here."""
+        """Ignore a MESSAGE: nothing is subscribed here."""
 
     def receipt(self, link: ReadingLink, receipt_id: str, headers: Mapping[str, str]) -> None:
-        """Of the link."""
+        """Take a RECEIPT of the link."""
         with self._work:
             pack = self._under_way.pop(receipt_id, None) if link is self._link else None
             self._lost_at = None
@@ -384,7 +384,7 @@ class Outbox:
             self._settle(pack, first_index, None)
 
     def refused(self, link: ReadingLink, receipt_id: str | None, error: RefusedError) -> None:
-        """Of the link."""
+        """Take an ERROR of the link."""
         self._last_error = error
         with self._work:
             pack = self._under_way.pop(receipt_id or "", None) if link is self._link else None
@@ -392,7 +392,7 @@ class Outbox:
             self._settle(pack, -1, error)
 
     def lost(self, link: ReadingLink, error: ClientError) -> None:
-        """Of the link, and of the thread when it meets the loss first."""
+        """Take the loss of the link. The thread calls too, if it meets the loss first."""
         with self._work:
             if link is not self._link:
                 return

@@ -44,12 +44,12 @@ class Pack:
         self.keys: list[bytes] | None = None
         self.size_bytes = 0
         self.count = 0
-        """Of records, known when it is not open any more."""
+        """Number of records, known when the pack is not open any more."""
         self.encoded: bytes | None = None
         self.first_index = -1
         self.error: ClientError | None = None
         self.reported = False
-        """Whether somebody has seen the error, or has a callback that will."""
+        """Whether the error was raised to a caller, or goes to a callback."""
         self._callbacks: list[Callable[[], None]] = []
         self._settled = threading.Event()
         self._guard = threading.Lock()
@@ -113,7 +113,7 @@ def _call(callback: Callable[[], None]) -> None:
 
 
 class Sent:
-    """What becomes of records that were given to a producer: one of them, or those of one `send_many`."""
+    """Fate of records that were given to a producer: one of them, or those of one `send_many`."""
 
     __slots__ = ("_pack", "_place", "_rest")
 
@@ -130,8 +130,8 @@ class Sent:
     def result(self, timeout_seconds: float | None = None) -> int:
         """The index of the (first) record, as soon as the broker has said that all are on its disk.
 
-        Raises TimeoutError, and a ClientError if they could not be sent: then nobody knows how many of them are in the
-        log. What was raised here is not raised again by `send`, `flush` and `close`.
+        Raises TimeoutError, and a ClientError if they could not be sent: then it is not known how many of them are in
+        the log. What was raised here is not raised again by `send`, `flush` and `close`.
         """
         for pack in (self._pack, *self._rest):
             if not pack.wait(timeout_seconds):

@@ -23,7 +23,7 @@ from sluiceway.queues.logs.batches import COUNT_MAX
 from sluiceway.queues.logs.codecs import codec_named
 
 R = TypeVar("R", Sent, int)
-"""What `send` returns: a handle, or in the mode `sync` the index."""
+"""Result of `send`: a handle, or in the mode `sync` the index."""
 
 Compression = Literal["none", "gzip", "snappy", "zstd"]
 _NOT_HEADERS: Final = frozenset({"destination", "content-length", "content-type", "receipt", "transaction"})
@@ -42,7 +42,7 @@ def bytes_of(value: Any) -> bytes:
 
 @attrs.frozen
 class ProducerStatistics:
-    """What a producer has done so far, at all its brokers."""
+    """Counts of what a producer has done so far, at all its brokers."""
 
     records_count: int
     """Records that are in the log: receipted."""
@@ -53,7 +53,7 @@ class ProducerStatistics:
     failed_count: int
     """Records that could not be sent."""
     held_bytes: int
-    """Of records that wait for their receipt."""
+    """Bytes of the records that wait for their receipt."""
 
 
 class Producer(Generic[R]):
@@ -138,8 +138,8 @@ class Producer(Generic[R]):
             place among them.
         :param compression: of batches. CPU of producers and consumers against network and disk.
         :param headers: of every record.
-        :param batch_count: a batch is sent when it has so many records,
-        :param batch_bytes: or so many bytes,
+        :param batch_count: a batch is sent when it has this many records,
+        :param batch_bytes: or this many bytes,
         :param linger_seconds: or when its first record has waited so long. More is larger batches and later records; in
             the mode `sync` nothing lingers.
         :param buffer_bytes: of records without receipt, for each broker. Then `send` waits.
@@ -192,8 +192,8 @@ class Producer(Generic[R]):
         :returns: a handle, or in the mode `sync` the record's index.
         :raises BufferFullError: no room within that time; the record was not kept.
         :raises TimeoutError: in the mode `sync`, no receipt within that time; it may come yet.
-        :raises ClientError: the record (`sync`) or one before it, of which nobody has heard, could not be sent. In the
-            latter case this one was not kept.
+        :raises ClientError: the record (`sync`) or one before it, whose error was not reported yet, could not be sent.
+            In the latter case this one was not kept.
         """
         outbox = self._only or self._outbox(key)
         if outbox.has_failed:
@@ -225,7 +225,7 @@ class Producer(Generic[R]):
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Send what waits, and wait until the fate of all records is known.
 
-        Raises TimeoutError, and the error of a record of which nobody has heard.
+        Raises TimeoutError, and the error of a record that was not reported yet.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         for outbox in self._outboxes:
@@ -250,7 +250,7 @@ class Producer(Generic[R]):
         self._raise_failure()
 
     def statistics(self) -> ProducerStatistics:
-        """What it has done so far."""
+        """Return the counts up to now."""
         tallies = [outbox.tally for outbox in self._outboxes]
         return ProducerStatistics(
             records_count=sum(tally.records_count for tally in tallies),
@@ -287,7 +287,7 @@ class Producer(Generic[R]):
 
 
 def _head(headers: Mapping[str, str]) -> bytes:
-    """As header lines of STOMP 1.2. Raises ValueError."""
+    """Encode headers as header lines of STOMP 1.2. Raises ValueError."""
     for name in headers:
         if not name or name in _NOT_HEADERS:
             raise ValueError(f"header {name!r} can't be one of a record: choose another name")

@@ -51,9 +51,9 @@ class ReadingOptions:
 
     group: str | None
     start: str
-    """As the header `from` wants it."""
+    """Value of the header `from`."""
     log_id: str
-    """Of the log that `start` is a place of; empty: of whichever is there."""
+    """Id of the log that `start` is a place of; empty: any log of the name."""
     end: int | None
     batch_bytes: int
     buffer_bytes: int
@@ -63,7 +63,7 @@ class ReadingOptions:
 
 
 class Reader:
-    """Of one log at one broker. An owner of links."""
+    """Reader of one log at one broker. An owner of links."""
 
     def __init__(
         self, address: Address, log: str, options: ReadingOptions, inbox: Inbox, backoff: Callable[[], Backoff]
@@ -217,7 +217,7 @@ class Reader:
     # ------------------------------------------------------------------ the link's threads
 
     def message(self, link: ReadingLink, headers: Mapping[str, str], body: bytes) -> None:
-        """Of the link. Blocks while the inbox is full."""
+        """Take a MESSAGE of the link. Blocks while the inbox is full."""
         with self._at_work:
             if link is not self._link or self._stopping.is_set() or self._over:
                 return
@@ -262,17 +262,17 @@ class Reader:
         self._inbox.put(delivery, waiting)
 
     def receipt(self, link: ReadingLink, receipt_id: str, headers: Mapping[str, str]) -> None:
-        """Of the link: the subscription is there."""
+        """Take a RECEIPT of the link: the subscription is there."""
         self._log_id = headers.get("log-id", "")
 
     def refused(self, link: ReadingLink, receipt_id: str | None, error: RefusedError) -> None:
-        """Of the link."""
+        """Take an ERROR of the link."""
         if receipt_id == SUBSCRIBE_RECEIPT:
             is_gone = error.code == "topic-not-exist"
             self._end(LogDeletedError(f"log {self.log} at {self.broker} was deleted") if is_gone else error)
 
     def lost(self, link: ReadingLink, error: ClientError) -> None:
-        """Of the link."""
+        """Take the loss of the link."""
         if link is not self._link:
             return
         if not self._stopping.is_set() and not self._over:

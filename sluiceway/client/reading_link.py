@@ -17,7 +17,7 @@ from sluiceway.client.link import CLOSE_SECONDS, Link
 
 
 class Owner(Protocol):
-    """Who uses a link. Called in its thread, one call at a time."""
+    """User of a link. Called in the link's thread, one call at a time."""
 
     def message(self, link: ReadingLink, headers: Mapping[str, str], body: bytes) -> None:
         """A MESSAGE. May block."""
@@ -29,7 +29,7 @@ class Owner(Protocol):
         """An ERROR after CONNECTED. `lost` follows."""
 
     def lost(self, link: ReadingLink, error: ClientError) -> None:
-        """The connection has ended, and nobody here asked for it. Comes once."""
+        """The connection has ended without being closed here. Called once."""
 
 
 class ReadingLink:
@@ -62,7 +62,7 @@ class ReadingLink:
 
     @property
     def ended(self) -> bool:
-        """Whether it was lost or closed."""
+        """Whether the link was lost or closed."""
         return self._link.ended
 
     def close(self) -> None:

@@ -41,15 +41,15 @@ class Record(Generic[T]):
     key: bytes | None
     value: T
     headers: Mapping[str, str]
-    """Of the record; records of one batch share the mapping, so don't change it."""
+    """Headers of the record; records of one batch share the mapping, so don't change it."""
     broker: str
     """HOST:PORT. Records of several brokers may have the same index."""
     delivery: Delivery | None = attrs.field(default=None, repr=False, eq=False)
-    """What it came with; for `Stream.ack`."""
+    """Delivery that the record belongs to; for `Stream.ack`."""
 
     @property
     def next_place(self) -> str:
-        """Where to go on behind this record, for `from_`: the index, and which log it is of."""
+        """Place behind this record, for `from_`: the index, and the id of the log."""
         message_id = "" if self.delivery is None else self.delivery.headers.get("message-id", "")
         log_id = message_id.removeprefix("log.").partition("-")[0]
         return f"{self.index + 1}@{log_id}" if log_id else str(self.index + 1)
@@ -57,12 +57,12 @@ class Record(Generic[T]):
 
 @attrs.define(slots=True, eq=False)
 class Delivery:
-    """What came in one MESSAGE: a run of records, acknowledged together."""
+    """Content of one MESSAGE: a run of records, acknowledged together."""
 
     reader: Reader
     link: ReadingLink
     token: str | None
-    """Its `ack` header."""
+    """Header `ack` of the MESSAGE."""
     first: int
     count: int
     headers: Mapping[str, str]
@@ -72,12 +72,12 @@ class Delivery:
 
     @property
     def size_bytes(self) -> int:
-        """What it counts in a buffer."""
+        """Size that counts in a buffer."""
         return len(self.body) + 256
 
     def records(self, decoder: Callable[[bytes], T] | None, damaged: Callable[[Gap], None]) -> list[Record[T]]:
-        """Its records, decoded. `damaged` is told of those whose bytes are not what was sent: they count as settled.
-        Raises DamagedError if the MESSAGE makes no sense, and what `damaged` and the decoder raise.
+        """Return the decoded records. `damaged` is told of those whose bytes are not what was sent, which count as
+        settled. Raises DamagedError if the MESSAGE makes no sense, and what `damaged` and the decoder raise.
         """
         if self.headers.get("content-type") == CONTENT_TYPE:
             return self._of_batches(decoder, damaged)
@@ -118,7 +118,7 @@ class Delivery:
         return records
 
     def _of_batch(self, batch: Batch, decoder: Callable[[bytes], T] | None) -> list[Record[T]]:
-        """Those that belong to this delivery. Raises BatchError, and what the decoder raises."""
+        """Return the records of a batch that are in this delivery. Raises BatchError, and what the decoder raises."""
         # A reader that begins in the middle of a batch gets all of it.
         start = max(0, self.first - batch.first_index)
         stop = min(batch.count, self.first + self.count - batch.first_index)

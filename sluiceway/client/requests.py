@@ -50,7 +50,7 @@ class LogInfo:
 
     log: str
     log_id: str
-    """Of this very log: another one that is made under its name has another. Empty: the broker does not say."""
+    """Id of this log: a log that is made later under its name has another. Empty: the broker does not say."""
     first: int
     """Index of the oldest record that is there."""
     next: int

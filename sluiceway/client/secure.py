@@ -48,8 +48,8 @@ def _load(file: str, what: str, load: Any) -> None:
 
 
 def closed_early(tls: Tls | None) -> str:
-    """What may be wrong if the other side closes the connection before there is a session. In TLS 1.3 it learns of our
-    certificate when we take the handshake for done, and its last word often is lost.
+    """Say what may be wrong if the other side closes the connection before there is a session. In TLS 1.3 it learns of
+    our certificate when we take the handshake for done, and its last word often is lost.
     """
     if tls is None:
         return ": is it STOMP?"
@@ -62,7 +62,7 @@ def closed_early(tls: Tls | None) -> str:
 
 
 def why_refused(error: OSError, tls: Tls | None) -> str:
-    """What was wrong in a handshake, in words and with what to do."""
+    """Say what was wrong in a handshake, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message.rstrip(".")
         if error.verify_code in OF_ANOTHER_NAME:

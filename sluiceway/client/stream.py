@@ -25,7 +25,7 @@ class MustWait(Exception):
     def __init__(self, events: int) -> None:
         super().__init__(events)
         self.events = events
-        """What to wait for: `select.POLLIN` or `select.POLLOUT`."""
+        """Event to wait for: `select.POLLIN` or `select.POLLOUT`."""
 
 
 class NothingCame(Exception):
@@ -81,7 +81,7 @@ class Stream:
                 rest = rest[sent_bytes:]
 
     def send_if_idle(self, data: bytes) -> None:
-        """Write it if nobody else writes, and if there is room; else nothing. Raises OSError."""
+        """Write the data if no other thread writes, and if there is room; else do nothing. Raises OSError."""
         if self._writing.acquire(blocking=False):
             try:
                 if not self._closed:
