@@ -39,10 +39,10 @@ class ResourceKind(StrEnum):
 
     QUEUE = "queue", Role.DESTINATION
     EXCLUSIVE_QUEUE = "exclusive queue", Role.DESTINATION
+    RELAY = "relay", Role.DESTINATION
     DELAY_QUEUE = "delay queue", Role.DESTINATION
     TOPIC = "topic", Role.DESTINATION
     LOG = "log", Role.DESTINATION
-    RELAY = "relay"
 
     SUBSCRIPTION = "subscription", Role.SUBSCRIPTION
     BROWSER = "browser", Role.SUBSCRIPTION

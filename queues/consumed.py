@@ -96,7 +96,7 @@ class ConsumedQueue(MessageQueue):
         return self.distribution.senders_wait and self.intake.action.holds_back
 
     def has_waiting(self, subscription: Subscription) -> bool:
-        return self.elements.live_count > self.unsettled_count or self.controller.blocks_somebody
+        return self.elements.live_count > self.unsettled_count or self.intake.blocks_somebody
 
     def take(self, count_max: int, bytes_max: int) -> Slice | None:
         """The next elements that are not past their date; those that are leave here. None: nothing lies ahead, or what

@@ -17,6 +17,7 @@ from .names import Address
 from .partitioned import PartitionedQueue, by_priority
 from .policy import QueuePolicy
 from .queue import MessageQueue
+from .relay import relay_queue
 from .shared import shared_queue
 from .subscription import Consumer
 from .topic import Topic
@@ -91,7 +92,8 @@ class Destination:
                 if self.is_paused:
                     topic.pause()
                 return topic
-            queue = shared_queue(
+            make_queue = relay_queue if self.policy.kind == "relay" else shared_queue
+            queue = make_queue(
                 name,
                 self.policy,
                 environment,

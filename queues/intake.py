@@ -36,7 +36,7 @@ from .environment import QueueEnvironment
 from .full_actions import FullAction
 from .message import MESSAGE_OVERHEAD_BYTES, Message
 from .observer import Fate, Observer
-from .pace import Pace
+from .pace import Gate, Pace
 from .policy import QueuePolicy
 
 
@@ -88,7 +88,7 @@ class Intake:
         controller: where senders wait.
         residency: its limiter, if the queue pages.
         promised_count, promised_bytes: room that is promised to transactions (atomic_offer.py).
-        pace: how fast senders may go; None: as fast as they can.
+        pace: holds senders back before they come to the limits; None: nothing does.
     """
 
     __slots__ = (
@@ -136,7 +136,7 @@ class Intake:
         if (share := self.controller.limiter.share) is not None:
             share.on_press = queue.give_way
             share.drains = self.drains
-        self.pace: Pace | None = None
+        self.pace: Gate | None = None
         if policy.disconnected_per_second is not None or policy.catch_up_share is not None:
             self.pace = Pace(
                 resource,
@@ -202,15 +202,9 @@ class Intake:
         store.hold_back(source)
         return False
 
-    def _is_paced(self, pace: Pace, count: int, source: SourceController) -> bool:
+    def _is_paced(self, pace: Gate, count: int, source: SourceController) -> bool:
         """False: senders are to go slower; `source` is blocked."""
-        queue = self.queue
-        if not pace.admits(
-            source,
-            is_consumed=queue.is_consumed,
-            has_backlog=queue.elements.outside_count > 0,
-            settled_count=queue.settled_count,
-        ):
+        if not pace.admits(source, self.queue):
             return False
         if self.controller.accepts(source):
             pace.took(count)
@@ -309,6 +303,16 @@ class Intake:
     def entrances(self) -> tuple[FlowController[Run], ...]:
         """Where senders wait."""
         return (self.controller,)
+
+    @property
+    def blocks_somebody(self) -> bool:
+        """Senders wait before its limits, or before that."""
+        return self.controller.blocks_somebody or (self.pace is not None and self.pace.blocks_somebody)
+
+    def waiting_since(self) -> list[float]:
+        """Return clock readings: since when each sender waits here."""
+        paced = [] if self.pace is None else self.pace.waiting_since()
+        return [since for gate in self.entrances for since in gate.waiting_since()] + paced
 
     def overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
         """By how much this many more would go over the limits that the full policy is about; negative: they fit."""

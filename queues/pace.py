@@ -13,9 +13,10 @@ in the flow map.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from ..flow import Account, Flow, FlowResource, RateLimiter, SourceController
+from .cursored import CursoredQueue
 
 SLICE_SECONDS: Final = 0.1
 """Over which the drain rate is measured, and how much may come at once."""
@@ -23,8 +24,42 @@ PER_SECOND_MIN: Final = 10.0
 """However slow the consumers are, senders are not stopped altogether."""
 
 
+class Paced(Protocol):
+    """What a gate asks of its queue."""
+
+    elements: CursoredQueue
+    settled_count: int
+
+    @property
+    def is_consumed(self) -> bool:
+        """Somebody takes from it."""
+
+
+class Gate(Protocol):
+    """Holds senders back before they come to the limits of a queue."""
+
+    def admits(self, source: SourceController, queue: Paced) -> bool:
+        """Return whether this sender may add to the queue now. False: it is blocked, and resumed in time."""
+
+    def took(self, count: int) -> None:
+        """Note that so many are being added."""
+
+    def relax(self) -> None:
+        """Ask those who wait again: circumstances have changed."""
+
+    @property
+    def blocks_somebody(self) -> bool:
+        """Senders wait for it."""
+
+    def waiting_since(self) -> list[float]:
+        """Return clock readings: since when each sender waits."""
+
+    def close(self) -> Account:
+        """Admit nobody any more. Return what those wait for that are to be let go."""
+
+
 class Pace:
-    """The pace of one queue."""
+    """The pace of one queue: a Gate."""
 
     __slots__ = (
         "_call_later",
@@ -61,12 +96,8 @@ class Pace:
         self._measured_seconds = clock()
         self._timer_set = False
 
-    def admits(self, source: SourceController, *, is_consumed: bool, has_backlog: bool, settled_count: int) -> bool:
-        """Whether this sender may add now. False: it is blocked, and resumed in time.
-
-        `has_backlog`: some of the queue is on disk only; `settled_count`: how many have ever been settled.
-        """
-        per_second = self._limit(is_consumed, has_backlog, settled_count)
+    def admits(self, source: SourceController, queue: Paced) -> bool:
+        per_second = self._limit(queue.is_consumed, queue.elements.outside_count > 0, queue.settled_count)
         if per_second is None:
             return True
         limiter = self._limiter
@@ -79,7 +110,6 @@ class Pace:
         return False
 
     def took(self, count: int) -> None:
-        """So many were added."""
         self._controller.charge(count, 0, None)
         self._controller.release(count, 0)
 
@@ -115,12 +145,17 @@ class Pace:
             self._set_timer()
 
     def relax(self) -> None:
-        """Circumstances have changed: whoever waits is asked again."""
         if self._controller.blocks_somebody:
             self._limiter.resize(1e9, 1e9)
             self._controller.poll()
 
+    @property
+    def blocks_somebody(self) -> bool:
+        return self._controller.blocks_somebody
+
+    def waiting_since(self) -> list[float]:
+        return self._controller.waiting_since()
+
     def close(self) -> Account:
-        """Nobody is admitted any more. Returns what those wait for that are to be let go."""
         self._controller.close(at_once=False)
         return self._controller

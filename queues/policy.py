@@ -15,6 +15,7 @@ from .names import DestinationNameError, Kind, parse
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
+QUEUE_KINDS: Final = ("queue", "relay")
 FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_letter")
 SYNC_MODES: Final = ("receipt", "interval", "none")
 PAGING_MODES: Final = ("throttle", "offload", "page")
@@ -33,6 +34,11 @@ def _positive_or_none(instance: object, attribute: attrs.Attribute[Any], value: 
 def _not_negative_or_none(_instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None and value < 0:
         raise ValueError(f"{attribute.name} must not be negative, got {value}")
+
+
+def _queue_kind(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
+    if value not in QUEUE_KINDS:
+        raise ValueError(f"kind must be one of {', '.join(QUEUE_KINDS)}, got {value!r}")
 
 
 def _full_action(_instance: object, _attribute: attrs.Attribute[str], value: str | None) -> None:
@@ -84,6 +90,18 @@ class QueuePolicy:
     bookkeeping.
     """
 
+    kind: str = attrs.field(
+        default="queue",
+        validator=_queue_kind,
+        metadata={
+            "unit": "",
+            "doc": "Queues: `queue` (keeps messages until they are consumed) or `relay` (hands them on to consumers "
+            "that are there, and keeps nothing: senders wait while no consumer has room, nothing goes to disk, and "
+            "what consumers have not acknowledged when the broker ends is lost; "
+            "[when to use it](flow-control.md#relays)). A relay has no `full` but `block`, and `paging`, "
+            "`disconnected_per_second` and `catch_up_share` have no meaning for it.",
+        },
+    )
     memory_bytes: int = attrs.field(
         default=64 * MIB,
         validator=_positive,

@@ -656,7 +656,7 @@ class MessageQueue(FlowResource):
 
     def has_waiting(self, subscription: Subscription) -> bool:
         """Whether anything waits for this one to take more: messages that are in nobody's hands, or senders."""
-        return self.elements.live_count > subscription.unsettled_count or self.controller.blocks_somebody
+        return self.elements.live_count > subscription.unsettled_count or self.intake.blocks_somebody
 
     @property
     def held_bytes(self) -> int:

@@ -363,7 +363,10 @@ class DestinationRegistry:
                 )
             if not is_stored and not is_ours:
                 self.check_upkeep(address.canonical)
-            destination = Destination(address, self._policy_for(address), self.environment)
+            policy = self._policy_for(address)
+            if is_stored and policy.kind == "relay":
+                policy = attrs.evolve(policy, kind="queue")  # a relay has no place for what is stored
+            destination = Destination(address, policy, self.environment)
             self.destinations[address.canonical] = destination
             self._names.put(path_of(address.canonical), destination)
             self.made_count += 1

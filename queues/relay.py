@@ -1,82 +1,149 @@
-"""A queue without a buffer: what comes in goes straight on, under a controller. Seed 002 "Relay".
+"""A queue that hands on and keeps nothing: senders wait until a consumer has room. Seed 002 "Relay".
 
-The relay holds a run only while the sink behind it blocks: then the run's space stays reserved, the relay's limiter
-fills, and the relay in turn blocks its own sources. So back pressure passes through it, and its limit says how much may
-receive buffer up before it does.
-
-A sink that refuses (policy `reject`) costs the run: the sender is no longer there to be told. It is counted.
+A relay is a shared queue without a store and with a gate before its intake. The gate is open while some consumer takes
+more than what waits already; each run that comes in, and each dispatch, looks again. So no more lies in a relay than
+one run beyond the credit of a consumer, what consumers hold unacknowledged, and what came back from them or waits for
+its time. All of that is in memory, within `memory_bytes`, and is lost when the broker ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Unpack
 
-from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+import attrs
+
+from ..flow import Account, Flow, FlowResource, SourceController, WindowLimiter
 from ..flow.kinds import ResourceKind
-from .full_actions import QueueFullError
-from .intake import Run
-from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .consumed import ConsumedQueue
+from .environment import QueueEnvironment
+from .exclusivity import Exclusivity
+from .groups import GroupTable
+from .message import Message
+from .pace import Paced
+from .policy import QueuePolicy
+from .queue import QueueOptions
+from .shared import SharedDistribution
 
 
-class RunSink(Protocol):
-    """Anything that takes runs: a queue, a partitioned queue, another relay."""
+class RelayGate:
+    """Holds senders back while no consumer of a relay has room: a Gate (pace.py)."""
 
-    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None: ...
-
-
-class Relay(FlowResource):
-    """Passes runs on to `sink`."""
+    __slots__ = ("_controller", "_has_taker")
 
     def __init__(
         self,
-        name: str,
-        sink: RunSink,
+        resource: FlowResource,
+        has_taker: Callable[[], bool],
         *,
-        capacity_bytes: int,
-        manager: FlowManager,
+        schedule: Callable[[Callable[[], None]], None] | None,
         clock: Callable[[], float],
-        resume: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        super().__init__(name, ResourceKind.RELAY, manager)
-        self._sink = sink
-        self.passed_count = 0
-        self.rejected_count = 0
-        self.controller: FlowController[Run] = FlowController(
-            self,
-            Flow(name),
-            SizeLimiter(capacity_bytes, clock=clock),
-            accept=self._pass_on,
-            schedule=resume,
+        """`has_taker`: whether a consumer takes more than what waits already; `schedule`: see Account."""
+        self._has_taker = has_taker
+        self._controller = Account(
+            resource,
+            Flow(f"{resource.name} (until a consumer has room)"),
+            WindowLimiter(1, None, clock=clock, label="room of its consumers"),
+            schedule=schedule,
             clock=clock,
+            counts_memory=False,
         )
-        self.open()
+
+    def look(self) -> None:
+        """Open or shut: consumers have more room, or less, than before. Senders may go on before this returns."""
+        controller = self._controller
+        if not controller.closed and controller.limiter.throttled is self._has_taker():
+            if controller.limiter.throttled:
+                controller.release(1, 0)
+            else:
+                controller.charge(1, 0, None)
+
+    def admits(self, source: SourceController, queue: Paced) -> bool:
+        self.look()
+        if self._controller.accepts(source):
+            return True
+        self._controller.wait_in_line(source)
+        return False
+
+    def took(self, count: int) -> None:
+        """Do nothing: what came in is looked at when it is in the queue."""
+
+    def relax(self) -> None:
+        """Do nothing: the dispatch that a new consumer requests looks at its room."""
 
     @property
-    def closed(self) -> bool:
-        """It takes nothing any more."""
-        return self.controller.closed
+    def blocks_somebody(self) -> bool:
+        return self._controller.blocks_somebody
 
-    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
-        """Pass this run on; blocks `source` when the sink has blocked the relay and the relay's limit is reached.
+    def waiting_since(self) -> list[float]:
+        return self._controller.waiting_since()
 
-        Raises FlowClosedError once the relay is closed. Close a relay before the sink behind it.
-        """
-        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
-        self.controller.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+    def close(self) -> Account:
+        self._controller.close(at_once=False)
+        return self._controller
 
-    def _pass_on(self, run: Run) -> None:
-        count = len(run.messages)
-        try:
-            self._sink.add(run.messages, run.charge_bytes - count * MESSAGE_OVERHEAD_BYTES, self.controller)
-            self.passed_count += count
-        except QueueFullError:
-            self.rejected_count += count
-        # If the sink has just blocked us this only reserves the space; it is freed when the sink lets go.
-        self.controller.release(count, run.charge_bytes)
 
-    def facts(self) -> Mapping[str, object]:
-        facts: dict[str, object] = {"passed": self.passed_count}
-        if self.rejected_count:
-            facts["rejected by the sink"] = self.rejected_count
+class RelayDistribution(SharedDistribution):
+    """Shares out what comes in, and lets in what consumers have room for."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, queue: ConsumedQueue, groups: GroupTable, exclusivity: Exclusivity) -> None:
+        super().__init__(queue, groups, exclusivity)
+        environment = queue.environment
+        self._gate = RelayGate(queue, self._has_taker, schedule=environment.resume, clock=environment.clock)
+        queue.intake.pace = self._gate
+
+    def dispatch(self, budget: int) -> bool:
+        more = super().dispatch(budget)
+        self._gate.look()
+        return more
+
+    def arrived(self, messages: list[Message]) -> None:
+        super().arrived(messages)
+        self._gate.look()
+
+    def _has_taker(self) -> bool:
+        queue = self._queue
+        if queue.paused_since_seconds is not None:
+            return False
+        room_count, room_bytes = self.room()
+        waiting_count = queue.waiting_count - queue.delayed_count
+        if waiting_count <= 0:
+            return room_count > 0
+        # About: what waits may be smaller or larger than what consumers hold.
+        waiting_bytes = queue.held_bytes * waiting_count // queue.elements.live_count
+        return room_count > waiting_count and room_bytes > waiting_bytes
+
+    def facts(self) -> dict[str, object]:
+        facts = super().facts()
+        if not self._queue.subscriptions:
+            facts["consumers"] = "none: a relay hands on only to consumers that are there; subscribe one"
         return facts
+
+
+def relay_queue(
+    name: str,
+    policy: QueuePolicy,
+    environment: QueueEnvironment,
+    *,
+    groups: GroupTable | None = None,
+    exclusivity: Exclusivity | None = None,
+    **options: Unpack[QueueOptions],
+) -> ConsumedQueue:
+    """Make a relay. Its policy has no `full` but `block`. `groups`, `exclusivity`: see `shared_queue`."""
+    distribution = partial(
+        RelayDistribution,
+        groups=GroupTable() if groups is None else groups,
+        exclusivity=Exclusivity() if exclusivity is None else exclusivity,
+    )
+    return ConsumedQueue(
+        name,
+        attrs.evolve(policy, full="block", disconnected_per_second=None, catch_up_share=None),
+        attrs.evolve(environment, store=None),
+        distribution,
+        kind=ResourceKind.RELAY,
+        **options,
+    )

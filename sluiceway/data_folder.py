@@ -115,7 +115,14 @@ async def restore_destinations(recovered: Recovered, registry: DestinationRegist
     for place, (name, priority, topic) in enumerate(list(recovered.queues)):
         if place % RESTORED_PER_STEP == 0:
             await trio.lowlevel.checkpoint()
-        registry.get(parse(name), is_stored=True).stored_queue(priority, topic=topic).open_stored()
+        destination = registry.get(parse(name), is_stored=True)
+        if destination.policy.kind != registry.policy_for(destination.address).kind:
+            log.warning(
+                "stays a queue, though it is configured as a relay: messages of an earlier run are stored for it",
+                destination=name,
+                remedy="consume them; when it has been empty and idle for auto_delete_seconds it becomes a relay",
+            )
+        destination.stored_queue(priority, topic=topic).open_stored()
     for place, (durable_id, record) in enumerate(recovered.durables.items()):
         if place % RESTORED_PER_STEP == 0:
             await trio.lowlevel.checkpoint()

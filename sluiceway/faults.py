@@ -50,6 +50,7 @@ from sluiceway.queues.pace import Pace
 from sluiceway.queues.paging import Pager
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.refusals import Refusals
+from sluiceway.queues.relay import RelayGate
 from sluiceway.queues.removal import Removal
 from sluiceway.queues.selector_scan import SelectorScan
 from sluiceway.queues.shared import SharedDistribution
@@ -187,7 +188,7 @@ class Faults:
                     met = met._topic
                 case Refused():
                     met = met._outlet
-                case Pace():
+                case Pace() | RelayGate():
                     met = met._controller
                 case SourceController():
                     met = met.resource

@@ -13,6 +13,8 @@ _BY_KIND: Final = {
     "store": "The disk takes no more now, or not so fast: look at the store page, and free some space if it is nearly "
     "full.",
     "disk": "The disk takes no more now: free some space.",
+    "relay": "A relay keeps nothing, so its senders wait until a consumer has room: start a consumer, or add some, or "
+    "raise their prefetch.",
     "stash": "What ended connections left behind waits for its destinations: look at what those wait for.",
     "memory": "The memory for messages is used up: consume from the largest destinations, let them page out, or raise "
     "memory_bytes of [broker] if the machine has more.",

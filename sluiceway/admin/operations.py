@@ -399,7 +399,7 @@ class Operations:
 
 def consumed_queue(queue: MessageQueue, name: str, what: str) -> ConsumedQueue:
     """Of a destination whose messages are consumed. Raises ApiError for a topic."""
-    if not isinstance(queue, ConsumedQueue) or queue.kind is not ResourceKind.QUEUE:
+    if not isinstance(queue, ConsumedQueue) or queue.kind is ResourceKind.DELAY_QUEUE:
         raise conflict(
             "not-a-queue",
             f"{name} is a topic: its messages belong to its readers, and can't be {what}",

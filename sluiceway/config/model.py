@@ -111,6 +111,10 @@ def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> 
     names.check_pattern(value)  # the DestinationNameError is a ValueError, and names the fault
 
 
+_NOT_QUEUES: Final = frozenset({"topic", "log", "temp-topic", "remote-temp-topic", "*", ">"})
+"""First segments of patterns that match destinations that are no queues."""
+
+
 @attrs.frozen
 class DestinationPolicy:
     """Settings for the destinations that match a pattern; other settings stay as they were."""
@@ -134,10 +138,66 @@ class DestinationPolicy:
                 hint = f"; did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
                 raise TypeError(f"settings for {self.match!r} have an unknown key {key!r}{hint}")
         self.apply(QueuePolicy())
+        if self.settings.get("kind") == "relay":
+            self._check_relay()
+
+    def _check_relay(self) -> None:
+        if names.first_segment(self.match) in _NOT_QUEUES:
+            raise ValueError(
+                f'kind = "relay" is for queues, and {self.match} is for others too: match queues only, such as /queue/>'
+            )
+        for key in ("paging", "disconnected_per_second", "catch_up_share"):
+            if key in self.settings:
+                raise ValueError(f'{key} has no meaning with kind = "relay", which keeps nothing: remove it')
 
     def apply(self, policy: QueuePolicy) -> QueuePolicy:
         """Return `policy` with these settings. Raises ValueError or TypeError for invalid settings."""
         return attrs.evolve(policy, **self.settings)
+
+
+def _by_pattern(entries: Sequence[DestinationPolicy]) -> PatternTrie[int]:
+    """Return the numbers of these entries by their patterns."""
+    places: PatternTrie[int] = PatternTrie()
+    for place, entry in enumerate(entries):
+        places.add(names.edges_of(entry.match), place)
+    return places
+
+
+def _merged(entries: Sequence[DestinationPolicy], places: PatternTrie[int], name: str) -> QueuePolicy:
+    """Return the defaults, then every matching entry from top to bottom. O(levels + matching entries)."""
+    policy = QueuePolicy()
+    matching = places.matching(names.edges_of(name))
+    for place in sorted(place for place in matching if place is not None):
+        policy = entries[place].apply(policy)
+    return policy
+
+
+def _dead_letter_queues(entries: Sequence[DestinationPolicy]) -> frozenset[str]:
+    named = {QueuePolicy().dead_letter}
+    named |= {entry.settings["dead_letter"] for entry in entries if "dead_letter" in entry.settings}
+    return frozenset(name for name in named if name is not None)
+
+
+def _kinds_agree(_instance: object, _attribute: attrs.Attribute[Any], entries: tuple[DestinationPolicy, ...]) -> None:
+    """Raise ValueError where what several entries say together is no policy of a relay, or makes one of a queue that
+    has to keep messages.
+    """
+    if not any("kind" in entry.settings for entry in entries):
+        return
+    places = _by_pattern(entries)
+    for entry in entries:
+        policy = _merged(entries, places, entry.match)
+        if policy.kind == "relay" and policy.full not in (None, "block"):
+            raise ValueError(
+                f"{entry.match} is a relay, whose senders wait while no consumer has room, and an entry that matches, "
+                f'too, says full = "{policy.full}": add full = "block" to the last one that does, or kind = "queue"'
+            )
+    for name in sorted(_dead_letter_queues(entries)):
+        if _merged(entries, places, name).kind == "relay":
+            raise ValueError(
+                f"{name} takes dead letters (dead_letter), and is a relay, which keeps nothing: add an entry below "
+                f'with match = "{name}" and kind = "queue"'
+            )
 
 
 MEMORY_MIN_BYTES: Final = 1024 * 1024
@@ -294,6 +354,7 @@ class Config:
     destinations: tuple[DestinationPolicy, ...] = attrs.field(
         default=(),
         converter=_policies,
+        validator=_kinds_agree,
         metadata=about(
             "Limits and habits of destinations, by pattern. Every entry that matches applies, from top to bottom; "
             "what none names has the default below."
@@ -303,9 +364,7 @@ class Config:
     @property
     def dead_letter_queues(self) -> frozenset[str]:
         """Dead-letter queues of all policies: they dead-letter nothing themselves."""
-        named = {QueuePolicy().dead_letter}
-        named |= {entry.settings["dead_letter"] for entry in self.destinations if "dead_letter" in entry.settings}
-        return frozenset(name for name in named if name is not None)
+        return _dead_letter_queues(self.destinations)
 
     @property
     def own_segments(self) -> frozenset[str]:
@@ -315,22 +374,12 @@ class Config:
 
     @cached_property
     def _entries(self) -> PatternTrie[int]:
-        """Numbers of the entries of `destinations`, by their patterns."""
-        entries: PatternTrie[int] = PatternTrie()
-        for place, entry in enumerate(self.destinations):
-            entries.add(names.edges_of(entry.match), place)
-        return entries
+        return _by_pattern(self.destinations)
 
     def policy_for(self, address: names.Address) -> QueuePolicy:
-        """Return the policy of one destination: the defaults, then every matching entry from top to bottom. O(levels +
-        matching entries).
-        """
-        policy = QueuePolicy()
+        """Return the policy of one destination. O(levels + matching entries)."""
         # Match the name, not the address: as a destination of SUBSCRIBE "/>" means something else than everything.
-        matching = self._entries.matching(names.edges_of(address.canonical))
-        for place in sorted(place for place in matching if place is not None):
-            policy = self.destinations[place].apply(policy)
-        return policy
+        return _merged(self.destinations, self._entries, address.canonical)
 
 
 def configuration(given: object, default: Callable[[], Config], taker: str) -> Config:

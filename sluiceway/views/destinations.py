@@ -141,12 +141,7 @@ def oldest_seconds(broker: Watched, destination: Destination) -> float:
 
 def waiting_since(destination: Destination) -> list[float]:
     """Return since when each sender waits for the destination, as clock readings."""
-    return [
-        since
-        for queue in destination.queues
-        for controller in queue.intake.entrances
-        for since in controller.waiting_since()
-    ]
+    return [since for queue in destination.queues for since in queue.intake.waiting_since()]
 
 
 def takers_of(place: FlowResource) -> Iterator[tuple[int, Any]]:

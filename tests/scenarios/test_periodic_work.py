@@ -8,6 +8,7 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -230,8 +231,9 @@ async def test_a_timer_that_lets_several_go_on_looks_again_for_the_others(
             )
             pace._limiter.resize(1.0, 1.0)
             pace.took(5)
+            idle = SimpleNamespace(is_consumed=False, elements=SimpleNamespace(outside_count=0), settled_count=0)
             for source in sources.values():
-                assert not pace.admits(source, is_consumed=False, has_backlog=False, settled_count=0)
+                assert not pace.admits(source, idle)
         elif which == "executor":
             controller = Account(
                 sender,

@@ -153,6 +153,28 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ('[[destinations]]\nmatch = "/topic/#"', "destinations[1].match = '/topic/#'", "write '>'"),
         ('[[destinations]]\nmatch = "orders"', "destinations[1].match = 'orders'", "must be a full destination"),
         ("[[destinations]]\nmemory_bytes = 5", "destinations[1].match", "is missing"),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\nkind = "pipe"',
+            "destinations[1].kind = 'pipe'",
+            "must be one of queue, relay",
+        ),
+        ('[[destinations]]\nmatch = "/>"\nkind = "relay"', "destinations[1]", "match queues only, such as /queue/>"),
+        ('[[destinations]]\nmatch = "/topic/a"\nkind = "relay"', "destinations[1]", 'kind = "relay" is for queues'),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\nkind = "relay"\npaging = "page"',
+            "destinations[1]",
+            'paging has no meaning with kind = "relay", which keeps nothing: remove it',
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\nkind = "relay"\nfull = "reject"',
+            "destinations",
+            'add full = "block" to the last one that does',
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/>"\nkind = "relay"',
+            "destinations",
+            'add an entry below with match = "/queue/dead-letters" and kind = "queue"',
+        ),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(tmp_path: Path, text: str, key: str, what: str) -> None:
@@ -236,6 +258,29 @@ def test_every_matching_entry_applies_from_top_to_bottom() -> None:
     assert (orders.memory_bytes, orders.prefetch_count, orders.full) == (2000, 1, None)
     assert config.policy_for(names.parse("/queue/orders.eu.berlin")).memory_bytes == 1000
     assert config.policy_for(names.parse("/topic/a.b")).full == "block"
+
+
+def test_a_relay_takes_its_policy_from_all_entries_that_match_it() -> None:
+    general = DestinationPolicy("/queue/>", {"full": "reject", "paging": "offload"})
+    with pytest.raises(ValueError, match=r"/queue/a is a relay.*says full = \"reject\""):
+        Config(destinations=[general, DestinationPolicy("/queue/a", {"kind": "relay"})])
+    with pytest.raises(ValueError, match=r"/queue/a\.[*>] is a relay"):
+        Config(
+            destinations=[
+                DestinationPolicy("/queue/a.>", {"kind": "relay"}),
+                DestinationPolicy("/queue/a.*", {"full": "drop_oldest"}),
+            ]
+        )
+    config = Config(destinations=[general, DestinationPolicy("/queue/a", {"kind": "relay", "full": "block"})])
+    assert config.policy_for(names.parse("/queue/a")).kind == "relay"
+    assert config.policy_for(names.parse("/queue/b")).kind == "queue"
+
+
+def test_relays_leave_the_queues_of_dead_letters_alone() -> None:
+    relays = DestinationPolicy("/queue/>", {"kind": "relay"})
+    with pytest.raises(ValueError, match="/queue/dead-letters takes dead letters"):
+        Config(destinations=[relays])
+    Config(destinations=[relays, DestinationPolicy("/queue/dead-letters", {"kind": "queue"})])
 
 
 def test_a_destination_that_nothing_matches_has_the_defaults() -> None:

@@ -1,0 +1,246 @@
+"""`kind = "relay"`: a queue that hands on to consumers that are there, and keeps nothing."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from sluiceway.admin.messages import Reader
+from sluiceway.admin.operations import Operations
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.store.memory import MemoryEngine
+from tests.scenarios.lives import Lives, durability
+from tests.scenarios.scrape import scrape
+from tests.scenarios.stage import Stage
+from tests.scenarios.test_browsing import texts_in
+
+R = "/queue/relay"
+RELAY = {R: {"kind": "relay"}}
+
+
+async def test_a_sender_waits_until_a_consumer_is_there(version: Version) -> None:
+    async with Stage(RELAY) as stage:
+        producer, consumer = await stage.connect(version), await stage.connect(version)
+        await producer.frame("SEND", {"destination": R, "receipt": "r"}, "m")
+        await producer.silence()
+        assert stage.depth_count(R) == 0
+        await consumer.subscribe(R)
+        assert await consumer.next_texts(1) == ["m"]
+        await producer.expect_receipt("r")
+
+
+async def test_a_sender_waits_while_its_consumer_has_no_credit(version: Version) -> None:
+    async with Stage(RELAY) as stage:
+        producer, consumer = await stage.connect(version), await stage.connect(version)
+        await consumer.subscribe(R, ack="client-individual" if version != "1.0" else "client", prefetch_count="2")
+        for number in range(6):
+            await producer.frame("SEND", {"destination": R, "receipt": str(number)}, str(number))
+        await stage.settled_down()
+        assert stage.depth_count(R) == 2, "what the consumer holds"
+        got = []
+        for _ in range(6):
+            delivery = await consumer.next_message()
+            got.append(delivery.text)
+            assert stage.depth_count(R) <= 2
+            await consumer.ack(delivery)
+        assert got == [str(number) for number in range(6)]
+        for number in range(6):
+            await producer.expect_receipt(str(number))
+
+
+async def test_a_sender_waits_for_no_destination_but_the_relay() -> None:
+    async with Stage(RELAY) as stage:
+        client = await stage.connect()
+        await client.frame("SEND", {"destination": R, "receipt": "r"}, "m")
+        await client.subscribe("/queue/other")
+        await client.send("/queue/other", "passes")
+        assert await client.next_texts(1) == ["passes"]
+        await client.subscribe(R, id="relay")
+        assert await client.next_texts(1) == ["m"]
+        await client.expect_receipt("r")
+
+
+async def test_many_senders_and_consumers_lose_nothing_and_keep_order() -> None:
+    async with Stage(RELAY) as stage:
+        producers = [await stage.connect() for _ in range(4)]
+        consumers = [await stage.connect() for _ in range(3)]
+        for consumer in consumers:
+            await consumer.subscribe(R, ack="client-individual", prefetch_count="2")
+        for place, producer in enumerate(producers):
+            await producer.send_all(R, [f"{place}.{number}" for number in range(25)])
+        got: list[list[str]] = [[] for _ in consumers]
+        while sum(map(len, got)) < 100:
+            for mine, consumer in zip(got, consumers, strict=True):
+                for delivery in await consumer.drain(0.01):
+                    mine.append(delivery.text)
+                    await consumer.ack(delivery)
+        assert len({text for mine in got for text in mine}) == 100
+        for mine in got:
+            for place in range(4):
+                numbers = [int(text[2:]) for text in mine if text.startswith(f"{place}.")]
+                assert numbers == sorted(numbers)
+
+
+async def test_persistent_messages_are_not_stored_and_the_receipt_says_so() -> None:
+    lives = Lives(RELAY)
+    async with lives.life() as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await consumer.subscribe(R, ack="client")
+        await producer.sent(R, "m", persistent="true")
+        assert durability(producer) == ["memory"]
+        assert await consumer.next_texts(1) == ["m"]
+    async with lives.life() as stage:
+        consumer = await stage.connect()
+        await consumer.subscribe(R)
+        await consumer.silence()
+
+
+async def test_what_an_earlier_configuration_stored_is_delivered() -> None:
+    """The destination stays a queue until it is empty; then it is forgotten, and comes back as a relay."""
+    lives = Lives()
+    async with lives.life() as stage:
+        producer = await stage.connect()
+        await producer.sent(R, "kept", persistent="true")
+    lives._policies = RELAY
+    async with lives.life() as stage:
+        assert stage.depth_count(R) == 1
+        consumer = await stage.connect()
+        await consumer.subscribe(R)
+        assert await consumer.next_texts(1) == ["kept"]
+        await consumer.disconnect()
+        await trio.sleep(60)
+        producer = await stage.connect()
+        await producer.frame("SEND", {"destination": R, "receipt": "r"}, "m")
+        await producer.silence()
+        consumer = await stage.connect()
+        await consumer.subscribe(R)
+        assert await consumer.next_texts(1) == ["m"]
+        await producer.expect_receipt("r")
+
+
+async def test_what_a_lost_consumer_held_goes_to_the_next() -> None:
+    async with Stage(RELAY, engine=MemoryEngine()) as stage:
+        producer, first, second = [await stage.connect() for _ in range(3)]
+        await first.subscribe(R, ack="client")
+        await producer.sent(R, "m")
+        await first.next_message()
+        first.vanish()
+        await stage.settled_down()
+        await second.subscribe(R)
+        delivery = await second.next_message()
+        assert (delivery.text, delivery.redelivered) == ("m", True)
+
+
+async def test_what_is_refused_too_often_goes_to_the_dead_letters() -> None:
+    async with Stage({R: {"kind": "relay", "redeliveries_max": 1}}, engine=MemoryEngine()) as stage:
+        client = await stage.connect()
+        await client.subscribe(R, ack="client-individual")
+        await client.sent(R, "bad")
+        for _ in range(2):
+            await client.nack(await client.next_message())
+        await client.subscribe("/queue/dead-letters", id="dead")
+        assert (await client.next_message()).headers["dead-letter-destination"] == R
+
+
+async def test_a_commit_waits_for_a_consumer(version: Version) -> None:
+    async with Stage(RELAY) as stage:
+        producer, consumer = await stage.connect(version), await stage.connect(version)
+        await producer.frame("BEGIN", {"transaction": "t"})
+        await producer.send(R, "a", transaction="t")
+        await producer.send("/queue/free", "b", transaction="t")
+        await producer.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+        await producer.silence()
+        assert stage.depth_count("/queue/free") == 0
+        await consumer.subscribe(R)
+        assert await consumer.next_texts(1) == ["a"]
+        await producer.expect_receipt("r")
+
+
+async def test_a_consumer_with_a_selector_takes_what_it_selects() -> None:
+    async with Stage(RELAY) as stage:
+        producer, picky, other = [await stage.connect() for _ in range(3)]
+        await picky.subscribe(R, selector="color = 'red'")
+        await producer.send(R, "1", color="red")
+        await producer.send(R, "2", color="blue")
+        assert await picky.next_texts(1) == ["1"]
+        await other.subscribe(R)
+        assert await other.next_texts(1) == ["2"]
+
+
+async def test_a_wildcard_takes_from_relays_too() -> None:
+    async with Stage({"/queue/relays.>": {"kind": "relay"}}) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await consumer.subscribe("/queue/relays.*", ack="client", prefetch_count="1")
+        for name in "abc":
+            await producer.send(f"/queue/relays.{name}", name)
+        got = set()
+        for _ in range(3):
+            delivery = await consumer.next_message()
+            got.add(delivery.text)
+            await consumer.ack(delivery)
+        assert got == set("abc")
+
+
+async def test_people_see_who_waits_and_for_what() -> None:
+    async with Stage(RELAY) as stage:
+        producer, consumer = await stage.connect(name="feeder"), await stage.connect(name="eater")
+        await producer.send(R, "1")
+        await trio.sleep(1)
+        assert any("feeder" in chain and f"waits on relay {R}" in chain for chain in stage.chains()), stage.chains()
+        assert any("subscribe one" in chain for chain in stage.chains()), stage.chains()
+        assert stage.reported(R)["producers_count"] == 1
+        assert scrape(stage.broker)("sluiceway_destination_blocked_senders", destination=R) == 1
+        await consumer.subscribe(R, ack="client", prefetch_count="1")
+        await producer.send(R, "2")
+        await trio.sleep(1)
+        assert any(f"waits on relay {R}" in chain and "eater" in chain for chain in stage.chains()), stage.chains()
+        report = stage.reported(R)
+        assert (report["kind"], report["depth_count"], report["unsettled_count"]) == ("queue", 1, 1)
+        await consumer.ack(await consumer.next_message())
+        await consumer.ack(await consumer.next_message())
+
+
+async def test_a_relay_is_browsed_and_purged_like_a_queue() -> None:
+    async with Stage(RELAY) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await consumer.subscribe(R, ack="client", prefetch_count="1")
+        await producer.send(R, "held")
+        await consumer.next_message()
+        assert await texts_in(producer, destination=R) == ["held"]
+        consumer.vanish()
+        await stage.settled_down()
+        assert stage.depth_count(R) == 1, "it came back"
+        reader = Reader(stage.broker)
+        reader.open()
+        try:
+            await Operations(stage.broker, reader).purge(stage.destination(R))
+        finally:
+            reader.close()
+        assert stage.depth_count(R) == 0
+
+
+@pytest.mark.parametrize("paused", [True, False])
+async def test_senders_wait_while_it_is_paused(paused: bool) -> None:
+    async with Stage(RELAY) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await consumer.subscribe(R)
+        await consumer.sync()
+        if paused:
+            stage.destination(R).pause()
+        await producer.send(R, "m")
+        await producer.sync()
+        if paused:
+            await consumer.silence()
+            assert stage.depth_count(R) == 0
+            stage.destination(R).unpause()
+        assert await consumer.next_texts(1) == ["m"]
+
+
+async def test_what_a_lost_sender_left_behind_goes_on() -> None:
+    async with Stage(RELAY) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await producer.send_all(R, range(3))
+        await stage.settled_down()
+        producer.vanish()
+        await consumer.subscribe(R)
+        assert await consumer.next_texts(3) == ["0", "1", "2"]
