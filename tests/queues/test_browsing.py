@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Sequence as SequenceOf
 from itertools import pairwise
 
-import attrs
 import pytest
 
 from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter, SourceController
@@ -17,7 +14,7 @@ from sluiceway.queues.names import Address, parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.slices import Slice
-from sluiceway.queues.storage import Joint, PulledQueue, QueueStorage, Saved
+from tests.queues.memory_store import MemoryStore
 from tests.queues.rig import Producer, World, assert_exact, make_policy, numbers
 
 QUEUE = parse("/queue/a")
@@ -71,89 +68,14 @@ class FakeViewer(FlowResource):
         return numbers(self.shown)
 
 
-class FakeStorage:
-    """Takes blocks at once, and gives them back when the test says so."""
-
-    def __init__(self, queue: PulledQueue, loads: list[Callable[[], None]]) -> None:
-        self._queue = queue
-        self._loads = loads
-        self._kept: dict[int, dict[int, Message]] = {}
-        self.loads_count = 0
-
-    def added(self, count: int) -> None: ...
-    def settled(self, sequences: SequenceOf[int]) -> None: ...
-    def returned(self, attempts: Mapping[int, int]) -> None: ...
-    def lost(self, index: int, sequences: SequenceOf[int]) -> None: ...
-    def forget(self) -> None: ...
-
-    def may_hand_over(self, position: int, end: int, reader: object = None) -> bool:
-        return True
-
-    def when_saved(self, first: int, end: int, callback: Saved) -> None:
-        callback("disk")
-
-    def when_settled(self, callback: Callable[[], None]) -> None:
-        callback()
-
-    def put_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
-        block = self._queue.elements.block(index)
-        assert block is not None
-        self._kept[index] = {block.base + k: m for k, m in enumerate(block.elements) if m is not None}
-        done(index)
-
-    def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
-        self.loads_count += 1
-        self._loads.append(lambda: arrived(index, self._kept[index]))
-
-    def lose(self, index: int, sequence: int) -> None:
-        """This one can't be read any more."""
-        del self._kept[index][sequence]
-
-
-class FakeStore:
-    """A store whose reads wait for `answer`."""
-
-    def __init__(self) -> None:
-        self.loads: list[Callable[[], None]] = []
-        self.storages: list[FakeStorage] = []
-
-    accepting = True
-
-    @property
-    def paged(self) -> FakeStore:
-        return self
-
-    def accepts(self, source: SourceController) -> bool:
-        return True
-
-    def hold_back(self, source: SourceController) -> None:
-        raise AssertionError("it always accepts")
-
-    def storage_of(self, queue: PulledQueue, *, topic: bool) -> QueueStorage:
-        self.storages.append(FakeStorage(queue, self.loads))
-        return self.storages[-1]  # type: ignore[return-value]
-
-    def bind(self, storages: Iterable[QueueStorage]) -> None: ...
-
-    def join(self) -> Joint:
-        raise AssertionError("no transactions here")
-
-    def answer(self, world: World) -> None:
-        """All reads come back, also those that they lead to."""
-        world.run()
-        while self.loads:
-            self.loads.pop(0)()
-            world.run()
-
-
 @pytest.fixture
 def world() -> World:
     return World()
 
 
 @pytest.fixture
-def store() -> FakeStore:
-    return FakeStore()
+def store(world: World) -> MemoryStore:
+    return MemoryStore(world)
 
 
 def browse(world: World, queue: ConsumedQueue, viewer: FakeViewer | None = None) -> tuple[FakeViewer, QueueBrowser]:
@@ -171,13 +93,12 @@ def browsed(world: World, queue: ConsumedQueue) -> list[int]:
     return viewer.numbers
 
 
-def paging_queue(world: World, store: FakeStore, *, memory_bytes: int = 200_000) -> ConsumedQueue:
+def paging_queue(world: World, store: MemoryStore, *, memory_bytes: int = 200_000) -> ConsumedQueue:
     """A queue that is mostly outside: 20 blocks and more of 4,000 messages, a few of them in memory."""
-    world.environment = attrs.evolve(world.environment, store=store)  # type: ignore[arg-type]
     queue = world.shared(memory_bytes=memory_bytes)
     for _ in range(40):
         world.send(queue, 100)
-    world.run()
+        store.answer(world)
     assert queue.elements.outside_count > 5
     return queue
 
@@ -399,7 +320,7 @@ def test_a_queue_that_is_deleted_meanwhile_has_no_more_to_show(world: World) -> 
 # ---------------------------------------------------------------------- what is outside
 
 
-def test_what_is_outside_is_shown_and_stays_outside(world: World, store: FakeStore) -> None:
+def test_what_is_outside_is_shown_and_stays_outside(world: World, store: MemoryStore) -> None:
     queue = paging_queue(world, store)
     outside_count = queue.elements.outside_count
     viewer, browser = browse(world, queue)
@@ -412,7 +333,7 @@ def test_what_is_outside_is_shown_and_stays_outside(world: World, store: FakeSto
     assert browser not in world.manager.resources
 
 
-def test_one_block_at_a_time_is_in_its_hands_and_charged(world: World, store: FakeStore) -> None:
+def test_one_block_at_a_time_is_in_its_hands_and_charged(world: World, store: MemoryStore) -> None:
     queue = paging_queue(world, store)
     used_bytes = world.manager.used_bytes
     viewer, _browser = browse(world, queue, FakeViewer(world, 80))
@@ -431,7 +352,7 @@ def test_one_block_at_a_time_is_in_its_hands_and_charged(world: World, store: Fa
     assert world.manager.used_bytes == used_bytes
 
 
-def test_nothing_is_read_for_a_viewer_without_room(world: World, store: FakeStore) -> None:
+def test_nothing_is_read_for_a_viewer_without_room(world: World, store: MemoryStore) -> None:
     queue = paging_queue(world, store)
     viewer = FakeViewer(world, 8)
     viewer.buffer.charge(0, 8, None)
@@ -440,7 +361,7 @@ def test_nothing_is_read_for_a_viewer_without_room(world: World, store: FakeStor
     assert not store.loads
 
 
-def test_consumers_may_drain_the_queue_while_a_block_is_read(world: World, store: FakeStore) -> None:
+def test_consumers_may_drain_the_queue_while_a_block_is_read(world: World, store: MemoryStore) -> None:
     """What has left when the block comes is not shown; the rest of it is, though it has come into memory since."""
     queue = paging_queue(world, store)
     viewer, _browser = browse(world, queue, FakeViewer(world, 80))
@@ -449,7 +370,8 @@ def test_consumers_may_drain_the_queue_while_a_block_is_read(world: World, store
         viewer.read()
         world.run()
     shown_count = len(viewer.shown)
-    late, store.loads[:] = store.loads[0], []
+    late = store.loads.popleft()
+    store.loads.clear()
     consumer = world.consumer(2000)
     queue.subscribe(consumer)
     store.answer(world)
@@ -464,21 +386,21 @@ def test_consumers_may_drain_the_queue_while_a_block_is_read(world: World, store
     assert shown_count < max(settled)
 
 
-def test_what_the_store_can_not_read_is_passed_over(world: World, store: FakeStore) -> None:
+def test_what_the_store_can_not_read_is_passed_over(world: World, store: MemoryStore) -> None:
     queue = paging_queue(world, store)
     [storage] = store.storages
     index = next(index for index, block in queue.elements.blocks() if block.outside is not None)
     block = queue.elements.block(index)
     assert block is not None
     lost = queue.elements.first_live(block.base)
-    number = storage._kept[index][lost].number
+    number = storage.block(index)[lost].number
     storage.lose(index, lost)
     viewer, _browser = browse(world, queue)
     store.answer(world)
     assert viewer.numbers == [n for n in range(4000) if n != number]
 
 
-def test_an_answer_after_the_end_is_dropped(world: World, store: FakeStore) -> None:
+def test_an_answer_after_the_end_is_dropped(world: World, store: MemoryStore) -> None:
     queue = paging_queue(world, store)
     viewer, browser = browse(world, queue)
     world.run()
@@ -489,7 +411,7 @@ def test_an_answer_after_the_end_is_dropped(world: World, store: FakeStore) -> N
     assert all(number < 4000 for number in viewer.numbers)
 
 
-def test_a_queue_deleted_while_a_block_is_read_ends_it(world: World, store: FakeStore) -> None:
+def test_a_queue_deleted_while_a_block_is_read_ends_it(world: World, store: MemoryStore) -> None:
     queue = paging_queue(world, store)
     viewer, _browser = browse(world, queue)
     world.run()
