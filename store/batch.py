@@ -1,4 +1,5 @@
-"""What is written at once: changes of many queues, and who waits for them. All or nothing of it is on disk afterwards.
+"""The batch: changes of many queues that are written at once, and callbacks to run afterwards. After a crash the disk
+has all of a batch or nothing.
 
 Source: seed 002 "Persistence Store" (several operations in one sync); anchors d10.
 """
@@ -66,7 +67,7 @@ class Batch:
         self.changes: list[Change] = []
         self.size_bytes = 0
         self.sync = False
-        """Somebody waits for the disk."""
+        """Whether the write is synced: a callback waits for the disk."""
         self.saved: list[Saved] = []
         """To be told "disk" when it is synced."""
         self.consumed: list[Saved] = []
@@ -91,7 +92,7 @@ class Batch:
         self.saved_count = 0
         self.paged_count = 0
         self.told_count = 0
-        """Elements for whose receipts somebody waits."""
+        """Number of elements whose receipts wait for this batch."""
 
     @property
     def is_full(self) -> bool:
@@ -99,7 +100,7 @@ class Batch:
         return self.size_bytes >= BATCH_BYTES or self.saved_count >= BATCH_COUNT or self.pages_bytes >= PAGES_BYTES
 
     def save(self, observer: Observer | None, sequences: SequenceOf[int]) -> None:
-        """These elements are written with it."""
+        """Count elements that are written with this batch, and remember the observer to tell."""
         self.saved_count += len(sequences)
         if observer is not None:
             self.stored.append((observer, sequences))
@@ -118,7 +119,7 @@ class Batch:
         )
 
     def answers(self) -> Iterator[Callable[[], None]]:
-        """It is written: what tells them, in order."""
+        """Return the callbacks to run, in order, when the batch is written."""
         for observer, sequences in self.stored:
             yield partial(observer.stored, sequences, synced=self.sync)
         for shelf, lease in self.noting:

@@ -1,12 +1,12 @@
-"""What goes into a batch beside queues: changes that belong to no shelf (pieces of spooled transactions, what is left
-of queues that were deleted, groups that begin and end), and who waits for the batch as a whole.
+"""Changes of a batch that belong to no shelf (pieces of spooled transactions, records of deleted queues, groups that
+begin and end), and callbacks that wait for the batch as a whole.
 
 *In the order in which it was told.* While a batch is gathered, at once or in steps, it goes right into that, between
-what is gathered of shelves: what follows from it must not be on disk before it. So a commit record never comes into a
-batch before the pieces that it counts, nor a group's place before the group.
+what is gathered of shelves: a change that depends on an earlier one must not be on disk before it. So a commit record
+never comes into a batch before the pieces that it counts, nor a group's place before the group.
 
-Bound: what is told while one batch is written: WRITING_BYTES of pieces (spool.py), some records for each queue or group
-that is deleted.
+Bound: changes that arrive while one batch is written: WRITING_BYTES of pieces (spool.py), some records for each queue
+or group that is deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .engine import Change
 
 
 class Beside:
-    """Of one store."""
+    """The changes beside queues of one store."""
 
     __slots__ = ("_batch", "_changes", "_size_bytes", "_waiting", "_written")
 
@@ -26,7 +26,7 @@ class Beside:
         self._batch: Batch | None = None
         """Which is gathered."""
         self._size_bytes = 0
-        """Of what went into that. It takes no room from queues."""
+        """Size of the changes that are waiting. It takes no room from queues."""
         self._changes: list[Change] = []
         self._written: list[Callable[[], None]] = []
         self._waiting: list[Callable[[], None]] = []
@@ -37,7 +37,7 @@ class Beside:
 
     @property
     def waits(self) -> bool:
-        """Somebody waits for the next batch to be synced."""
+        """Whether a callback waits for the next batch to be synced."""
         return bool(self._waiting)
 
     def add(self, changes: Iterable[Change], written: Callable[[], None] | None = None) -> None:
@@ -53,7 +53,7 @@ class Beside:
         self._put()
 
     def begin(self, batch: Batch) -> None:
-        """This batch is gathered from now on: put in what is there, and what comes until `end`."""
+        """Begin to gather a batch: put in the waiting changes, and until `end` those that follow."""
         self._batch = batch
         self._put()
 

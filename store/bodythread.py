@@ -1,12 +1,13 @@
-"""Where the files of large bodies are read and written: a thread, or (tests) the dispatch loop itself.
+"""Threads that read and write the files of large bodies; in tests the dispatch loop itself.
 
 Threads of their own, one that writes and one that reads: a body of gigabytes must hold up neither the dispatch loop nor
-the group commits of the store, and who reads must not wait behind a write that is synced. Within each, jobs run in the
-order in which they were given; what becomes of a job is told on the dispatch loop.
+the group commits of the store, and a reader must not wait behind a write that is synced. Within each, jobs run in the
+order in which they were given; the result of a job is handed over on the dispatch loop.
 
-Invariant: when a job has been told of, it holds nothing any more. So what a callback refers to never dies in a thread.
+Invariant: when its result is handed over, a job refers to nothing any more. So no object that a callback refers to is
+destroyed in a thread.
 
-Bound: by those who give jobs (a limiter for what is to be written, one piece at a time for each body that is read).
+Bound: set by the callers (a limiter for what is to be written, one piece at a time for each body that is read).
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ class Bond:
 
     def __init__(self) -> None:
         self._members: dict[Shelf, None] = {}
-        """Those that were put into this one, not into its parts."""
+        """Shelves that were put into this bond itself, not into its parts."""
         self._parts: list[Bond] = []
         self._part_of: Bond | None = None
         self.count = 0
-        """Of the whole, as all that follows."""
+        """Number of shelves in the whole bond, parts included. The attributes below also describe the whole."""
         self.held_count = 0
         """Joints that are in the midst of changing shelves of it."""
         self.is_taken = False
@@ -40,7 +40,7 @@ class Bond:
 
     @property
     def whole(self) -> Bond:
-        """What it is a part of by now, or itself. O(log n)."""
+        """The bond that this one is a part of by now, or itself. O(log n)."""
         bond = self
         while (above := bond._part_of) is not None:
             if above._part_of is not None:
@@ -65,13 +65,13 @@ class Bond:
         return large
 
     def remove(self, shelf: Shelf) -> None:
-        """Its queue is gone. To be called of the bond that it was put into."""
+        """Remove a shelf whose queue is deleted. Call it on the bond that the shelf was put into."""
         del self._members[shelf]
         self.whole.count -= 1
         shelf.bond = None
 
     def other_than(self, shelf: Shelf | None) -> Shelf | None:
-        """One of a whole that is not this one, if there is one."""
+        """Return a shelf of a whole bond that is not `shelf`; None if there is no other."""
         return next((each for each in self if each is not shelf), None)
 
     def __iter__(self) -> Iterator[Shelf]:

@@ -1,13 +1,13 @@
 """Chunks: many consecutive elements of one queue as one record.
 
-How it works: a chunk is columns, not rows. What all its elements have in common (contiguous sequences and numbers, one
-header block, one length, no expiry) is written once or not at all, so 1,000 alike messages cost some 30 bytes beside
-their wires. Columns are arrays in the byte order of the usual machines: they are read and written at the speed of C,
-and what remains per message is its wire and its object. Header blocks are not stored apart: the first wire with a
+How it works: a chunk is columns, not rows. A value that all elements have in common (contiguous sequences and numbers,
+one header block, one length, no expiry) is written once or not at all, so 1,000 alike messages cost some 30 bytes
+beside their wires. Columns are arrays in the byte order of the usual machines: they are read and written at the speed
+of C, and what remains per message is its wire and its object. Header blocks are not stored apart: the first wire with a
 header block begins with it.
 
-Invariants: `decode_chunk` gives back what `encode_chunk` was given, or raises ChunkError. Whatever the bytes are,
-nothing else comes out, and what it builds is bounded by the length of the value: no element has an empty wire.
+Invariants: `decode_chunk` returns the arguments of `encode_chunk`, or raises ChunkError, whatever the bytes are. The
+size of its result is bounded by the length of the value: no element has an empty wire.
 
 Deliberately not here: what a header block means (`HeadCodec`, given by the protocol), where a chunk is kept and where
 the next one begins (keys.py: a chunk lies within a block, but nothing here depends on it), which of its elements are
@@ -75,7 +75,7 @@ class ChunkError(StoreFormatError):
 
 
 class HeadCodec(Protocol):
-    """What the protocol tells the store about its header blocks. Heads that compare equal have equal blocks."""
+    """Port to the protocol, for header blocks. Heads that compare equal have equal blocks."""
 
     def describe(self, head: Envelope) -> tuple[int, int]:
         """Code of the dialect (0 to 255), and length in bytes of the header block. Every wire of this head begins with
@@ -93,7 +93,7 @@ class HeadCodec(Protocol):
 
 @frozen
 class Summary:
-    """What is known of a chunk without reading it."""
+    """Facts about a chunk that are known without reading the chunk."""
 
     end_sequence: int
     """Last sequence + 1."""
@@ -146,7 +146,9 @@ def encode_chunk(first: int, sequences: SequenceOf[int], messages: SequenceOf[Me
 def encode_parts(
     first: int, sequences: SequenceOf[int], messages: SequenceOf[Message], heads: HeadCodec
 ) -> tuple[list[Part], int]:
-    """The same in parts, which nobody has copied yet, without the checksum; and the size of it all, with that."""
+    """Encode a chunk without its checksum, as parts that are not copied yet. Return them with the size of the whole
+    chunk, checksum included.
+    """
     columns = _Columns(messages)
     parts = _encode(first, sequences, columns, heads)
     size_bytes = sum([memoryview(part).nbytes for part in parts[: -len(messages)]]) + sum(columns.lengths)
@@ -154,7 +156,7 @@ def encode_parts(
 
 
 def summary_of(sequences: SequenceOf[int], messages: SequenceOf[Message]) -> Summary:
-    """Of the chunk of these messages (at least one). O(n)."""
+    """Return the summary of the chunk of these messages (at least one). O(n)."""
     return _summary(sequences, _Columns(messages))
 
 
@@ -185,7 +187,7 @@ def encode_summary(summary: Summary) -> bytes:
 
 
 def decode_summary(value: bytes) -> Summary:
-    """What `encode_summary` was given. Raises ChunkError for anything else."""
+    """Decode a summary. Raises ChunkError for anything that `encode_summary` does not write."""
     if len(value) != _SUMMARY.size:
         raise ChunkError(f"a summary of {len(value)} bytes: it has {_SUMMARY.size}")
     end_sequence, count, wire_bytes, expires_min_ms, expires_max_ms, undated_count, flags = _SUMMARY.unpack(value)
@@ -210,11 +212,12 @@ def decode_summary(value: bytes) -> Summary:
 def decode_chunk(
     first: int, value: bytes, heads: HeadCodec, make_large: MakeLarge | None = None, *, is_checked: bool = False
 ) -> tuple[SequenceOf[int], list[Message]]:
-    """Sequences (a range where nothing is missing, else a list) and messages of a chunk whose key says `first`.
+    """Decode a chunk whose key says `first`: return sequences (a range where nothing is missing, else a list) and
+    messages.
 
-    `make_large` makes the messages whose body lies in a file; what it raises passes through. `is_checked`: somebody has
-    compared the checksum. Raises ChunkError for
-    anything malformed, and for a chunk with such bodies if `make_large` is None. O(n + bytes).
+    `make_large` makes the messages whose body lies in a file; its exceptions pass through. `is_checked`: the checksum
+    was compared before. Raises ChunkError for anything malformed, and for a chunk with such bodies if `make_large` is
+    None. O(n + bytes).
     """
     reader = _Reader(first, value, is_checked=is_checked)
     count, flags = reader.count, reader.flags

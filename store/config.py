@@ -1,4 +1,4 @@
-"""What can be configured of the store."""
+"""Settings of the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _not_negative(_instance: object, attribute: attrs.Attribute[float], value: f
 
 @attrs.frozen
 class StoreConfig:
-    """Where messages are kept, and when they are written."""
+    """Settings of where messages are kept, and when they are written."""
 
     engine: str = attrs.field(
         default="auto",

@@ -1,4 +1,4 @@
-"""What a store counts.
+"""Counters of a store.
 
 Source: anchors d21; DESIGN section 7.
 """
@@ -30,7 +30,7 @@ class StoreCounters:
     last_write_seconds: float = 0.0
     longest_write_seconds: float = 0.0
     write_seconds: float = 0.0
-    """Of all batches, from hand-over to the word that it is written."""
+    """Time that all batches took, from hand-over to the answer."""
     sync_seconds: float = 0.0
     """The part of it for batches that were synced."""
     largest_batch_count: int = 0
@@ -38,7 +38,7 @@ class StoreCounters:
     """Writes that became needless in queues that are gone."""
 
     def count(self, batch: Batch, now_seconds: float) -> None:
-        """This batch is written."""
+        """Count a batch that is written."""
         took_seconds = now_seconds - batch.started_seconds
         self.batches_count += 1
         self.syncs_count += batch.sync

@@ -1,4 +1,4 @@
-"""What a store does about records that can't be read: it moves them aside, counts them, and says so."""
+"""Handling of records that can't be read: the store moves them aside, counts them, and logs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .ports import Housing, Log
 
 
 class Damage:
-    """Of one store."""
+    """The damage of one store."""
 
     __slots__ = ("_counters", "_housing", "_log")
 

@@ -89,15 +89,15 @@ class FormatError(DirectoryError):
 
 
 class NotAFolderError(DirectoryError):
-    """There is a file where the folder, or a folder in it, should be."""
+    """A file lies where the folder, or a folder in it, should be."""
 
 
 class MissingError(DirectoryError):
-    """There is no such folder, and it was not to be created; or its database is gone."""
+    """The folder was not to be created and is missing, or its database is missing."""
 
 
 class NotWritableError(DirectoryError):
-    """This process may not write there."""
+    """Permission to write in the folder is missing."""
 
 
 class NoSpaceError(DirectoryError):
@@ -112,7 +112,7 @@ class Directory:
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self.format_version = FORMAT_VERSION_MIN
-        """What the folder says of itself."""
+        """Version that the folder's `format` file says."""
         self.attic = Quarantine(path / "attic")
         self._lock: int | None = lock
         self._marks = Marks(path)
@@ -124,7 +124,7 @@ class Directory:
 
     @property
     def logs_path(self) -> Path:
-        """Where logs lie, each in a folder of its own."""
+        """Folder of the logs, each in a folder of its own."""
         return self.path / LOGS
 
     @property
@@ -149,7 +149,7 @@ class Directory:
     def open_engine(
         self, options: LevelDbOptions | None = None, *, trouble: Callable[[EngineError], None] = raise_it
     ) -> tuple[ValueLog, RepairReport | None]:
-        """Opens the database; one that LevelDB finds damaged is mended first, once.
+        """Opens the database; a database that LevelDB finds damaged is repaired first, once.
 
         :returns: the engine, which the caller closes, and what was done if it was damaged: log it.
         :raises EngineMissingError: the LevelDB binding is not installed.
@@ -182,7 +182,8 @@ class Directory:
         accept_missing: bool = False,
         keeps_all: bool = False,
     ) -> ValueLog:
-        """This engine of this folder, with the values that lie beside it. Closes it if that fails.
+        """Return this engine of this folder, joined with the values that lie beside it. Closes the engine if that
+        fails.
 
         :raises EngineError: they can't be listed.
         """
@@ -226,7 +227,7 @@ class Directory:
         return mend(self.database_path, self.attic, options or LevelDbOptions(), "a repair was asked for")
 
     def free_bytes(self) -> int:
-        """What is left on this disk for us.
+        """Return the free bytes of the disk that this process may use.
 
         :raises DirectoryError: it does not say.
         """
@@ -310,16 +311,19 @@ def look_at(path: Path) -> None:
 
 @frozen(slots=True)
 class LockState:
-    """What the lock of a folder says."""
+    """Contents of the lock of a folder."""
 
     is_held: bool
     pid: int | None
-    """Who holds it; or, if nobody does, who held it to its end without closing the folder. None: nobody is named."""
+    """Process that holds the lock; if it is free, the process that held it to its end without closing the folder. None:
+    the lock names no process.
+    """
     host: str | None
 
 
 def lock_state(path: Path) -> LockState:
-    """Who uses a folder, without using it. It is shut for others for some microseconds meanwhile.
+    """Return which process uses a folder, without using it. The folder is shut for others for some microseconds
+    meanwhile.
 
     :raises DirectoryError: the lock can't be read.
     """
@@ -342,7 +346,7 @@ def lock_state(path: Path) -> LockState:
 
 @contextmanager
 def told_of(path: Path) -> Iterator[None]:
-    """What the operating system says about this data folder, as errors that name the folder and the remedy.
+    """Turn errors of the operating system about this data folder into errors that name the folder and the remedy.
 
     :raises DirectoryError: for an OSError in the block.
     """
@@ -387,7 +391,7 @@ def _adapter_needed() -> Iterator[None]:
 
 
 def _file_in_the_way(path: Path) -> Path:
-    """What of this path is there, and no folder: the path itself or one of its parents."""
+    """Return the file that stands in the way of this path: the path itself or one of its parents."""
     return next((it for it in reversed((path, *path.parents)) if os.path.exists(it) and not os.path.isdir(it)), path)
 
 
@@ -466,7 +470,8 @@ def _checked_format(path: Path) -> int:
 
 
 def _check_contents(path: Path, version: int) -> None:
-    """`format` is written when the other folders are there, for good: what is missing then was taken away.
+    """Check that every folder is there. `format` is written when the other folders exist for good, so a missing one was
+    taken away.
 
     :raises MissingError: LevelDB's folder is; an empty store in its place would be a loss that nobody is told of. Or
         that of large values is: each message in it would be taken for damaged, and be gone when the folder comes back.
@@ -492,7 +497,7 @@ def _check_contents(path: Path, version: int) -> None:
 
 
 def _write_format(path: Path, version: int) -> None:
-    """Makes the `format` file at once and for good: whoever finds it finds it whole."""
+    """Makes the `format` file atomically and durably: a reader never finds a part of it."""
     new = path / "format.new"
     with new.open("wb") as file:
         file.write(f"sluiceway-store {version}\n".encode())

@@ -1,12 +1,12 @@
-"""Shelves that have something to write, by when they are to be looked at: so a batch costs what is in it, however many
-others there are.
+"""Shelves that have something to write, by when they are to be looked at: so the cost of a batch depends on its
+contents, not on the number of all shelves.
 
 A shelf is *ready* (urgent, or due), or *hopes* that consumers spare it the disk until it is due, or waits until it is
 due, or is *kept back* by a transaction that takes effect in steps.
 
 *When all is saved* that was there at some moment is asked in rounds. A round is over when each shelf that was dirty at
-its begin has been gathered to the end that it had then, or is gone; whoever asks meanwhile waits for the next round. So
-a question costs nothing, however many ask, and however many shelves there are.
+its begin has been gathered to the end that it had then, or is gone; a question asked meanwhile waits for the next
+round. So a question costs nothing, however many ask, and however many shelves there are.
 
 Bound: three entries for each shelf, and one for each that was dirty a delay ago; a callback for each question.
 """
@@ -26,7 +26,7 @@ STALE_COUNT: Final = 64
 
 
 class Dirty:
-    """Those of one store."""
+    """The dirty shelves of one store."""
 
     __slots__ = (
         "_asked_to", "_asking", "_ends", "_entered", "_heap", "_hoping", "_kept_back", "_next_asking", "_numbers",
@@ -45,12 +45,12 @@ class Dirty:
         """The earliest entry of each."""
         self._numbers = count(1)
         self._asking: list[Callable[[], None]] = []
-        """Those of this round."""
+        """Callbacks that wait for this round."""
         self._next_asking: list[Callable[[], None]] = []
         self._asked_to = 0
         """The round is about shelves up to this number."""
         self._ends: dict[Shelf, int] = {}
-        """Of such that did not fit into one batch: where they ended when they were first gathered in this round."""
+        """Ends that shelves had when first gathered in this round, where they did not fit into one batch."""
 
     def __contains__(self, shelf: object) -> bool:
         return shelf in self._since
@@ -95,7 +95,7 @@ class Dirty:
             heappush(self._heap, (at_seconds, next(self._numbers), shelf))
 
     def keep_back(self, shelf: Shelf) -> None:
-        """It is no use to look at it until `put_back`."""
+        """Do not look at this shelf until `put_back`."""
         self._ready.pop(shelf, None)
         self._hoping.pop(shelf, None)
         self._kept_back[shelf] = None
@@ -106,7 +106,7 @@ class Dirty:
         self._kept_back.clear()
 
     def remove(self, shelf: Shelf) -> None:
-        """Its queue is gone."""
+        """Remove a shelf whose queue is deleted."""
         self._since.pop(shelf, None)
         self._ready.pop(shelf, None)
         self._hoping.pop(shelf, None)
@@ -137,15 +137,15 @@ class Dirty:
         return bool(self._ready)
 
     def wants(self, shelf: Shelf) -> bool:
-        """This one is to be looked at now."""
+        """Whether this shelf is to be looked at now."""
         return shelf in self._ready
 
     def first(self, count_max: int) -> list[Shelf]:
-        """Of those that are ready, the ones that have waited longest."""
+        """Return the ready shelves that have waited longest, at most `count_max`."""
         return list(islice(self._ready, count_max))
 
     def come_due(self, now_seconds: float, count_max: int) -> None:
-        """Have those ready that are due, or that a round is about; so many at a time."""
+        """Make shelves ready that are due, or that a round is about, at most `count_max` at a time."""
         heap, since, ready = self._heap, self._since, self._ready
         for _ in range(count_max):
             if not heap or heap[0][0] > now_seconds:
@@ -167,7 +167,7 @@ class Dirty:
                 self.press(shelf)
 
     def end_hopes(self, count_max: int) -> None:
-        """A batch is synced anyway: have so many ready of those that hope."""
+        """Make up to `count_max` shelves ready that hope: a batch is synced anyway."""
         for shelf in list(islice(self._hoping, count_max)):
             self.press(shelf)
 
@@ -190,7 +190,7 @@ class Dirty:
 
     @property
     def is_asked(self) -> bool:
-        """Somebody waits until all is saved."""
+        """Whether a callback waits until all is saved."""
         return bool(self._asking)
 
     def ask(self, callback: Callable[[], None]) -> None:
@@ -205,7 +205,7 @@ class Dirty:
         self._ends.clear()
 
     def answers(self) -> list[Callable[[], None]]:
-        """Who may be told when what is gathered so far is synced: all of this round, if it is over."""
+        """Return the callbacks to run when what is gathered so far is synced: all of this round, if it is over."""
         if not self._asking or any(number <= self._asked_to for number in islice(self._since.values(), 1)):
             return []
         told = self._asking

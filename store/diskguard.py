@@ -27,13 +27,13 @@ class FreeSpace(Protocol):
 
 
 class Tell(Protocol):
-    """Where the guard says what people should know."""
+    """Function through which the guard logs."""
 
     def __call__(self, event: str, **facts: object) -> object: ...
 
 
 class DiskGuard:
-    """Of one store with a folder."""
+    """The disk guard of one store with a folder."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""What a durable subscription is, as a subscription of the metadata: its preferences.
+"""Durable subscriptions as subscriptions of the metadata: their preferences.
 
-They are kept by the SubscriptionDataManager (topic: its destination; subscriber: client id and name), apart from where
-it stands, which is written with the messages of its topic (cursors, family f) and never here. Earlier versions had a
+The SubscriptionDataManager keeps them (topic: its destination; subscriber: client id and name), apart from their
+places, which are written with the messages of their topics (cursors, family f) and never here. Earlier versions had a
 record of its own for each (family d): the next start moves it over, in one batch.
 
-Whoever looks at a store without a broker (recovery, check, export, import) finds them through this module.
+Code that looks at a store without a broker (recovery, check, export, import) finds them through this module.
 
 Source: issue 4 item 3; seed 003 (SubscriptionPreferences). Normative: FORMAT.md, "Metadata".
 """
@@ -43,7 +43,7 @@ def is_durable(preferences: SubscriptionPreferences) -> bool:
 
 
 def preferences_of(durable_id: int, record: DurableRecord) -> SubscriptionPreferences:
-    """Its preferences. The destination is not among them: it is the topic."""
+    """Return the preferences of a durable subscription. They leave out the destination: that is the topic."""
     values = {
         "kind": KIND,
         "durable_id": str(durable_id),
@@ -58,7 +58,7 @@ def preferences_of(durable_id: int, record: DurableRecord) -> SubscriptionPrefer
 
 
 def durable_of(destination: str, preferences: SubscriptionPreferences) -> tuple[int, DurableRecord]:
-    """What `preferences_of` was given. Raises StateError for anything else."""
+    """Return the id and the record that `preferences_of` was given. Raises StateError for anything else."""
     values = preferences.values
     if not is_durable(preferences) or "client_id" not in values or "name" not in values:
         raise StateError(f"durable subscription of {destination}: its preferences do not say whose it is")
@@ -79,7 +79,7 @@ def _number(destination: str, digits: str, end: int) -> int:
 
 
 def durable_changes(durable_id: int, record: DurableRecord) -> list[Change]:
-    """Its records, new. Raises StateError for names that can't be in a key."""
+    """Return the changes that write a new durable subscription. Raises StateError for names that can't be in a key."""
     try:
         subscriber = subscriber_of(record.client_id, record.name)
         preferences = encode_preferences(preferences_of(durable_id, record))
@@ -95,7 +95,7 @@ def durable_changes(durable_id: int, record: DurableRecord) -> list[Change]:
 
 
 def removal(preferences_key: bytes) -> tuple[Change, ...]:
-    """Of both records of a subscription, by the key of its preferences."""
+    """Return the changes that delete both records of a subscription, given the key of its preferences."""
     return delete(preferences_key), delete(keys.SUBSCRIPTION + preferences_key[1:])
 
 

@@ -1,4 +1,4 @@
-"""The port to an ordered key-value store: what the store asks of LevelDB, and what can go wrong there.
+"""The port to an ordered key-value store: the operations that the store needs of LevelDB, and its errors.
 
 Keys and values are bytes; keys are in bytewise order. A *batch* is a list of changes that is written atomically: all of
 it or nothing, in memory and after any crash. Batches are found again in the order in which they were written: if one
@@ -9,9 +9,9 @@ What survives what:
     the machine dies (power, panic)  every batch up to the last one written with `sync=True`, and perhaps some of those
                                      after it: a prefix of whole batches
 
-After a write that raised (but for EngineClosedError) nobody knows whether the batch is there, now or after a restart;
-it is there as a whole or not at all. So whoever writes keeps the batch and writes it again, in the same order, until
-that succeeds: all changes set a key to a value or to nothing, hence once or twice is the same.
+After a write that raised (but for EngineClosedError) it is not known whether the batch is there, now or after a
+restart; it is there as a whole or not at all. So the caller keeps the batch and writes it again, in the same order,
+until that succeeds: all changes set a key to a value or to nothing, hence once or twice is the same.
 
 Every call may block, for milliseconds as a rule and for as long as the disk takes when it is slow: all of them, those
 of iterators too, come from ONE worker thread, never from the event loop.
@@ -34,7 +34,7 @@ DELETE: Final = 1
 DELETE_RANGE: Final = 2
 
 Change = tuple[int, bytes, bytes]
-"""What is to be done, the key, and the value (PUT), nothing (DELETE) or the end of the range (DELETE_RANGE).
+"""An operation, its key, and the value (PUT), nothing (DELETE) or the end of the range (DELETE_RANGE).
 
 A plain tuple of always the same shape: a batch is unpacked in a loop without a look at types.
 """
@@ -62,7 +62,7 @@ class EngineError(Exception):
 
 
 def raise_it(error: Exception) -> None:
-    """For those who are told of errors: where nobody contains them."""
+    """Raise the error: the default where no caller contains errors."""
     raise error
 
 
@@ -87,11 +87,11 @@ class UnreadableError(EngineFailedError):
 
 
 class EngineMissingError(EngineError):
-    """What an engine is made of is not installed, or can't be loaded. The message says what to install."""
+    """A library that the engine needs is not installed, or can't be loaded. The message says what to install."""
 
 
 class CorruptionError(EngineError):
-    """What was read is not what was written. Trying again does not help."""
+    """A record differs from what was written. Trying again does not help."""
 
 
 class EngineClosedError(EngineError):
@@ -99,7 +99,7 @@ class EngineClosedError(EngineError):
 
 
 class Engine(Protocol):
-    """An ordered key-value store. See the module for what is durable when, and for who may call."""
+    """An ordered key-value store. The module docstring says what is durable when, and which thread may call."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, None if it has none.
@@ -132,7 +132,7 @@ class Engine(Protocol):
         """
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        """Gives back the space of what was deleted in this range; but LevelDB keeps what was put just before that.
+        """Frees the space of records that were deleted in this range; but LevelDB keeps what was put just before that.
         Costs the time to write all that is left there.
         """
 

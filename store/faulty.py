@@ -45,7 +45,7 @@ from .segments import read_around
 
 
 class Failure(Enum):
-    """What can be made to fail, and how."""
+    """A way to fail."""
 
     DISK_FULL = "no space left"
     """A write raises DiskFullError; nothing was applied."""
@@ -101,7 +101,7 @@ class _Failing:
         self._failing[failure] = times
 
     def fail_at_rate(self, failure: Failure, rate: float) -> None:
-        """This share of the calls that can fail like this do so, by chance. 0: none, 1: all."""
+        """Make this share of the calls that can fail like this do so, by chance. 0: none, 1: all."""
         if not 0 <= rate <= 1:
             raise ValueError(f"a rate of failures is from 0 to 1, not {rate}")
         self._rates[failure] = rate
@@ -140,7 +140,7 @@ class FaultyEngine(_Failing):
         self.write_count = 0
         """Writes that succeeded."""
         self.sync_count = 0
-        """Those of them that were synced."""
+        """Number of writes that were synced."""
 
     # What any engine does.
 
@@ -228,8 +228,8 @@ class FaultyEngine(_Failing):
         return self._successor(self._random.randint(0, len(self._unsynced)))
 
     def _successor(self, survived_count: int) -> FaultyEngine:
-        """With what is durable and so many of the batches after it. What survived a power cut was on the disk; what
-        survived a crash is not, for all we know.
+        """Return an engine with all that is durable and `survived_count` of the batches after it. What survived a power
+        cut was on the disk; what survived a crash counts as not synced.
         """
         successor = FaultyEngine(self._random, pace=self._pace, spend=self._spend)
         batches = self._unsynced[:survived_count]
@@ -331,11 +331,11 @@ class FaultySegments(_Failing):
         self._seen[segment][offset] ^= 1
 
     def crash(self) -> FaultySegments:
-        """As the next process finds them. These are closed."""
+        """Return the segments as the next process finds them. Closes these."""
         return self._successor({number: bytes(data) for number, data in self._seen.items()})
 
     def power_cut(self) -> FaultySegments:
-        """As they are found when power is back. These are closed."""
+        """Return the segments as they are found when power is back. Closes these."""
         random = self._random
         found: dict[int, bytes] = {}
         for number, durable in self._durable.items():

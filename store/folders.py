@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 PRIVATE_MODE: Final = 0o700
-"""Messages are nobody else's business."""
+"""Mode of folders and files: only the user of the broker may read messages."""
 
 OPENING_FREE_BYTES: Final = 24 << 20
 """Free space without which a database is not opened: LevelDB then writes its log into a table, and the log may hold as

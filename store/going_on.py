@@ -1,8 +1,8 @@
-"""Who waits for the disk goes on without it when it begins to fail: in steps, for there may be a hundred thousand.
+"""Readers that wait for the disk and go on without it when it begins to fail; in steps, for there may be a hundred
+thousand.
 
-Readers of queues wait for a lease, and do not while the disk fails (`QueueRecords.may_hand_over`); those that wait
-already are told here. So are blocks that were to leave memory and found no room: the batch that they were in may never
-come through.
+Readers of queues wait for a lease, and do not while the disk fails (`QueueRecords.may_hand_over`); readers that wait
+already are told here. So are blocks that were to leave memory and found no room: their batch may never succeed.
 
 Bound: the shelves of the store once, and the blocks of one batch.
 """
@@ -25,7 +25,7 @@ PER_STEP: Final = 128
 
 
 class GoingOn:
-    """Of one store."""
+    """The readers of one store that go on."""
 
     def __init__(self, scheduling: Scheduling, tell: Callable[[Iterable[Callable[[], None]]], None]) -> None:
         """`tell` calls callbacks, and sees to what they raise."""
@@ -40,7 +40,7 @@ class GoingOn:
         self._context.request_dispatch()
 
     def refused(self, put_outs: Iterable[PutOut]) -> None:
-        """These blocks stay in memory."""
+        """Tell queues that these blocks stay in memory."""
         self._refused.extend(put_outs)
         self._context.request_dispatch()
 

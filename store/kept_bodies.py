@@ -13,7 +13,7 @@ from .large import BodyFiles
 
 
 class KeptBodies:
-    """Of one shelf. Bound: a number for each large message that is stored."""
+    """The body files of one shelf. Bound: a number for each large message that is stored."""
 
     __slots__ = ("_bodies", "_files", "_let_go")
 
@@ -38,7 +38,9 @@ class KeptBodies:
                 self._files[sequence] = message.body.file_id
 
     def left(self, base: int, bits: int) -> bool:
-        """These places of the block that begins at `base` are settled. Returns whether any of them has a file."""
+        """Note that these places of the block that begins at `base` are settled. Returns whether any of them has a
+        file.
+        """
         if not self._files:
             return False
         gone = [base + place for place in places_of(bits) if base + place in self._files]

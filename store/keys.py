@@ -17,7 +17,7 @@ from struct import error as StructError
 from typing import Final
 
 FORMAT_VERSION: Final = 2
-"""Of the whole store, kept under META_FORMAT_KEY. A store with a later one is not opened."""
+"""Version of the format of the whole store, kept under META_FORMAT_KEY. A store with a later version is not opened."""
 
 FORMAT_VERSION_MIN: Final = 1
 """Without segments of values (values.py). A store begins with this one, so that earlier versions read it as long as it
@@ -88,69 +88,79 @@ class KeyFormatError(StoreFormatError):
 
 
 def queue_key(queue_id: int) -> bytes:
-    """Of the record that says which queue this is. Raises KeyFormatError unless `queue_id` is a u32, as all here do."""
+    """Return the key of the record that describes a queue. Raises KeyFormatError unless `queue_id` is a u32, as all
+    functions here do.
+    """
     return _pack(_ONE, QUEUE, queue_id)
 
 
 def head_key(queue_id: int) -> bytes:
-    """Of the record with the next sequence of a queue."""
+    """Return the key of the record with the next sequence of a queue."""
     return _pack(_ONE, HEAD, queue_id)
 
 
 def chunk_key(queue_id: int, first_sequence: int) -> bytes:
-    """Of a chunk of persistent messages that begins with the element `first_sequence` (u64)."""
+    """Return the key of a chunk of persistent messages that begins with the element `first_sequence` (u64)."""
     return _pack(_PLACED, CHUNK, queue_id, first_sequence)
 
 
 def paged_key(queue_id: int, first_sequence: int) -> bytes:
-    """Of a chunk of messages that were only paged out."""
+    """Return the key of a chunk of messages that were only paged out."""
     return _pack(_PLACED, PAGED, queue_id, first_sequence)
 
 
 def value_key(queue_id: int, first_sequence: int) -> bytes:
-    """Of the place of the chunk at `chunk_key` with the same arguments, where that lies in a segment (values.py)."""
+    """Return the key of the place of the chunk at `chunk_key` with the same arguments, where that lies in a segment
+    (values.py).
+    """
     return _pack(_PLACED, VALUE, queue_id, first_sequence)
 
 
 def summary_key(queue_id: int, first_sequence: int) -> bytes:
-    """Of the summary of the chunk at `chunk_key` with the same arguments."""
+    """Return the key of the summary of the chunk at `chunk_key` with the same arguments."""
     return _pack(_PLACED, SUMMARY, queue_id, first_sequence)
 
 
 def state_key(queue_id: int, block_index: int) -> bytes:
-    """Of the state of a block; `block_index` is `sequence >> BLOCK_BITS`."""
+    """Return the key of the state of a block; `block_index` is `sequence >> BLOCK_BITS`."""
     return _pack(_PLACED, STATE, queue_id, block_index)
 
 
 def durable_key(durable_id: int) -> bytes:
-    """Of a durable subscription (`durable_id`: u32)."""
+    """Return the key of a durable subscription (`durable_id`: u32)."""
     return _pack(_ONE, DURABLE, durable_id)
 
 
 def cursor_key(queue_id: int, durable_id: int) -> bytes:
-    """Of the cursor of a durable subscription in one queue. Those of a queue are neighbours: they hold its elements."""
+    """Return the key of the cursor of a durable subscription in one queue. The cursors of a queue are neighbours: they
+    hold its elements.
+    """
     return _pack(_PAIR, CURSOR, queue_id, durable_id)
 
 
 def transaction_key(transaction_id: int, place: int) -> bytes:
-    """Of one piece (`place`: u32) of a spooled transaction (`transaction_id`: u64). See spool_records.py."""
+    """Return the key of one piece (`place`: u32) of a spooled transaction (`transaction_id`: u64). See
+    spool_records.py.
+    """
     return _pack(_TRANSACTION, TRANSACTION, transaction_id, place)
 
 
 def spool_key(transaction_id: int) -> bytes:
-    """Of the record that says that a spooled transaction is committed."""
+    """Return the key of the commit record of a spooled transaction."""
     return _pack(_NUMBERED, SPOOL, transaction_id)
 
 
 def topic_key(family: bytes, topic: str) -> bytes:
-    """Of the owner (o) or the page ranges (r) of a topic: 1 to 65,535 bytes of UTF-8."""
+    """Return the key of the owner (o) or the page ranges (r) of a topic: 1 to 65,535 bytes of UTF-8."""
     if family not in _TOPIC_FAMILIES:
         raise KeyFormatError(f"keys of family {_shown(family)} are not those of a topic")
     return _named(family, topic)
 
 
 def subscription_key(family: bytes, topic: str, subscriber: str) -> bytes:
-    """Of the preferences (u) or the state (v) of a subscription. Those of a topic are neighbours."""
+    """Return the key of the preferences (u) or the state (v) of a subscription. Subscriptions of a topic are
+    neighbours.
+    """
     if family not in _SUBSCRIPTION_FAMILIES:
         raise KeyFormatError(f"keys of family {_shown(family)} are not those of a subscription")
     if not subscriber:

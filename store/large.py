@@ -1,16 +1,16 @@
-"""Bodies in files: written while they arrive, read piece by piece, removed when nobody refers to them any more.
+"""Bodies in files: written while they arrive, read piece by piece, removed with the last reference.
 
 One file per body, `large/` of the data folder, named by its number in 16 hexadecimal digits; it holds the body and
-nothing else. A file is complete when its `BodyReference` is handed out, and is not changed after that. Until then
-nobody refers to it: what a crash leaves half written is removed by the next start like any other orphan.
+nothing else. A file is complete when its `BodyReference` is handed out, and is not changed after that. Until then there
+is no reference to it: what a crash leaves half written is removed by the next start like any other orphan.
 
-*Who keeps a file.* The references that are alive (see queues/large.py), and the records of the store that name it
+*What keeps a file.* The references that are alive (see queues/large.py), and the records of the store that name it
 (`keep`, `forget`; `recover` says which an earlier run left). All of that is counted on the dispatch loop. Numbers are
 never used again: they go on from the highest that a file or a record has.
 
 *When the disk is slow.* Pieces on their way to it are charged to a limiter, whose sources are the sockets that they
-come from; a slow disk stops those, and nobody else. A durable body is synced every SYNC_BYTES while it is written, so
-that the last sync, for which others wait, is short.
+come from; a slow disk stops those, and no other connection. A durable body is synced every SYNC_BYTES while it is
+written, so that the last sync, for which others wait, is short.
 
 *When the disk is full* the body is given up and its space is free at once. To make its sender wait instead could wait
 for ever: half-written bodies hold the very space that all of them wait for.
@@ -68,7 +68,7 @@ class BodyStatistics:
     staged_count: int
     """On their way in."""
     disk_bytes: int
-    """What all of them take, with what was announced of those on their way."""
+    """Size of all files on disk, and of those announced and on their way."""
     waiting_bytes: int
     """In memory, to be written."""
     written_bytes: int
@@ -79,16 +79,16 @@ class BodyStatistics:
 
 @attrs.frozen
 class BodyRecovery:
-    """What `recover` found."""
+    """Result of `recover`."""
 
     kept_count: int
     removed_count: int
-    """Files that nobody named."""
+    """Number of files that no record named."""
     removed_bytes: int
     missing: frozenset[int]
     """Named by a record, and not there: these messages are lost."""
     unnamed_count: int
-    """Files that nobody named, and that were kept."""
+    """Number of files that no record named, and that were kept."""
     unnamed_bytes: int
 
 
@@ -113,10 +113,10 @@ class BodyFiles(FlowResource):
         warn: Callable[[BodyError], None],
         before_writing: Callable[[], None] | None = None,
     ) -> None:
-        """`folder` is there and nobody else's; `before_writing` is called where it is written to, by the thread that
-        does so, and raises OSError if it is not the one that it was. `disk_bytes_max`: what all bodies together may
-        take, None: the disk is the limit. `warn` hears of all that fails: peers are not told of files. Call `recover`
-        before use.
+        """`folder` exists and belongs to this object alone; `before_writing` is called before each write, by the thread
+        that writes, and raises OSError if the folder is not the one that it was. `disk_bytes_max`: limit of all bodies
+        together, None: the disk is the limit. `warn` is told of all failures: peers are not told of files. Call
+        `recover` before use.
         """
         super().__init__("large bodies", ResourceKind.DISK, manager)
         self._folder = folder
@@ -127,7 +127,7 @@ class BodyFiles(FlowResource):
         self._before_writing = before_writing or _nothing
         self._next_id = 1
         self._lengths: dict[int, int] = {}
-        """Of complete files."""
+        """Lengths of complete files."""
         self._alive: Counter[int] = Counter()
         """References by file."""
         self._kept: Counter[int] = Counter()
@@ -207,9 +207,9 @@ class BodyFiles(FlowResource):
     def begin(
         self, length_bytes: int, *, durable: bool, source: SourceController, failed: Callable[[BodyError], None]
     ) -> Staging:
-        """A body begins to arrive. `length_bytes`: -1 if nobody knows. `durable`: it must survive a power cut once it
-        is complete. `source` is blocked while too much waits to be written. `failed` is called when a piece can't be
-        written; then only `abort` makes sense.
+        """Begin a body that arrives. `length_bytes`: -1 if unknown. `durable`: it must survive a power cut once it is
+        complete. `source` is blocked while too much waits to be written. `failed` is called when a piece can't be
+        written; then only `abort` may be called.
 
         Raises BodyError if there is no room for it.
         """
@@ -438,19 +438,19 @@ class Staging:
 
     @property
     def collected_bytes(self) -> int:
-        """What waits here for more, to be charged to whom it came from."""
+        """Size of the pieces that are collected here, to be charged to their sender."""
         return self._collected_bytes
 
     def commit(self, done: Callable[[BodyReference | BodyError], None]) -> None:
-        """That was all. `done` gets the reference when the file is complete (and synced, if it is to be durable), or
-        why it is not: then it is gone.
+        """Complete the body. `done` gets the reference when the file is complete (and synced, if it is to be durable),
+        or the error: then the file is gone.
         """
         self._send()
         self._over = True
         self._files._finish(self._file_id, self._written_bytes, done)
 
     def abort(self) -> None:
-        """It will never be complete: the file goes. Does nothing after `commit`, or a second time."""
+        """Give the body up and remove its file. Does nothing after `commit`, or a second time."""
         if not self._over:
             self._over = True
             self._collected.clear()

@@ -66,7 +66,9 @@ MIB: Final = 1 << 20
 
 _TABLES: Final = re.compile(r"\d+\.(ldb|sst)|MANIFEST-\d+")
 _TABLE_TOO_SHORT: Final = re.compile(rf"\.(ldb|sst): {re.escape(os.strerror(errno.EINVAL))}")
-"""What LevelDB says of a block beyond the end of a table's file. It calls that an IO error; it is a damaged table."""
+"""Message of LevelDB for a block beyond the end of a table's file. LevelDB calls that an IO error; the table is
+damaged.
+"""
 
 
 @attrs.frozen
@@ -119,7 +121,7 @@ class LevelDbOptions:
 
 
 class RawIterator(Protocol):
-    """What is used of plyvel.RawIterator. Each method raises plyvel's errors."""
+    """The methods of plyvel.RawIterator in use. Each method raises plyvel's errors."""
 
     def valid(self) -> bool: ...
     def seek(self, target: bytes) -> None: ...
@@ -132,7 +134,7 @@ class RawIterator(Protocol):
 
 
 class WriteBatch(Protocol):
-    """What is used of plyvel.WriteBatch."""
+    """The methods of plyvel.WriteBatch in use."""
 
     def put(self, key: bytes, value: bytes) -> None: ...
     def delete(self, key: bytes) -> None: ...
@@ -140,7 +142,7 @@ class WriteBatch(Protocol):
 
 
 class Database(Protocol):
-    """What is used of plyvel.DB, which ships no types."""
+    """The methods of plyvel.DB in use; plyvel ships no types."""
 
     def get(self, key: bytes, *, verify_checksums: bool) -> bytes | None: ...
     def raw_iterator(self, *, verify_checksums: bool, fill_cache: bool) -> RawIterator: ...
@@ -179,13 +181,13 @@ def plyvel_settings(options: LevelDbOptions) -> dict[str, Any]:
 
 
 def words_of(error: BaseException) -> str:
-    """What LevelDB said: plyvel hands it on as bytes."""
+    """Return LevelDB's message: plyvel passes it as bytes."""
     said = error.args[0] if error.args else ""
     return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
 
 
 def mapped_error(error: plyvel.Error, path: Path, doing: str) -> EngineError:
-    """What LevelDB said, as one of ours.
+    """Return LevelDB's error as an EngineError.
 
     :param doing: what was being done, such as "writing".
     """
@@ -204,7 +206,7 @@ def mapped_error(error: plyvel.Error, path: Path, doing: str) -> EngineError:
 
 
 def _mapped_os_error(error: OSError, path: Path, doing: str) -> EngineError:
-    """What the system said, as one of ours."""
+    """Return an error of the operating system as an EngineError."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{path}: no space left while {doing}. Free space on this disk, or let it drain.")
     return EngineFailedError(
@@ -214,7 +216,7 @@ def _mapped_os_error(error: OSError, path: Path, doing: str) -> EngineError:
 
 
 class LevelDbEngine:
-    """An engine in a folder of its own. Nobody else may use that folder (see directory.py).
+    """An engine in a folder of its own. No other process may use that folder (see directory.py).
 
     :param path: the folder; created if its parent exists.
     :param opener: how to open the database; for tests.
@@ -250,7 +252,7 @@ class LevelDbEngine:
         self._suspect = False  # a write failed: reading is all that this database is good for
         self._database: Database | None = None
         self._log: NewestLog | None = None
-        """Of the open database."""
+        """The newest log of the open database."""
         self._writing = threading.Lock()
         """Held while something is written. Before `_using`, if both are."""
         self._using = threading.RLock()  # reentrant: an iterator may be collected, and closed, anywhere

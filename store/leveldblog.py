@@ -28,18 +28,18 @@ from pathlib import Path
 from typing import Final, Protocol
 
 _EMPTY_BYTES: Final = 24 << 10
-"""What a table in memory takes that has nothing in it, with its last block, and what chance adds to the heights of
-nodes: six times the deviation that a full table of the smallest entries has.
+"""Memory of a table without entries, with its last block, and a margin for the random heights of nodes: six times the
+deviation of a full table of the smallest entries.
 """
 
 _ENTRY_BYTES: Final = 40
-"""What an entry takes in memory beside what it takes in the log: its number (8), its node (19 in the mean of heights
-that are drawn, at most 7 for alignment), and lengths.
+"""Memory of an entry beside its bytes in the log: its number (8), its node (19 in the mean of random heights, at most 7
+for alignment), and lengths.
 """
 
 _UNUSED_BYTES: Final = 1024
-"""What an entry can leave unused at the end of a block in memory of 4 KiB, if it has no block of its own. So no more
-than a third of what is used.
+"""Bytes that an entry can leave unused at the end of a block in memory of 4 KiB, if it has no block of its own. So at
+most a third of the bytes in use.
 """
 
 _LOG: Final = re.compile(r"(\d+)\.log")
@@ -47,7 +47,7 @@ _USAGE: Final = b"leveldb.approximate-memory-usage"
 
 
 class TellsProperties(Protocol):
-    """What is used of plyvel.DB."""
+    """The method of plyvel.DB in use."""
 
     def get_property(self, name: bytes) -> bytes | None: ...
 
@@ -72,7 +72,7 @@ class NewestLog:
         self._buffer_bytes = write_buffer_bytes
         self._descriptor: int | None = None
         self._size_bytes = 0
-        """Of the file, after the last write."""
+        """Size of the file after the last write."""
         self._table_bytes_max = 0
         """An upper bound for the table in memory that belongs to this log."""
         self.is_synced = True
@@ -102,7 +102,7 @@ class NewestLog:
                 self._sync()
 
     def written(self, count: int, *, sync: bool) -> None:
-        """A batch of so many entries was written, and LevelDB synced the log it is in or did not."""
+        """Count a batch of `count` entries that was written; `sync`: LevelDB synced its log."""
         assert self._descriptor is not None, "before_write comes first"
         size_bytes = os.lseek(self._descriptor, 0, os.SEEK_END)  # a third of what fstat costs
         grown_bytes = size_bytes - self._size_bytes
@@ -130,7 +130,7 @@ class NewestLog:
             self._sync()
 
     def compacted(self) -> None:
-        """There may be a new log."""
+        """Note that LevelDB may have begun a new log."""
         self._forget()
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
 """Reading a block back: its records by their keys, from the reader thread, and their messages.
 
-What the disk has of a block is known in memory (stored_block.py), so a record is asked for by name. To seek it in a
-range would walk over all that was deleted there before: LevelDB keeps that until it compacts, and a backlog that is
-drained would be read in a time that grows with its square.
+The records of a block are known in memory (stored_block.py), so a record is asked for by name. To seek it in a range
+would walk over all that was deleted there before: LevelDB keeps that until it compacts, and a backlog that is drained
+would be read in a time that grows with its square.
 
-A record that can't be read is moved aside and told; the queue misses its elements and says how many. A read that fails
-is tried again: whoever waits for the block waits on, and everybody else goes on. So is one that meets a bad sector, a
-few times; then the record counts as damaged, what can be read of it is moved aside, and the others of the block come.
-Where nothing of the disk can be read it is no bad sector, and is tried on.
+A record that can't be read is moved aside and logged; the queue misses its elements and says how many. A read that
+fails is tried again: readers of the block wait on, all others go on. A read that meets a bad sector is tried a few
+times; then the record counts as damaged, its readable part is moved aside, and the other records of the block arrive.
+Where nothing of the disk can be read the cause is no bad sector, and the read is tried on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNREADABLE_PAUSES: Final = (1.0, 5.0, 25.0)
 """Seconds before a record in a bad sector is read again: sectors come back rarely, cables and controllers do."""
 
 Records = tuple[list[tuple[bytes, bytes]], list[tuple[bytes, Exception]]]
-"""What was read, and what is damaged."""
+"""Records that were read, and damaged ones with their errors."""
 
 
 def load_block(
@@ -70,8 +70,8 @@ def load_block(
 
 
 def _read(engine: Engine, paged: PagedBlocks, known: SequenceOf[Record], *, reads_around: bool) -> Records:
-    """What can be read of these, and what the engine finds damaged. Trying again would not help. `reads_around`: bad
-    sectors are damage, too. Raises EngineError where trying again may help.
+    """Read these records as far as possible; also return those that the engine finds damaged, for which trying again
+    would not help. `reads_around`: count bad sectors as damage. Raises EngineError where trying again may help.
     """
     records: list[tuple[bytes, bytes]] = []
     damaged: list[tuple[bytes, Exception]] = []

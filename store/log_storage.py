@@ -1,9 +1,9 @@
-"""Where logs live: a folder with one folder for each, and the threads that touch them.
+"""Storage of logs: a folder with one folder for each log, and the threads that work on them.
 
 A log's folder is called like the log, with whatever is not a letter or a digit written as %XX, so that no name leads
-out of the folder. It is a BigArray, whose identity is that of the log, for ever: message-ids are made of it, and who
-goes on with an index asks for it. Earlier versions have kept it beside, in the file `id`: from there it moves into the
-head.
+out of the folder. It is a BigArray, whose identity is that of the log, for ever: message-ids are made of it, and
+clients that go on with an index compare it. Earlier versions have kept it beside, in the file `id`: from there it moves
+into the head.
 
 Four threads: one makes the files of new logs, one appends (and prunes), one syncs, one reads ahead; none waits for
 another, and the dispatch loop for none. Within each, jobs run in the order given.
@@ -40,7 +40,7 @@ T = TypeVar("T")
 MIB: Final = 1024 * 1024
 _ID_FILE: Final = "id"
 FOLDER_NAME_BYTES_MAX: Final = 255
-"""Of a file system."""
+"""Longest name of a folder in a file system."""
 _ID_BYTES: Final = 6
 _ID_LENGTH_MAX: Final = 64
 _DOOMED: Final = ".removed-"
@@ -63,7 +63,7 @@ def _about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, objec
 
 @attrs.frozen
 class LogStorageConfig:
-    """Where logs (`/log/...`) are kept. What each may hold stands with the destinations."""
+    """Settings of where logs (`/log/...`) are kept. The limits of a log are settings of destinations."""
 
     data_page_bytes: int = attrs.field(
         default=128 * MIB,
@@ -120,7 +120,9 @@ class LogStorageConfig:
 
 
 def boot_id() -> str:
-    """Names this run of the machine: another one means that the power may have failed. Empty where nobody knows."""
+    """Return the name of this run of the machine: another name means that the power may have failed. Empty where it is
+    not known.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -152,11 +154,11 @@ class LogStorage:
         self._files = files
         self._arrays: dict[str, BigArray] = {}
         self._taken_away: dict[str, Path] = {}
-        """Where the folders are of logs that are being deleted."""
+        """Folders of logs that are being deleted."""
 
     @property
     def folder(self) -> Path:
-        """Where logs lie. A temporary one is made when it is first asked for: most brokers never have a log."""
+        """Folder of all logs. A temporary folder is made on the first request: most brokers never have a log."""
         if self._folder is not None:
             return self._folder
         if self._temporary is None:
@@ -164,7 +166,7 @@ class LogStorage:
         return self._temporary
 
     def names(self) -> list[str]:
-        """Of the logs that there are. Raises DiskError."""
+        """Names of the logs on disk. Raises DiskError."""
         try:
             self._check()
             make_private_folder(self.folder)
@@ -200,7 +202,7 @@ class LogStorage:
             self._marked.check()
 
     def folder_of(self, name: str) -> Path:
-        """Where a log lies."""
+        """Return the folder of a log."""
         return self.folder / quote(name.removeprefix(PREFIX), safe="").replace(".", "%2E")
 
     def open(self, name: str) -> Opened:
@@ -314,7 +316,7 @@ class LogStorage:
             ) from error
 
     def reports(self) -> dict[str, RecoveryReport]:
-        """What opening found, by log."""
+        """Reports of opening, by log."""
         return {name: array.report for name, array in self._arrays.items()}
 
     def close(self) -> list[str]:
@@ -339,7 +341,7 @@ def _new_id() -> str:
 
 
 def _earlier_id(folder: Path) -> str:
-    """What an earlier version has called the log in this folder; empty: nothing. Raises OSError."""
+    """Return the id that an earlier version gave the log in this folder; empty if there is none. Raises OSError."""
     try:
         text = (folder / _ID_FILE).read_bytes().decode("latin-1").strip()
     except FileNotFoundError:
@@ -348,7 +350,7 @@ def _earlier_id(folder: Path) -> str:
 
 
 class LogDisk:
-    """Its threads. Satisfies `sluiceway.queues.logs.ports.Disk`."""
+    """The threads of logs. Satisfies `sluiceway.queues.logs.ports.Disk`."""
 
     def __init__(self, making: Runner, appending: Runner, syncing: Runner, reading: Runner) -> None:
         self._making = making

@@ -1,16 +1,16 @@
-"""Marks in folders that may be disks of their own: whether the folder that is there is the one that was there.
+"""Marks in folders that may be disks of their own: whether a folder is still the same one.
 
     large/sluiceway.mark    a name, made once at random; so in logs/, too
     marks                   of the data folder: "large NAME", a line each
 
 A folder is marked before the first thing is written there that must outlive the broker. From then on a start without
-the mark is refused: the disk is not mounted, or the folder was not wholly restored, and who went on would miss what is
-in it, and write beneath. A copy or a backup of the data folder has both files, so that it is the same wherever it lies;
-device and inode, which are other ones then, count for the time of one run only.
+the mark is refused: the disk is not mounted, or the folder was not wholly restored, and a broker that went on would
+miss its contents, and write beneath. A copy or a backup of the data folder has both files, so that it is the same
+wherever it lies; device and inode, which are other ones then, count for the time of one run only.
 
 An empty mark is an operator's word that what was there is lost: it gets a name like a new one. A mark that the data
 folder knows nothing of (a crash came between the two files) is taken up. The folders of earlier versions have none:
-until they are marked nobody can say what belongs there.
+until they are marked it is not known what belongs there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OtherFolderError(Exception):
 
 
 class Marks:
-    """Of one data folder, which is there and locked. All of it blocks, and raises OSError."""
+    """The marks of one data folder, which exists and is locked. All methods block, and raise OSError."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -96,7 +96,7 @@ class Marks:
 
 
 class MarkedFolder:
-    """One of these folders, for the time of one run."""
+    """One marked folder, for the time of one run."""
 
     def __init__(self, marks: Marks, path: Path) -> None:
         self._marks = marks
@@ -147,7 +147,7 @@ def _text(path: Path, *, must_exist: bool = False) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """At once and for good: whoever finds it finds it whole."""
+    """Write a file atomically and durably: a reader never finds a part of it."""
     new = path.with_name(path.name + ".new")
     with new.open("wb") as file:
         file.write(text.encode())

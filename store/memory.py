@@ -3,7 +3,7 @@
 Values are in a dict, its keys also in a sorted list. Few keys that come or go are placed in the list one by one; many
 in one pass: appended and sorted in (one merge, both parts are in order), or filtered out.
 
-A snapshot costs nothing until somebody writes: an iterator reads what is there; before a write, each that is still open
+A snapshot costs nothing until the next write: an iterator reads what is there; before a write, each that is still open
 takes what is left of its range. One that was dropped is gone by then.
 """
 

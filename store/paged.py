@@ -1,10 +1,10 @@
-"""Where blocks lie that were only paged out: in files (pages.py), or, in a store without a folder, with its engine.
+"""Storage of blocks that were only paged out: in files (pages.py), or, in a store without a folder, in its engine.
 
 *When the disk takes no pages* (it is full, or the folder fails) nothing of the batch waits for that: what else is in it
 is written, the blocks stay in memory, and a gate of its own is shut, so that queues page nothing out and their senders
 wait at `memory_bytes`. Persistent messages go on as long as the engine does. The gate opens again after a pause, which
-grows, and as soon as a segment has gone: whoever waits tries again, and only a page that is written ends the trouble.
-A block of which nothing is left gives its page back at once, whatever becomes of batches: that is what makes room.
+grows, and as soon as a segment has gone: waiting sources try again, and only a page that is written ends the trouble. A
+block of which nothing is left frees its page at once, whatever becomes of batches: that makes room.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0
 CALM_SECONDS: Final = 5.0
-"""Those that wait try again long before, if they still have to."""
+"""Time without a new attempt after which the trouble counts as over: sources that still have to wait try long
+before.
+"""
 
 
 @attrs.frozen
@@ -59,11 +61,11 @@ class PutOut:
         self._done = done
         self._refused = refused
         self.record: Record | None = None
-        """What is written of it with this batch, for this run only."""
+        """Record that this batch writes of the block, for this run only."""
         self.count = 0
         """Messages in that."""
         self.is_refused = False
-        """There is no room for that: the block stays."""
+        """Whether the block stays in memory, because the disk has no room."""
 
     def answer(self) -> None:
         """Tell the queue."""
@@ -76,7 +78,7 @@ class PutOut:
 
 
 class PagedBlocks:
-    """Of one store."""
+    """The paged blocks of one store."""
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class PagedBlocks:
             self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)
 
     def _open(self) -> None:
-        """Those that wait may try again. If none does so for long the trouble is over."""
+        """Let waiting sources try again. If none does so for long the trouble is over."""
         if not self.accepting and not self._closed:
             self._set_timer(self._scheduling.call_later(CALM_SECONDS, self._works))
             self._gate.release(1, 0)
@@ -181,7 +183,7 @@ class PagedBlocks:
         return Record(key, page)
 
     def drop(self, batch: Batch, record: Record) -> None:
-        """Nobody needs it any more."""
+        """Delete a record that is needed no more."""
         if record.page is None:
             batch.add(delete(record.key), 0)
         else:
@@ -194,7 +196,9 @@ class PagedBlocks:
                 self._let_go(record.page)
 
     def tried(self, batch: Batch) -> None:
-        """It was tried to write these pages: what has no room is refused, and waits for it no longer."""
+        """Look at the result of writing these pages: blocks that found no room are refused, and wait for it no
+        longer.
+        """
         error, batch.pages_error = batch.pages_error, None
         if error is None or self.files is None:
             return
@@ -210,7 +214,7 @@ class PagedBlocks:
             self._let_go(page)
 
     def written(self, batch: Batch) -> None:
-        """What is left of these pages is in its place."""
+        """Note that the remaining pages of this batch are written."""
         if batch.pages and not any(put_out.is_refused for put_out in batch.put_outs):
             self._works()
         for page, _parts in batch.pages:
@@ -234,13 +238,13 @@ class PagedBlocks:
             engine.write(batch.changes, sync=batch.sync)
 
     def hold(self, records: Iterable[Record]) -> None:
-        """They are going to be read."""
+        """Keep these records until they are read."""
         for record in records:
             if record.page is not None and self.files is not None:
                 self.files.hold(record.page)
 
     def read(self, record: Record, engine: Engine) -> bytes | None:
-        """Its bytes; None: there is no such record any more. Blocks. Raises EngineError."""
+        """Return the bytes of a record; None if the record is gone. Blocks. Raises EngineError."""
         if record.page is None or self.files is None:
             return engine.get(record.key)
         return self.files.read(record.page)

@@ -1,15 +1,15 @@
-"""Files for what makes room in memory and outlives nobody: blocks of messages that are not persistent.
+"""Files of blocks of messages that are not persistent: they make room in memory, and end with the process.
 
 LevelDB would write each of them three times and more (its log, its tables, each level that they sink to), and deleting
 them would leave marks to walk over. Here a block is appended once, in one piece, to a *segment*: a file of one queue of
 SEGMENT_BYTES or one block. It is read at once, and never deleted: a segment goes as a whole when nothing in it is
 needed any more. All segments go at the next start, and nothing here is ever synced.
 
-A disk that is full keeps nothing half: what was begun is cut off again, and its place given back (`withdraw`).
+A full disk keeps no half pages: what was begun is cut off again, and its place is free (`withdraw`).
 
-The loop gives out places and counts who needs them; threads write and read. A page is needed by its block, by the write
-that is to fill it, and by each read under way. A write may be done again: it goes to the same place. Segments are only
-ever written at their ends, so the pages that a failure leaves out are the last ones of theirs.
+The loop assigns places and counts their users; threads write and read. A page is needed by its block, by the write that
+is to fill it, and by each read under way. A write may be done again: it goes to the same place. Segments are only ever
+written at their ends, so the pages that a failure leaves out are the last ones of theirs.
 
 Bound: on disk, what is needed, and for each queue what shares its segments with it: where one message in a thousand
 stays, all of it. In memory some 300 bytes for each segment.
@@ -32,15 +32,15 @@ from .folders import make_private_folder
 from .segments import SegmentFiles, few_parts
 
 SEGMENT_BYTES: Final = 16 << 20
-"""A segment that has so much is closed. Smaller ones are given back sooner, larger ones are fewer files."""
+"""Size at which a segment is closed. Smaller segments are freed sooner, larger ones are fewer files."""
 
 SUFFIX: Final = ".pages"
-"""Of the names of segments. Nothing else in their folder is touched."""
+"""Suffix of the names of segments. No other file in their folder is touched."""
 
 
 @attrs.frozen
 class Page:
-    """Where a block lies."""
+    """Place of a block."""
 
     segment: int
     offset: int
@@ -79,7 +79,7 @@ class PageFiles:
         """By queue: the segment to which its next page goes."""
         self._next_segment = 0
         self.size_bytes = 0
-        """Of all segments, on disk or about to be."""
+        """Size of all segments, on disk or about to be."""
 
     # ------------------------------------------------------------------ on the loop
 
@@ -100,7 +100,7 @@ class PageFiles:
         return page
 
     def hold(self, page: Page) -> None:
-        """It is going to be read."""
+        """Keep a page until it is read."""
         self._segments[page.segment].needed_count += 1
 
     def let_go(self, page: Page) -> None:
@@ -115,8 +115,8 @@ class PageFiles:
             self._remove_soon(lambda: self._remove(page.segment, segment.size_bytes))
 
     def withdraw(self, pages: SequenceOf[Page]) -> None:
-        """These, reserved last of all and in this order, were not written: their places are free again. Who needs them
-        lets go of them all the same.
+        """Free the places of pages that were not written; they were reserved last of all and in this order. Users of
+        the pages still call `let_go`.
         """
         for page in pages:
             self._segments[page.segment].size_bytes -= page.size_bytes
@@ -142,7 +142,9 @@ class PageFiles:
                 raise PagesError(error, [each for each, _parts in pages[place:]]) from error
 
     def read(self, page: Page) -> bytes:
-        """What lies there, with its checksum, which is right. Else raises CorruptionError; or EngineError."""
+        """Return the bytes of a page, with a checksum that is right. Raises CorruptionError if it is wrong, or
+        EngineError.
+        """
         value = self._files.read(page.segment, page.offset, page.size_bytes)
         if len(value) < page.size_bytes:
             raise CorruptionError(f"{self._files.path(page.segment)} ends within a page: something else has cut it off")

@@ -1,13 +1,13 @@
-"""Where groups of logs stand, written with what queues write: one batch has both, or neither.
+"""Places of groups of logs, written in one batch with the queues: one batch has both, or neither.
 
 A *place* is to the store queue what a shelf is: it says that it has changed, and is asked for its record when a batch
 is gathered (pull). So a transaction that acknowledges records and sends to a queue is bound together like one over two
 queues (`StoreQueue.bind`), and nothing older ever overwrites anything newer: all records of groups go through the same
 line of batches, their creation and their end as well.
 
-Invariant: no record of a group is written before the group is created, nor after it is deleted.
-Bound: a record of 64 KiB at most for each group, once a second or when somebody waits for it.
-Source: issue 13 item 4; seed 003 (SubscriptionState). Normative: FORMAT.md, "Metadata".
+Invariant: no record of a group is written before the group is created, nor after it is deleted. Bound: a record of 64
+KiB at most for each group, once a second or when a callback waits for it. Source: issue 13 item 4; seed 003
+(SubscriptionState). Normative: FORMAT.md, "Metadata".
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 GROUP_KIND: Final = "log group"
 SAVE_SECONDS: Final = 1.0
-"""How long the place of a group may be behind on disk when nobody waits for it."""
+"""How long the place of a group may be behind on disk when no callback waits for it."""
 
 Done = Callable[[Exception | None], None]
 
 
 def group_state_of(data: SubscriptionData) -> GroupState | None:
-    """Where the group stood that has this record; None: it is no group of a log."""
+    """Return the state of the group that has this record; None: the record belongs to no group of a log."""
     if data.preferences.values.get("kind") != GROUP_KIND:
         return None
     state = data.state
@@ -84,7 +84,7 @@ class Place:
     cancelled_count = 0
     saved_to = 0
     elements_end = 0
-    """It has no elements."""
+    """Number of elements: always 0."""
     has_records = False
     """None that go when it is forgotten: see `StoredPlaces.delete`."""
 
@@ -110,14 +110,14 @@ class Place:
 
     @property
     def owner(self) -> object:
-        """Whose it is."""
+        """The group that the place belongs to."""
         return getattr(self._state, "__self__", None)
 
     # ------------------------------------------------------------------ what the group says
 
     @property
     def log_id(self) -> str:
-        """Of the log in which the group stands."""
+        """Id of the log of the group."""
         return self._state().log_id
 
     def create(self, preferences_key: bytes, preferences: SubscriptionPreferences, done: Callable[[], None]) -> None:
@@ -160,7 +160,7 @@ class Place:
     # ------------------------------------------------------------------ as a shelf
 
     def when_saved(self, _first: int, _end: int, callback: Callable[[str], None]) -> None:
-        """It has nothing but what is settled."""
+        """Call back when settled records are saved: a place has no elements."""
         self.when_settled(lambda: callback("disk"))
 
     def attach(
@@ -171,7 +171,7 @@ class Place:
         done: Callable[[], None] | None = None,
         undone: Callable[[], None] | None = None,
     ) -> None:
-        """These changes go into the next batch that has this place."""
+        """Put changes into the next batch that has this place."""
         if self._forgotten:
             self._store.change(changes, written=done)
             return
@@ -180,7 +180,7 @@ class Place:
 
     @property
     def is_clean(self) -> bool:
-        """There is nothing to write, and nobody waits."""
+        """Whether there is nothing to write, and no callback waits."""
         return not (self._changed or self._attached or (self._waiting and self._is_created))
 
     def next_delay_seconds(self, _least_seconds: float, _most_seconds: float) -> float:
@@ -188,7 +188,7 @@ class Place:
         return SAVE_SECONDS
 
     def hopes_until(self, _patience_seconds: float) -> float:
-        """Nobody can spare the write."""
+        """Return 0: no consumer can spare this write."""
         return 0.0
 
     def answer_consumed(self) -> int:

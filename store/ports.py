@@ -1,4 +1,4 @@
-"""What the store queue needs of those around it: a log for people, and the folder of the engine."""
+"""Ports of the store queue: a log for people, and the folder of the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .diskguard import FreeSpace
 
 
 class Log(Protocol):
-    """Where the store says what people should know."""
+    """Log of the store, for people."""
 
     def info(self, event: str, **facts: Any) -> Any: ...
     def warning(self, event: str, **facts: Any) -> Any: ...

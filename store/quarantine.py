@@ -66,7 +66,7 @@ class Quarantine:
         return None if path is None else file.rename(path)
 
     def files(self) -> list[Path]:
-        """What is kept, the oldest first."""
+        """Files in quarantine, the oldest first."""
         return [path for _number, path in self._numbered()]
 
     def _place(self, name: str, size_bytes: int) -> Path | None:
@@ -86,6 +86,6 @@ class Quarantine:
         return self.path / f"{number:06d}-{_UNFIT.sub('_', name)[:_NAME_LENGTH_MAX] or 'unnamed'}"
 
     def _numbered(self) -> list[tuple[int, Path]]:
-        """What has a number, in its order; what somebody else put here is left alone."""
+        """Files that have a number, in order of it; other files are left alone."""
         found = [(_NUMBERED.fullmatch(path.name), path) for path in self.path.iterdir()]
         return sorted((int(match[1]), path) for match, path in found if match is not None)

@@ -2,11 +2,11 @@
 
 *Pull.* Nothing is kept per element that waits to be saved: all persistent elements from `saved_to` on are not on disk
 yet. When the StoreQueue has time, `collect` looks at what of them is still in the queue and writes that. What was
-settled meanwhile is not there any more: its save and its delete have cancelled each other without anybody's doing.
+settled meanwhile is not there any more: its save and its delete have cancelled each other without further work.
 
 *Delay.* Elements are given the time in which the queue's consumers usually settle them (`time to ack`, measured on one
-element at a time) before they are written. A queue that nobody takes from, a waiting receipt and a block that is to
-leave memory don't wait.
+element at a time) before they are written. A queue without consumers, a waiting receipt and a block that is to leave
+memory don't wait.
 
 *What is on disk* is known by block of 1,024: which sequences the chunks span, and which of them are alive. What is
 settled goes to one small state record per block; a block of which nothing is alive is deleted with all its records.
@@ -84,9 +84,9 @@ class QueueRecords:
         self.bound_to = 0
         """Elements below this belong to a transaction: they go in one batch."""
         self.is_bound = False
-        """What is collected next is part of a transaction."""
+        """Whether the elements collected next are part of a transaction."""
         self.bond: Bond | None = None
-        """What transactions bind to this one: see bonds.py."""
+        """Shelves that transactions bind to this one: see bonds.py."""
         self.urgent = False
         """Write at the next opportunity."""
         self.due_seconds = 0.0
@@ -110,7 +110,7 @@ class QueueRecords:
         self._probe: tuple[int, float] | None = None
         self._places = ReaderPlaces(queue)
         self._is_saved = False
-        """What is due of its elements is in the batch that is gathered in steps."""
+        """Whether the elements that are due are already in the batch that is gathered in steps."""
         self._bodies = KeptBodies(store.bodies)
         self._added_count = 0
         self._attached = Attachments()
@@ -208,9 +208,9 @@ class QueueRecords:
         done: Callable[[], None] | None = None,
         undone: Callable[[], None] | None = None,
     ) -> None:
-        """These changes go into the batch with which the last of elements `first` to `end - 1` is saved (or has left),
-        and all of these into one. `done` is called when that is written, `undone` if the queue is abandoned before. To
-        be called in order, before anything else is added. With `first == end`: into the next batch of this shelf.
+        """Put changes into the batch with which the last of elements `first` to `end - 1` is saved (or has left), all
+        of them into one. `done` is called when that is written, `undone` if the queue is abandoned before. Call it in
+        order, before anything else is added. With `first == end`: into the next batch of this shelf.
         """
         if self._forgotten:
             self._store.change(changes, written=done)
@@ -274,7 +274,7 @@ class QueueRecords:
         self._store.touch(self, urgent=True)
 
     def unpage(self, index: int, record: Record | None) -> None:
-        """Nobody needs this page of a block any more, which is in a file, or has no room there."""
+        """Drop the page of a block, which lies in a file, or has no room there."""
         stored = self._blocks.get(index)
         if record is not None and stored is not None and stored.paged is record:
             stored.paged = None
@@ -315,7 +315,7 @@ class QueueRecords:
 
     @property
     def is_clean(self) -> bool:
-        """There is nothing to write, and nobody waits."""
+        """Whether there is nothing to write, and no callback waits."""
         return not (
             self._touched
             or self._put_outs
@@ -331,7 +331,7 @@ class QueueRecords:
 
     @property
     def target(self) -> tuple[str, int, bool]:
-        """What pieces of spooled transactions for its queue are named by (spool_records.py)."""
+        """Name of the queue in pieces of spooled transactions (spool_records.py)."""
         return self._queue.name_on_disk, self._queue.priority, self.topic
 
     @property
@@ -363,7 +363,7 @@ class QueueRecords:
         return self._places.due_count(is_stored=bool(self._blocks))
 
     def write_places(self, batch: Batch, count_max: int) -> int:
-        """Write so many places of durable subscriptions. Returns how many more are due."""
+        """Write up to `count_max` places of durable subscriptions. Returns how many more are due."""
         is_stored = bool(self._blocks)
         self._places.write(batch, self, count_max, is_stored=is_stored)
         return self._places.due_count(is_stored=is_stored)
@@ -390,10 +390,10 @@ class QueueRecords:
         return min(max(SLOW_AFTER * usual_seconds, least_seconds), most_seconds)
 
     def hopes_until(self, patience_seconds: float) -> float:
-        """Until when those who wait for a save here may wait for consumers instead; 0: not at all.
+        """Return the time until which receipts of this shelf may wait for consumers instead of a write; 0: not at all.
 
-        Consumers that usually settle within `patience_seconds` (what a sync takes) spare the sync, and whoever waits is
-        told sooner. At worst it is told after twice the time.
+        Consumers that usually settle within `patience_seconds` (the time of a sync) spare the sync, and the receipt
+        leaves sooner. At worst it takes twice the time.
         """
         if (
             not self._waiting_saves
@@ -537,7 +537,7 @@ class QueueRecords:
         self._put_outs = waiting
 
     def _resident_among(self, index: int, places: int) -> tuple[list[int], list[Message]]:
-        """What is in memory of these places of a block, a bit each."""
+        """Return the messages in memory at these places of a block, a bit each."""
         base = index << BLOCK_BITS
         sequences, messages = self._queue.elements.resident(base, base + BLOCK_SIZE)
         found = [pair for pair in zip(sequences, messages, strict=True) if places >> (pair[0] - base) & 1]
@@ -571,7 +571,7 @@ class QueueRecords:
             batch.saved_count -= len(sequences)
 
     def write_states(self, batch: Batch, count_max: int) -> None:
-        """Write what of so many blocks is settled, where the disk does not know it."""
+        """Write the states of up to `count_max` blocks, where the disk does not know what is settled."""
         touched = self._touched
         for _ in range(min(count_max, len(touched))):
             index = touched.pop()
@@ -610,7 +610,7 @@ class QueueRecords:
             self._noting = False
 
     def noted(self, lease: int) -> None:
-        """This lease is written: readers may go on."""
+        """Let readers go on: this lease is written."""
         self._lease = max(self._lease, lease)
         if not self._forgotten:
             self._queue.may_go_on()
@@ -647,7 +647,7 @@ class QueueRecords:
     # ------------------------------------------------------------------ a restart
 
     def restore(self, blocks: dict[int, StoredBlock], lease: int, larges: dict[int, int]) -> None:
-        """What an earlier run left."""
+        """Take over the records that an earlier run left."""
         self._blocks = blocks
         self._lease = lease
         self._bodies.restore(larges)

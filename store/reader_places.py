@@ -1,10 +1,10 @@
-"""Where the durable subscriptions of one topic stand, as far as the disk does not know it: a part of its shelf.
+"""Places of the durable subscriptions of one topic, as far as the disk does not know them: a part of the topic's shelf.
 
-The place of a new one is written in any case, in one batch with the first message that comes behind it, or before. That
-of another one is written when something of the topic is on disk, which it could miss or get again.
+The place of a new subscription is written in any case, in one batch with the first message behind it, or before. The
+place of another one is written when something of the topic is on disk, which it could miss or get again.
 
-Places that are yet to be made (`MessageQueue.make_readers`) are made here: whoever is to get a message has its place on
-disk as soon as the message is.
+Places that are yet to be made (`MessageQueue.make_readers`) are made here: a subscription that is to get a message has
+its place on disk as soon as the message is.
 
 Bound: two entries for each durable subscription.
 """
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from .queue_records import QueueRecords
 
 MAKING_COST: Final = 4
-"""So many places are written while one is made."""
+"""Number of places that are written in the time that making one takes."""
 
 
 class ReaderPlaces:
-    """Those of one shelf."""
+    """The places of one shelf."""
 
     __slots__ = ("_moved", "_new", "_queue", "is_noting")
 
     def __init__(self, queue: PulledQueue) -> None:
         self._queue = queue
         self._new: dict[int, None] = {}
-        """Those that the disk does not have at all."""
+        """Subscriptions that the disk does not have at all."""
         self._moved: dict[int, None] = {}
         """All that are out of date on disk."""
         self.is_noting = False
         """One waits until its place is written."""
 
     def moved(self, durable_id: int, *, is_new: bool) -> None:
-        """This one is out of date on disk. `is_new`: it is to be written in any case."""
+        """Note that a place is out of date on disk. `is_new`: write it in any case."""
         self._moved[durable_id] = None
         if is_new:
             self._new[durable_id] = None
 
     def note(self, durable_id: int) -> None:
-        """This one waits until it is written."""
+        """Let a subscription wait until its place is written."""
         self._moved[durable_id] = None
         self.is_noting = True
 
     def gone(self, durable_id: int) -> None:
-        """This one is removed."""
+        """Drop a subscription that is removed."""
         self._moved.pop(durable_id, None)
         self._new.pop(durable_id, None)
 
@@ -70,7 +70,7 @@ class ReaderPlaces:
         return self._moved if is_stored or self.is_noting else self._new
 
     def write(self, batch: Batch, shelf: QueueRecords, count_max: int, *, is_stored: bool) -> None:
-        """Write so many of those that are due; or make some that are to be made, which takes as long."""
+        """Write up to `count_max` places that are due; or make places that are to be made, which takes as long."""
         if self._queue.make_readers(0):
             self._queue.make_readers(1 + count_max // MAKING_COST)
             return

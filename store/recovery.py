@@ -1,7 +1,7 @@
-"""What an earlier run left: read from the small records only, so that ten million messages take seconds.
+"""Recovery of an earlier run's store: read from the small records only, so that ten million messages take seconds.
 
 The bodies stay where they are: of each block the summaries of its chunks and its state record tell how many elements
-are alive, about how large they are and when they expire. Queues page them in when somebody reads. Only chunks with
+are alive, about how large they are and when they expire. Queues page them in when a consumer reads. Only chunks with
 elements whose bodies lie in files are read, for the numbers of these files.
 
 Elements that were stored without being persistent (paged out) belong to the run that stored them: they are deleted.
@@ -9,10 +9,10 @@ Elements that were stored without being persistent (paged out) belong to the run
 Spooled transactions (spool_records.py) that were not committed never were: their pieces are deleted. Of committed ones
 the pieces that are left are found, for the broker to move them on.
 
-A small record that can't be read does not keep the broker from starting: it is told as a fault, and what it said is
-made up for on the safe side. A lost summary is made again from its chunk; a lost state means that nothing of its block
-was settled; without the head of a queue all of it counts as seen; a durable subscription whose place is lost begins
-with the oldest message there is.
+A small record that can't be read does not keep the broker from starting: it is reported as a fault, and replaced by a
+safe assumption. A lost summary is made again from its chunk; a lost state means that nothing of its block was settled;
+without the head of a queue all of it counts as seen; a durable subscription whose place is lost begins with the oldest
+message there is.
 
 Source: DESIGN section 7 "Recovery"; anchors c20, c21, c23, d24.
 """
@@ -68,7 +68,7 @@ WIPE_COUNT: Final = 20_000
 
 @attrs.define
 class RecoveredQueue:
-    """What was left of one queue."""
+    """A queue of an earlier run."""
 
     queue_id: int
     name: str
@@ -83,7 +83,7 @@ class RecoveredQueue:
     grouped: set[int] = attrs.field(factory=set)
     """Blocks with elements that belong to a message group."""
     cursors: dict[int, CursorRecord] = attrs.field(factory=dict)
-    """Of durable subscriptions, by their ids."""
+    """Cursors of durable subscriptions, by their ids."""
     due: set[int] = attrs.field(factory=set)
     """Blocks with elements that must not be delivered before a time."""
     larges: dict[int, int] = attrs.field(factory=dict)
@@ -110,7 +110,7 @@ class RecoveredPiece:
     target: Target
     size_bytes: int
     file_ids: list[int]
-    """Of large bodies."""
+    """Files of large bodies."""
 
 
 @attrs.define
@@ -134,7 +134,7 @@ class Fault:
     what: str
     effect: str
     changes: tuple[Change, ...] = ()
-    """What mends it; to be written when `value` is kept somewhere else."""
+    """Changes that repair the fault; to be written when `value` is kept somewhere else."""
 
 
 @attrs.define
@@ -144,7 +144,7 @@ class Recovered:
     queues: dict[tuple[str, int, bool], RecoveredQueue] = attrs.field(factory=dict)
     next_queue_id: int = 1
     token: bytes | None = None
-    """Of the message-ids of this store."""
+    """Token of the message-ids of this store."""
     next_number: int = 1
     """Message numbers below this may be in use."""
     durables: dict[int, DurableRecord] = attrs.field(factory=dict)
@@ -167,7 +167,7 @@ class Recovered:
     """Something that can't be read may have had more of them."""
 
     def take(self, name: str, priority: int, *, topic: bool) -> RecoveredQueue | None:
-        """What was left of this queue, once."""
+        """Return what an earlier run left of this queue, once."""
         return self.queues.pop((name, priority, topic), None)
 
 
@@ -191,7 +191,7 @@ class _Spans:
         self.span = self.count = self.wire_bytes = self.undated = 0
         self.firsts: list[int] = []
         self.large_firsts: list[int] = []
-        """Of those chunks in which some have large bodies."""
+        """First sequences of chunks with large bodies."""
         self.earliest_ms = self.latest_ms = 0
         self.grouped = self.due = False
 
@@ -273,7 +273,7 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
 
 
 def _read_durables(engine: Engine, found: Recovered) -> None:
-    """Those of the metadata, and those that an earlier version wrote: they move over."""
+    """Read the durable subscriptions of the metadata, and move those over that an earlier version wrote."""
 
     def bad(key: bytes, value: bytes, error: StoreFormatError) -> None:
         found.faults.append(Fault(key, value, str(error), "a durable subscription is lost", removal(key)))
@@ -344,14 +344,14 @@ def _read_spans(
 
 
 def _pass_block(by_id: dict[int, RecoveredQueue], queue_id: int, index: int) -> None:
-    """What is new goes behind this block: what is known of it must not be taken for theirs."""
+    """Let new elements begin behind this block: records of it must not be taken for theirs."""
     queue = by_id.get(queue_id)
     if queue is not None:
         queue.next_sequence = max(queue.next_sequence, (index + 1) << keys.BLOCK_BITS)
 
 
 def _summary(engine: Engine, key: bytes, value: bytes, heads: HeadCodec, faults: list[Fault]) -> Summary | None:
-    """What a summary says; where it can't be read, what its chunk says. None: that can't be read either."""
+    """Return a summary; where it can't be read, make it from its chunk. None: the chunk can't be read either."""
     queue_id, first = keys.parse_placed_key(key)
     room_count = keys.BLOCK_SIZE - (first & (keys.BLOCK_SIZE - 1))
     try:
@@ -442,8 +442,8 @@ class _AnyHead:
 
 
 def _chunk(engine: Engine, key: bytes) -> bytes | None:
-    """A chunk, as far as it can be read: whoever reads the block says what is wrong with it. Raises EngineError where
-    that may be over soon.
+    """Return a chunk, as far as it can be read: a later load of the block reports what is wrong with it. Raises
+    EngineError where trying again may help.
     """
     try:
         return engine.get(key)
@@ -532,7 +532,9 @@ def _read_pieces(
 
 
 def opening_records(token: bytes, numbers_to: int, format_version: int = keys.FORMAT_VERSION_MIN) -> list[Change]:
-    """What is written, synced, before a broker uses a store: from here on it is not closed in order."""
+    """Return the records to write, synced, before a broker uses a store: from then on the store is not closed in
+    order.
+    """
     return [
         put(keys.META_FORMAT_KEY, encode_format(format_version)),
         put(keys.META_TOKEN_KEY, token),
@@ -542,7 +544,7 @@ def opening_records(token: bytes, numbers_to: int, format_version: int = keys.FO
 
 
 def closing_records(next_number: int) -> list[Change]:
-    """What is written last."""
+    """Return the records to write last."""
     return [
         put(keys.META_NUMBERS_KEY, encode_numbers(next_number)),
         put(keys.META_CLEAN_KEY, encode_clean(True)),

@@ -1,4 +1,4 @@
-"""Opens the database of a data folder; one that LevelDB finds damaged is mended first, as little as will do.
+"""Opens the database of a data folder; a database that LevelDB finds damaged is repaired first, as little as possible.
 
 1. The plain case: it opens, and its log is replayed. A log that just stops, as after a crash, is no damage.
 2. Damage in the log only (a power cut may leave garbage at its end): it is opened once leaving out what can't be read.
@@ -29,18 +29,18 @@ from .leveldb import LevelDbEngine, LevelDbOptions, mapped_error, open_database,
 from .quarantine import Quarantine
 
 _DESCRIBING: Final = re.compile(r"CURRENT|MANIFEST-\d+|LOG|LOG\.old|\d+\.log")
-"""What says how the database was made up, and its log: small, and enough to find out what happened."""
+"""Files that describe the database, and its log: small, and enough to find out what happened."""
 
 _LOST: Final = "lost"
-"""Where LevelDB's repair puts what it replaced."""
+"""Folder in which LevelDB's repair puts replaced files."""
 
 
 @attrs.frozen
 class RepairReport:
-    """What was damaged, and what was done about it; for the log."""
+    """Report of a repair: the damage, and what was done about it; for the log."""
 
     cause: str
-    """What LevelDB said."""
+    """Message of LevelDB."""
 
     log_cut: bool
     """True: only what could not be read in the log was left out. False: the whole database was repaired."""
@@ -49,7 +49,7 @@ class RepairReport:
     """Copies and damaged tables, now in the attic."""
 
     not_kept: tuple[Path, ...]
-    """What would have been moved there, but is too large; it is where it was."""
+    """Files that are too large to be moved to quarantine; they stay where they were."""
 
     def __str__(self) -> str:
         done = "unreadable records at the end of its log were left out" if self.log_cut else "it was repaired"
@@ -58,7 +58,7 @@ class RepairReport:
 
 
 def open_mended(path: Path, attic: Quarantine, options: LevelDbOptions) -> tuple[LevelDbEngine, RepairReport | None]:
-    """Opens the database in this folder (creates it if it is not there), mended if need be.
+    """Opens the database in this folder (creates it if it is not there), repaired if need be.
 
     :returns: the engine, and what was done if it was damaged.
     :raises CorruptionError: it is damaged, and mending did not help.
@@ -84,8 +84,8 @@ def open_mended(path: Path, attic: Quarantine, options: LevelDbOptions) -> tuple
 
 
 def mend(path: Path, attic: Quarantine, options: LevelDbOptions, cause: str) -> RepairReport:
-    """Repairs the database in this folder, which nobody has open, whether or not it looks damaged: reads everything,
-    and drops what is damaged inside tables, too.
+    """Repairs the database in this folder, which no process has open, whether or not it looks damaged: reads
+    everything, and drops what is damaged inside tables, too.
 
     :param cause: why, for the report.
     :raises EngineError: that failed; CorruptionError if LevelDB gave up.

@@ -1,4 +1,4 @@
-"""What a store tells about itself; in steps where it looks at all queues."""
+"""Reports of a store about itself; in steps where they look at all queues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def facts_of(store: StoreQueue, failing: str | None) -> dict[str, object]:
-    """What the flow map says of it. `failing`: what the disk said of the last batch, if that could not be written."""
+    """Return the facts of the store on the flow map. `failing`: the disk's error for the last batch, if that could not
+    be written.
+    """
     facts: dict[str, object] = {"written": store.counters.written_count, "syncs": store.counters.syncs_count}
     for name, fault in (("failing", failing), ("not paging", store.paged.fault)):
         if fault is not None:
@@ -24,7 +26,7 @@ def facts_of(store: StoreQueue, failing: str | None) -> dict[str, object]:
 
 
 def report_in_steps(store: StoreQueue) -> Steps[dict[str, Any]]:
-    """What `sluiceway stat` shows of the store."""
+    """Return the report of the store in `sluiceway stat`."""
     queues_count = cancelled_count = 0
     for shelf in list(store.shelves.values()):
         queues_count += shelf.queue_id > 0

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from .chunks import Part
 
 _SECTOR_ERRORS: Final = {errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA}
-"""What the system says of a place that can't be read: by the disk, or by a file system that checks what it reads."""
+"""Errors of the system for a place that can't be read: from the disk, or from a file system that verifies checksums."""
 
 SECTOR_BYTES: Final = 4096
-"""So much is lost with a bad sector: what the system reads at once."""
+"""Bytes that are lost with a bad sector: the unit of reading."""
 
 BAD_SECTORS_MAX: Final = 16
-"""After so many of one value nobody looks at the rest of it: a disk may try for seconds with each."""
+"""Number of bad sectors in one value after which the rest is not read: a disk may try for seconds with each."""
 
 _PROBES_COUNT: Final = 4
 
 PARTS_MAX: Final = 64
-"""So many parts are written as they lie in memory (and one more). The system takes 1,024 at most."""
+"""Number of parts that are written as they lie in memory (and one more). The system takes 1,024 at most."""
 
 
 class Segments(Protocol):
-    """What keeps segments. Every call may block, and raises EngineError if the disk does not do its part."""
+    """Port to the storage of segments. Every call may block, and raises EngineError if the disk fails."""
 
     def sizes(self) -> dict[int, int]:
         """The segments that are there, with their sizes in bytes."""
@@ -52,7 +52,8 @@ class Segments(Protocol):
         """
 
     def read(self, segment: int, offset: int, size_bytes: int, ahead_bytes: int = 0) -> bytes:
-        """What lies there; less if it ends before. `ahead_bytes`: so much behind it will be read soon.
+        """Return the bytes at this place; fewer if the segment ends before. `ahead_bytes`: number of bytes behind it
+        that will be read soon.
 
         Raises CorruptionError if there is no such segment, but others are; EngineFailedError where the folder is gone
         or another one, or all that outlives the run is gone from it: then they may come back. UnreadableError for a bad
@@ -60,13 +61,13 @@ class Segments(Protocol):
         """
 
     def cut(self, segment: int, size_bytes: int) -> None:
-        """Give back what lies behind this."""
+        """Cut the segment off at this size."""
 
     def remove(self, segment: int) -> None:
         """Give it back, if it is there."""
 
     def name(self, segment: int) -> str:
-        """For people: where it is."""
+        """Name of the segment's place, for people."""
 
 
 class SegmentFiles:
@@ -171,7 +172,7 @@ class SegmentFiles:
         return str(self.path(segment))
 
     def path(self, segment: int) -> Path:
-        """Of this segment."""
+        """Return the file of this segment."""
         return self._folder / f"{segment}{self._suffix}"
 
     def _opened(self, segment: int, flags: int) -> int:
@@ -209,8 +210,8 @@ class SegmentFiles:
 
 
 def read_around(segments: Segments, segment: int, offset: int, size_bytes: int) -> bytes | None:
-    """What can be read here, with zeros for each sector that can't; empty if that is nothing. None: nor can anything
-    else be read, so this place is not what is wrong. Blocks. Raises EngineError for other errors.
+    """Read what can be read at this place, with zeros for each sector that can't; empty if nothing can. None: nothing
+    else of the disk can be read either, so this place is not the cause. Blocks. Raises EngineError for other errors.
     """
     pieces: list[bytes] = []
     bad_count = 0

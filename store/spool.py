@@ -1,4 +1,5 @@
-"""Spooled transactions: what of open ones does not fit into memory, and what of committed ones waits for room.
+"""Spooled transactions: the part of open ones that does not fit into memory, and the part of committed ones that waits
+for room.
 
 While a transaction is open its pieces are written as they come, without a sync. COMMIT is one synced batch, with all
 that the transaction settles and the record that says so: batches survive in order, so its pieces are there, too. From
@@ -9,7 +10,7 @@ goes last.
 Large bodies: a piece is one more record that names their files, so these are kept until it is gone.
 
 Bounds: WRITING_BYTES, and what one read of each connection adds, of pieces on their way to the disk; READS_MAX pieces
-on their way back, whoever asks for how many. The numbers and sizes of the pieces, some 20 bytes each.
+on their way back, for all readers together. The numbers and sizes of the pieces, some 20 bytes each.
 
 Source: seed 002 "Transactions", "Persistence Store"; anchors d10; DESIGN section 7.
 """
@@ -50,13 +51,13 @@ DELETE_COUNT: Final = 512
 
 
 class Spooled:
-    """What of a transaction goes to one queue. Satisfies the port of the same name."""
+    """The part of a transaction that goes to one queue. Satisfies the port of the same name."""
 
     __slots__ = ("count", "is_gone", "left_count", "number", "places", "wire_bytes")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        """Of its target in the spool."""
+        """Number of its target in the spool."""
         self.places = array("I")
         self.count = 0
         self.wire_bytes = 0
@@ -78,7 +79,7 @@ class _Record(list[Change]):
 
 @attrs.frozen
 class _Read:
-    """A piece that somebody wants."""
+    """A read of a piece, with its callbacks."""
 
     spool: Spool
     place: int
@@ -87,7 +88,7 @@ class _Read:
 
 
 class Spools:
-    """Those of one broker."""
+    """The spools of one broker."""
 
     def __init__(
         self,
@@ -116,25 +117,25 @@ class Spools:
             clock=store.clock,
         )
         self._by_target: dict[Target, dict[Spool, None]] = {}
-        """Those that have pieces for it."""
+        """Spools with pieces for a target."""
         self.left = [Spool(self, found.transaction_id, found) for found in recovered]
-        """Of an earlier run."""
+        """Spools of an earlier run."""
         store.deleted_with = self._deleted_with
 
     def has_piece_for(self, spool: Spool, target: Target) -> None:
-        """Its first one for this queue."""
+        """Note the first piece of a spool for this queue."""
         self._by_target.setdefault(target, {})[spool] = None
 
     def has_moved(self, spool: Spool, target: Target) -> None:
-        """It has nothing more for this queue."""
+        """Note that a spool has nothing more for this queue."""
         if (left := self._by_target.get(target)) is not None:
             left.pop(spool, None)
             if not left:
                 del self._by_target[target]
 
     def _deleted_with(self, shelf: Shelf) -> list[Change]:
-        """What is to be written with the deletion of this queue: that pieces for it go, too. The next one of its name
-        has nothing to do with them.
+        """Return the changes to write with the deletion of this queue: pieces for it are dropped, too. The next queue
+        of its name gets nothing of them.
         """
         if not isinstance(shelf, QueueRecords):
             return []
@@ -241,7 +242,7 @@ class Spool:
         self._dropped: dict[Target, None] = {}
         """Queues that were deleted since it was committed."""
         self._record: _Record | None = None
-        """That it is committed, until that goes into a batch."""
+        """The commit record, until it goes into a batch."""
         if found is not None:
             self._commit_number, self._committed_count = found.commit_number, found.pieces_count
             self._sizes.extend([0] * (max(found.pieces) + 1))
@@ -259,7 +260,7 @@ class Spool:
         return self._sizes[place]
 
     def _add_place(self, target: Target, place: int) -> int:
-        """This piece goes there. Returns the number of the target."""
+        """Assign a piece to its target. Returns the number of the target."""
         spooled = self.targets.get(target)
         if spooled is None:
             spooled = self.targets[target] = Spooled(len(self._targets))
@@ -271,14 +272,14 @@ class Spool:
 
     @property
     def is_committed(self) -> bool:
-        """Its pieces wait for their queues."""
+        """Whether the transaction is committed: its pieces wait for their queues."""
         return self._commit_number > 0
 
     def is_written(self, place: int) -> bool:
         return place < self._written_count
 
     def read_when_written(self, read: _Read) -> None:
-        """This is one of its pieces that are not written yet. There are not more of them than WRITING_BYTES."""
+        """Do this read when its piece is written. Pieces that are not written take at most WRITING_BYTES."""
         self._early.append(read)
 
     def _piece_written(self, size_bytes: int) -> None:
@@ -370,12 +371,12 @@ class Spool:
         own[0].when_settled(done)
 
     def _told(self) -> Change:
-        """Its commit record as it is now."""
+        """Return the change that writes the commit record as it is now."""
         record = CommitRecord(self._commit_number, self._committed_count, tuple(self._dropped))
         return put(keys.spool_key(self.transaction_id), encode_commit(record))
 
     def drop(self, target: Target) -> list[Change]:
-        """This queue is deleted: what is to be written with that."""
+        """Drop the pieces of a queue that is deleted. Returns the changes to write with the deletion."""
         self._dropped[target] = None
         if self._record is not None and not self._record.is_taken:
             self._record[0] = self._told()  # the disk does not know of it yet, and must not before what it settles

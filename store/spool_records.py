@@ -26,14 +26,14 @@ from .states import KIND_QUEUE, KIND_TOPIC
 PIECE_LAYOUT: Final = 1
 COMMIT_LAYOUT: Final = 1
 DROPPED_LAYOUT: Final = 2
-"""Of a commit record that names queues which were deleted since."""
+"""Layout of a commit record that names queues which were deleted since."""
 
 _U32: Final = Struct("<I")
 _TARGET: Final = Struct("<BBBH")
 _COMMIT: Final = Struct("<BQI")
 
 _FLAGS_AT: Final = 1
-"""Where a chunk has its flags."""
+"""Offset of the flags in a chunk."""
 
 
 Target = tuple[str, int, bool]
@@ -48,11 +48,11 @@ class PieceError(StoreFormatError):
 
 @frozen
 class Piece:
-    """Where the messages of a piece go, and the chunk that they are in."""
+    """A piece: the target of its messages, and the chunk with them."""
 
     target: Target
     chunk: bytes
-    """For `decode_chunk`, from sequence 0."""
+    """Chunk for `decode_chunk`, from sequence 0."""
 
     @property
     def some_large(self) -> bool:
@@ -99,7 +99,7 @@ def _decode_target(kind: int, priority: int, data: bytes) -> Target:
 
 
 def decode_piece(value: bytes) -> Piece:
-    """What `encode_piece` was given; whether the chunk is whole, `decode_chunk` says. Raises PieceError."""
+    """Decode a piece; `decode_chunk` tells whether its chunk is whole. Raises PieceError."""
     if len(value) < _TARGET.size:
         raise PieceError(f"a piece of {len(value)} bytes: its destination alone has more")
     layout, kind, priority, name_bytes = _TARGET.unpack_from(value)
@@ -126,7 +126,7 @@ def encode_commit(record: CommitRecord) -> bytes:
 
 
 def decode_commit(value: bytes) -> CommitRecord:
-    """What `encode_commit` was given. Raises PieceError for anything else."""
+    """Decode a commit record. Raises PieceError for anything that `encode_commit` does not write."""
     if len(value) < _COMMIT.size:
         raise PieceError(f"a commit record of {len(value)} bytes: it has {_COMMIT.size}")
     layout, commit_number, pieces_count = _COMMIT.unpack_from(value)

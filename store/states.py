@@ -1,12 +1,12 @@
-"""The small records: what is settled, where a cursor stands, and what a queue or a durable subscription is.
+"""The small records: states of blocks, places of cursors, and descriptions of queues and durable subscriptions.
 
 How it works: a stored message is never rewritten when it is settled; its block gets a new state instead, and a durable
 subscription that lags keeps what it settled ahead of its front as runs. Both grow with the number of *gaps*, not with
 the number of messages: a block settled in order costs six bytes.
 
-Invariants: every `decode_*` gives back what its `encode_*` was given (counts above their limit are capped, runs are
-joined), or raises StateError. Whatever the bytes are, nothing else comes out, and a few bytes never become many
-objects: runs are given back as ranges.
+Invariants: every `decode_*` returns the arguments of its `encode_*` (counts above their limit are capped, runs are
+joined), or raises StateError, whatever the bytes are. A few bytes never become many objects: runs are returned as
+ranges.
 
 Deliberately not here: keys (keys.py), messages (chunks.py), when a state is written, and what it means in memory.
 Source: DESIGN section 7. Normative: FORMAT.md.
@@ -55,28 +55,28 @@ class StateError(StoreFormatError):
 
 @frozen
 class CursorRecord:
-    """Where a durable subscription stands in one queue."""
+    """Place of a durable subscription in one queue."""
 
     front: int
     """Lowest sequence that it may still need."""
     handed_to: int
     """Sequences below may have been handed to its consumer."""
     settled: tuple[range, ...]
-    """What it settled from the front on: runs, ascending, apart from each other."""
+    """Runs that the subscription settled from the front on, ascending and apart from each other."""
     attempts: dict[int, int]
     """How often what came back to it was handed over, by sequence; 0: seen, but not charged."""
 
 
 @frozen
 class DurableRecord:
-    """What a durable subscription is. Any of the strings may be empty."""
+    """Description of a durable subscription. Any of the strings may be empty."""
 
     client_id: str
     """client-id of the connection that made it."""
     name: str
     """Unique beside `client_id`."""
     destination: str
-    """What it subscribes to, wildcards as written."""
+    """Destination of the subscription, wildcards as written."""
     selector: str
     """Which messages it wants; empty: all."""
     created_ms: int
@@ -177,8 +177,8 @@ def _from_shorts(data: bytes) -> list[int]:
 
 
 def encode_cursor(front: int, handed_to: int, settled: Iterable[int], attempts: Mapping[int, int]) -> bytes:
-    """Where a durable subscription stands. `settled`: sequences from `front` on, in any order, each once; `attempts` by
-    sequence, from `front` on.
+    """Encode the place of a durable subscription. `settled`: sequences from `front` on, in any order, each once;
+    `attempts` by sequence, from `front` on.
 
     Raises StateError for a sequence below the front or beyond 64 bits. O(n log n), O(n) if `settled` is sorted.
     """
@@ -219,7 +219,9 @@ def encode_cursor_runs(
 
 
 def decode_cursor(value: bytes) -> CursorRecord:
-    """What `encode_cursor` was given, settled sequences as runs. Raises StateError for anything malformed. O(bytes)."""
+    """Decode the place of a durable subscription, settled sequences as runs. Raises StateError for anything malformed.
+    O(bytes).
+    """
     if len(value) < _PLACED.size:
         raise StateError(f"cursor: it has {len(value)} bytes, at least {_PLACED.size} are needed")
     layout, front, handed_to = _PLACED.unpack_from(value)
@@ -293,7 +295,7 @@ def encode_durable(record: DurableRecord) -> bytes:
 
 
 def decode_durable(value: bytes) -> DurableRecord:
-    """What `encode_durable` was given. Bytes behind what is known are of a later version and ignored.
+    """Decode the description of a durable subscription. Bytes behind the known ones are of a later version and ignored.
 
     Raises StateError for anything malformed.
     """
@@ -338,7 +340,8 @@ def decode_queue(value: bytes) -> tuple[int, int, str]:
 
 
 def encode_head(next_sequence: int, handed_to: int) -> bytes:
-    """Where a queue stands: the sequence of the next element, and the end of what may have been handed to a consumer.
+    """Encode the place of a queue: the sequence of the next element, and the end of what may have been handed to a
+    consumer. Raises StateError for numbers that are no u64.
 
     Raises StateError for numbers that are no u64.
     """
@@ -364,7 +367,7 @@ def _check_queue(kind: int, priority: int) -> None:
 
 
 def encode_format(version: int) -> bytes:
-    """For META_FORMAT_KEY. Raises StateError unless `version` is a u32."""
+    """Encode the version for META_FORMAT_KEY. Raises StateError unless `version` is a u32."""
     return _packed(_U32, version, "format version")
 
 
@@ -375,7 +378,7 @@ def decode_format(value: bytes) -> int:
 
 
 def encode_numbers(end: int) -> bytes:
-    """For META_NUMBERS_KEY: message numbers below `end` (u64) may be in use. Raises StateError."""
+    """Encode the value for META_NUMBERS_KEY: message numbers below `end` (u64) may be in use. Raises StateError."""
     return _packed(_U64, end, "message numbers")
 
 
@@ -386,7 +389,7 @@ def decode_numbers(value: bytes) -> int:
 
 
 def encode_clean(clean: bool) -> bytes:
-    """For META_CLEAN_KEY: whether the store was closed in order."""
+    """Encode the value for META_CLEAN_KEY: whether the store was closed in order."""
     return b"\x01" if clean else b"\x00"
 
 

@@ -1,4 +1,4 @@
-"""What the disk has of a block of a queue, as its shelf remembers it."""
+"""The records of a block on disk, as its shelf remembers them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .states import encode_state
 
 
 class StoredBlock:
-    """What the disk has of a block. Bit k is sequence `(index << 10) + k`."""
+    """The records of a block on disk. Bit k is sequence `(index << 10) + k`."""
 
     __slots__ = ("attempts", "firsts", "is_kept", "live", "paged", "span")
 
@@ -21,11 +21,11 @@ class StoredBlock:
         self.firsts = firsts if firsts is not None else []
         """First sequence of each chunk: its key. (To look for the keys would read the values, too.)"""
         self.is_kept = bool(firsts)
-        """It has, or had, chunks, and so perhaps a state on disk."""
+        """Whether the block has, or had, chunks, and so perhaps a state on disk."""
         self.attempts: dict[int, int] | None = None
         """By place: how often those that came back were handed over."""
         self.paged: Record | None = None
-        """Its elements that are not persistent are there, too, for this run."""
+        """Record of the elements that are not persistent, for this run."""
 
     def records(self, queue_id: int) -> list[Record]:
         """All that has elements of it."""
@@ -35,13 +35,13 @@ class StoredBlock:
         return found
 
     def deletions(self, queue_id: int) -> list[Change]:
-        """What deletes its chunks."""
+        """Return the changes that delete the chunks of the block."""
         found = [delete(keys.chunk_key(queue_id, first)) for first in self.firsts]
         return found + [delete(keys.summary_key(queue_id, first)) for first in self.firsts]
 
     def state_changes(self, queue_id: int, index: int, *, is_paged: bool) -> list[Change]:
-        """What tells the disk which of its elements are settled; if none is left, what deletes it (not what was paged
-        out of it). `is_paged`: elements that are not persistent are left in it.
+        """Return the changes that write which elements of the block are settled; if none is left, those that delete its
+        records, except pages. `is_paged`: elements that are not persistent are left in the block.
         """
         key = keys.state_key(queue_id, index)
         if self.live:

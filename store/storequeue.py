@@ -58,7 +58,7 @@ from .write_fence import Attached
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0
 GATHER_SHARE: Final = 0.5
-"""Of the time that a batch takes: so long the next one waits at most for those who were just told. Tried: not waiting
+"""Share of the time of a batch that the next one waits at most for senders that just got receipts. Tried: not waiting
 at all (ten producers that wait for each receipt split into groups which wait for each other's syncs).
 """
 ANSWERS_AT_ONCE: Final = 192
@@ -67,9 +67,9 @@ GATHER_SECONDS_MAX: Final = 0.002
 SHELVES_AT_ONCE: Final = 64
 """More than that of one batch are gathered in steps."""
 SHELVES_MAX: Final = 4096
-"""That one batch looks at, should none of them have anything that fills it."""
+"""Number of shelves that one batch looks at, should none of them have anything that fills it."""
 HOPE_SECONDS_MAX: Final = 0.02
-"""So long a receipt waits at most for consumers before it waits for the disk. Without (ten producers that wait for
+"""How long a receipt waits at most for consumers before it waits for the disk. Without (ten producers that wait for
 each receipt, a consumer that keeps up; a sync takes 1 ms): 2,100 messages a second, 370 us each; with: 5,400 and 175.
 """
 NUMBERS_AHEAD: Final = 1 << 20
@@ -128,7 +128,7 @@ class StoreQueue(FlowResource):
         self._recovered = recovered or Recovered()
         self._next_queue_id = self._recovered.next_queue_id
         self.shelves: dict[int, Shelf] = {}
-        """Of queues and groups that are there, by their numbers."""
+        """Shelves of the queues and groups that exist, by their numbers."""
         self._dirty = Dirty()
         self._together = Together(self, self._dirty)
         self._gradual = Gradual(scheduling, "a large batch of the store")
@@ -246,7 +246,7 @@ class StoreQueue(FlowResource):
         return self._failing is not None
 
     def touch(self, shelf: Shelf, *, urgent: bool = False) -> None:
-        """This shelf has something to write. Does nothing if its queue is deleted or abandoned."""
+        """Note that a shelf has something to write. Does nothing if its queue is deleted or abandoned."""
         if shelf.queue_id not in self.shelves:
             return
         if urgent:
@@ -264,7 +264,9 @@ class StoreQueue(FlowResource):
         self._dirty.wait(shelf, since_seconds + delay_seconds)
 
     def receipt_waits(self, shelf: QueueRecords, count: int) -> None:
-        """Somebody waits for `count` more elements of this shelf to be on disk. If it is abandoned nobody is told."""
+        """Count `count` more elements of this shelf whose receipts wait for the disk. Receipts of an abandoned shelf
+        are never sent.
+        """
         if shelf.queue_id not in self.shelves:
             return
         shelf.urgent = True
@@ -279,13 +281,13 @@ class StoreQueue(FlowResource):
                 self._ask_or_gather()
 
     def perhaps_consumed(self, shelf: QueueRecords) -> None:
-        """Consumers settled something of this shelf for which somebody waits."""
+        """Note that consumers settled elements of this shelf for which receipts wait."""
         if not self._perhaps_consumed:
             self._at_turn_end(self._answer_consumed)
         self._perhaps_consumed[shelf] = None
 
     def forget(self, shelf: Shelf) -> None:
-        """Its queue or group is deleted."""
+        """Drop a shelf whose queue or group is deleted."""
         self.counters.forgotten_cancelled_count += shelf.cancelled_count
         self._gone(shelf)
         self._beside.add([*self.deleted_with(shelf), *(records_of(shelf.queue_id) if shelf.has_records else ())])
@@ -345,8 +347,9 @@ class StoreQueue(FlowResource):
             self._at_turn_end(self._flush)
 
     def _ask_or_gather(self) -> None:
-        """For receipts alone: whoever has just been told will soon send again, so it pays to wait a little until as
-        many have come as were told. One sync serves them all, where each alone would wait for the syncs of the others.
+        """Begin a batch for receipts alone, or wait a little: senders that just got receipts will soon send again, so
+        it pays to wait until as many have come as were told. One sync serves them all, where each alone would wait for
+        the syncs of the others.
         """
         if self._waiting_count >= self._expected_count or self.clock() >= self._gather_until_seconds:
             self.ask()
@@ -438,7 +441,7 @@ class StoreQueue(FlowResource):
         return batch
 
     def _to_look_at(self) -> list[Shelf]:
-        """Those that are ready, not too many at once."""
+        """Return the ready shelves, not too many at once."""
         self._dirty.come_due(self.clock(), SHELVES_AT_ONCE)
         return self._dirty.first(SHELVES_AT_ONCE)
 
@@ -655,7 +658,7 @@ class StoreQueue(FlowResource):
         return changes + batch.changes
 
     def last_batch_is_written(self) -> None:
-        """It is synced: who still waits is told."""
+        """Call all that still wait: the last batch is synced."""
         self._tell_all(self._last_waiters)
 
     def close(self) -> None:
@@ -679,12 +682,12 @@ class StoreQueue(FlowResource):
 
     @property
     def trouble(self) -> str | None:
-        """What the disk said, if `state` is about that."""
+        """The disk's error, if `state` is about that."""
         return self._failing or self.paged.fault
 
     @property
     def under_way_bytes(self) -> int:
-        """Of the batch that is being written."""
+        """Size of the batch that is being written."""
         return 0 if self._batch is None else self._batch.size_bytes
 
     def facts(self) -> Mapping[str, object]:

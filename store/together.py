@@ -1,4 +1,4 @@
-"""What transactions bind together: shelves whose changes go to disk in one batch, or not at all.
+"""Bonds of transactions: shelves whose changes go to disk in one batch, or not at all.
 
 A transaction that takes effect in one go is *bound* at its end (`bind`): whatever gathers one of its shelves gathers
 all of them. One that takes effect in steps is a `Joint`: it binds each shelf in the step that changes it (bonds.py),
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .storequeue import StoreQueue
 
 Shelf = QueueRecords | Place
-"""What batches are gathered from, when the store has time: records of queues, and places of groups of logs."""
+"""A source of batches: the records of a queue, or the place of a group of a log."""
 
 HEAVY_COUNT: Final = 24
 """Steps: more than this of them are done in turns with others. A shelf is one, and so are STEP_ELEMENTS elements."""
@@ -53,10 +53,14 @@ STEP_PLACES: Final = 8
 """Places of durable subscriptions."""
 
 PLACES_TURNS: Final = 8
-"""So many times as long as the places that are due take at first may writing them go on while readers move on."""
+"""Factor of the time that writing the due places takes at first, during which more places are written while readers
+move on.
+"""
 
 ROUNDS_MAX: Final = 4
-"""So often what was bound meanwhile is gathered in steps. Each round has only what came during the one before."""
+"""Rounds in which shelves that were bound meanwhile are gathered in steps. Each round has only those of the round
+before.
+"""
 
 
 class Joint:
@@ -68,9 +72,11 @@ class Joint:
         self._together = together
         self._since = since
         self.owner = owner
-        """Whose transaction it is."""
+        """Resource whose transaction it is."""
         self.bond: Bond | None = None
-        """What it has changed so far, and what was bound to that before; maybe a part of it by now."""
+        """Bond of the shelves it has changed so far, and of those bound to them before; perhaps a part of a larger one
+        by now.
+        """
         self._go_on: Callable[[], None] | None = None
         self.waits = False
         self.is_broken = False
@@ -88,7 +94,7 @@ class Joint:
         return WaitEdge(sink, self._since, reason)
 
     def its_turn(self) -> None:
-        """It waits no more."""
+        """Go on: its turn has come."""
         self.waits = False
         if self._go_on is not None:
             self._go_on()
@@ -104,33 +110,35 @@ class Joint:
 
 
 class Together:
-    """Those of one store."""
+    """The bonds and joints of one store."""
 
     def __init__(self, store: StoreQueue, dirty: Dirty) -> None:
         self._store = store
         self._dirty = dirty
         self._active: dict[Joint, None] = {}
-        """One, but at the end of the broker, when nobody waits any more."""
+        """The active joint; several at the end of the broker, when no joint waits any more."""
         self._waiting: deque[Joint] = deque()
         self._skipped: set[Shelf | Bond] = set()
         """Kept back by the active joint, when a batch was gathered last: with all that is bound to it."""
         self._later: set[Shelf | Bond] = set()
-        """For the next batch: this one gathers another heavy bond."""
+        """Shelves for the next batch: this one gathers another heavy bond."""
         self._wanted = False
         """A gathering waits for the active joint."""
         self.heavy: list[Bond] = []
-        """What is gathered in steps, or is to be: taken, and each shelf of it is so until it is gathered."""
+        """Bonds that are gathered in steps, or are to be: taken, and each shelf of them stays taken until it is
+        gathered.
+        """
         self._heavy_next: list[Bond] = []
-        """What was bound to that meanwhile: wholes when they came in, maybe parts by now."""
+        """Bonds that were bound to those meanwhile: wholes when they were added, perhaps parts by now."""
 
     def is_known(self, shelf: Shelf) -> bool:
-        """Its queue or group is there."""
+        """Return whether the queue or group of this shelf exists."""
         return shelf.queue_id in self._store.shelves
 
     # ------------------------------------------------------------------ what is bound
 
     def bind(self, shelves: Iterable[Confirms]) -> None:
-        """What was added to and settled in these is one transaction. O(n): not for many."""
+        """Bind shelves: what was added to and settled in them is one transaction. O(n): not for many."""
         known = self._store.shelves
         together = {
             shelf: None for shelf in shelves if isinstance(shelf, QueueRecords | Place) and shelf.queue_id in known
@@ -143,7 +151,7 @@ class Together:
                 whole = self._bind_to(whole, shelf)
 
     def _bind_to(self, whole: Bond | None, shelf: Shelf) -> Bond:
-        """This shelf goes into this bond, if there is one yet, with all that is bound to it. Returns that."""
+        """Put this shelf into this bond, if there is one yet, with all that is bound to the shelf. Returns the bond."""
         own = None if shelf.bond is None else shelf.bond.whole
         if own is None or own.is_taken:
             whole = whole or Bond()
@@ -155,7 +163,7 @@ class Together:
         return own if whole is None or whole is own else whole.unite(own)
 
     def abandon(self, shelf: Shelf) -> set[Shelf]:
-        """This is not written any more. Returns what is bound to it, which must not be written either."""
+        """Stop writing this shelf. Returns the shelves that are bound to it, which must not be written either."""
         if shelf.bond is not None and ((whole := shelf.bond.whole).is_taken or whole.is_wanted):
             self._store.finish_gathering()  # it is in the batch, in part
         bond = bond_of(shelf)
@@ -172,7 +180,7 @@ class Together:
         return bound - {shelf}
 
     def gone(self, shelf: Shelf) -> None:
-        """It is there no more, and binds nothing."""
+        """Remove a shelf that is gone, and binds nothing any more."""
         if bond_of(shelf) is None:
             shelf.bond = None  # what is gathered in steps passes over it
         elif shelf.bond is not None:
@@ -220,7 +228,7 @@ class Together:
         return self._store, "what large transactions before it have changed is written first"
 
     def keep_back(self, joint: Joint, shelf: Shelf) -> None:
-        """This joint has just changed this shelf."""
+        """Bind a shelf that this joint has just changed."""
         shelf.bound_to = shelf.elements_end
         before = joint.bond
         if before is not None:
@@ -268,7 +276,7 @@ class Together:
         return bool(self._skipped) and (bond_of(shelf) or shelf) in self._skipped
 
     def passes_over(self, shelf: Shelf) -> bool:
-        """It does not go into this batch by itself: it is kept back, or gathered in steps."""
+        """Whether the shelf does not go into this batch by itself: it is kept back, or gathered in steps."""
         bond = bond_of(shelf)
         if bond is not None and bond.held_count:
             self._skipped.add(bond)
@@ -279,8 +287,8 @@ class Together:
         return (bond or shelf) in self._later or (bond or shelf) in self._skipped
 
     def gathered_with(self, shelf: Shelf) -> list[Shelf]:
-        """What goes into the batch with this shelf, that included; nothing, if it is kept back with another, or
-        gathered in steps. It is not passed over.
+        """Return the shelves that go into the batch with this shelf, that included; none, if it is kept back with
+        another, or gathered in steps. Do not call it for a shelf that is passed over.
         """
         bond = bond_of(shelf)
         together = [shelf] if bond is None else list(islice(bond, HEAVY_COUNT + 1))
@@ -331,7 +339,7 @@ class Together:
 
 
 def records_of(queue_id: int) -> list[Change]:
-    """What deletes all records of a queue."""
+    """Return the changes that delete all records of a queue."""
     families = (keys.CHUNK, keys.PAGED, keys.SUMMARY, keys.STATE, keys.CURSOR)
     changes = [delete_range(*keys.queue_range(family, queue_id)) for family in families]
     return [*changes, delete(keys.queue_key(queue_id)), delete(keys.head_key(queue_id))]

@@ -18,7 +18,9 @@ LAYOUT: Final = 1
 _PLACE: Final = Struct("<BQQII")
 _START: Final = Struct("<BHI")
 START_BYTES: Final = _START.size
-"""Of a value in a segment: layout, length of its key, length of itself. Then the key, then the value."""
+"""Length of the start of a value in a segment: layout, length of its key, length of itself. Then the key, then the
+value.
+"""
 
 
 class PlaceError(StoreFormatError):
@@ -27,7 +29,7 @@ class PlaceError(StoreFormatError):
 
 @attrs.frozen
 class Place:
-    """Where a value lies."""
+    """Place of a value."""
 
     segment: int
     offset: int
@@ -42,7 +44,7 @@ def encode_place(place: Place) -> bytes:
 
 
 def decode_place(value: bytes) -> Place:
-    """What `encode_place` was given. Raises PlaceError for anything else."""
+    """Decode a place. Raises PlaceError for anything that `encode_place` does not write."""
     if len(value) != _PLACE.size:
         raise PlaceError(f"a place of {len(value)} bytes: it has {_PLACE.size}")
     layout, segment, offset, size_bytes, checksum = _PLACE.unpack(value)
@@ -65,7 +67,7 @@ def is_right(place: Place, value: bytes) -> bool:
 
 
 def encode_start(key: bytes, size_bytes: int) -> bytes:
-    """What lies before a value in a segment."""
+    """Encode the bytes before a value in a segment."""
     return _START.pack(LAYOUT, len(key), size_bytes) + key
 
 

@@ -15,7 +15,7 @@ def name_of(key: bytes) -> bytes:
 
 
 def queue_of(key: bytes) -> bytes:
-    """What the keys of a queue have in common, of chunks and of places."""
+    """Return the prefix that all keys of chunks and places of a queue share."""
     return key[1:5]
 
 
@@ -28,6 +28,6 @@ def names_within(start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
 
 
 def parts_around(start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-    """This range without places: they are nobody else's."""
+    """Return the parts of a range outside of the places, which belong to the value log alone."""
     first, end = keys.family_range(keys.VALUE)
     return [(low, high) for low, high in ((start, min(stop, first)), (max(start, end), stop)) if low < high]

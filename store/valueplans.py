@@ -1,4 +1,4 @@
-"""What the value log (values.py) knows of its segments, of a batch on its way, and of readers: state, no logic."""
+"""State of the value log (values.py): its segments, a batch on its way, and readers; no logic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .valuecodec import START_BYTES, Place
 
 
 class KnownSegment:
-    """What is known of a segment."""
+    """State of a segment."""
 
     __slots__ = ("is_stuck", "live_bytes", "live_count", "looked_to", "size_bytes")
 
@@ -43,13 +43,13 @@ class Plan:
         self.closed: set[int] = set()
         """Segments that were full."""
         self.changes: list[Change] = []
-        """For the engine."""
+        """Changes for the engine."""
         self.new: dict[bytes, Place] = {}
         """By their keys: places that come with it."""
         self.gone: dict[bytes, Place | None] = {}
-        """And those that go; None: one that can't be read."""
+        """Places that are deleted, by key; None: a place that can't be read."""
         self.values: dict[bytes, bytes] = {}
-        """What lies at the new places."""
+        """Values at the new places, by key."""
         self.writes: dict[int, tuple[int, list[bytes]]] = {}
         """By segment: from where on, and what."""
 
@@ -67,5 +67,5 @@ class Walk(Iterator[tuple[bytes, bytes]]):
 
 
 def taken_bytes(name: bytes, place: Place) -> int:
-    """Of a segment, by a value with its key."""
+    """Return the bytes that a value takes of a segment, key included."""
     return START_BYTES + len(name) + place.size_bytes

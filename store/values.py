@@ -5,14 +5,14 @@ waiting messages are large, are written once, read once and deleted. So where a 
 appended to a *segment*, and what the engine below gets in their stead is their *place*: segment, offset, length and
 checksum, under a key of the family `l`. Seen from above nothing differs: this is an engine like any other.
 
-*Order.* A value is synced before the engine is given the batch that names it, also if nobody waits for that batch: the
-system may bring the batch to the disk at any time, and what depends on it (what it deletes) relies on all of it. So
+*Order.* A value is synced before the engine is given the batch that names it, also if no callback waits for that batch:
+the system may bring the batch to the disk at any time, and what depends on it (what it deletes) relies on all of it. So
 what survives is still a prefix of whole batches, and the promises of engine.py hold. One more sync of some milliseconds
 for each such batch is why a batch with little in it (`batch_bytes_min`) goes to the engine as it is: there a receipt
 costs one.
 
-*After a crash* whatever no place names was never written: `tidy` gives it back, whole segments and what lies behind the
-last value of one. Not where places may have been lost: after a repair of LevelDB, beside a place that can't be read, or
+*After a crash* whatever no place names was never written: `tidy` frees it, whole segments and what lies behind the last
+value of one. Not where places may have been lost: after a repair of LevelDB, beside a place that can't be read, or
 where a value has a summary and nothing else. A segment is written by one run only; numbers go on from the highest there
 is.
 
@@ -24,8 +24,8 @@ does not keep a segment. So segments take at most four times what they hold, one
 all of it up to the last one. One that is missing or shorter was taken away, or is not mounted, or not restored yet: to
 go on would cost each message in it that is looked for. So that is an error, and a tool has to say that it knows.
 
-*After a write that raised* nobody knows which places there are. Until a write succeeds and the places have been counted
-anew, nothing is given back, and values that were written already stay where they are when they come again.
+*After a write that raised* it is not known which places there are. Until a write succeeds and the places have been
+counted anew, no space is freed, and values that were written already stay where they are when they come again.
 
 One thread writes; others may read meanwhile. Where a reader finds its segment gone, the value was moved or deleted.
 
@@ -77,44 +77,45 @@ from .valuekeys import name_of, names_within, parts_around, queue_of
 from .valueplans import KnownSegment, Plan, Walk, taken_bytes
 
 MOVED_LOOKS: Final = 256
-"""So many values are looked at in one go when a segment is written anew."""
+"""Number of values that are looked at in one go when a segment is written anew."""
 
 T = TypeVar("T")
 
 UNREADABLE_KEPT_MAX: Final = 100
 
 SUFFIX: Final = ".values"
-"""Of the names of segments."""
+"""Suffix of the names of segments."""
 
 
 @attrs.frozen
 class ValueOptions:
-    """What goes to segments, and how those are kept. Figures: bodies that wait in one queue, one producer, a broker of
-    64 MiB, 2 cores shared with others, beside all of it in LevelDB.
+    """Options: which values go to segments, and how segments are kept. Figures: bodies that wait in one queue, one
+    producer, a broker of 64 MiB, 2 cores shared with others, beside all of it in LevelDB.
     """
 
     record_bytes_min: int = 16 << 10
     """Smaller values stay with the engine: each one here costs a look at its place when it is deleted."""
 
     batch_bytes_min: int = 128 << 10
-    """So many bytes of such values make a batch worth a sync of its own: who waits for the receipt of one message of 64
-    KiB waits for one sync, not for two. A backlog that grows fills whole batches of 768 KiB: with bodies of 64 KiB 1.9
-    and 2.9 times the rate and half of the processor time, with 8 KiB about the rate and 0.7 of the processor time, with
-    1 KiB the same and 0.85; a quarter to a third of what was written to the disk; 110 MiB of memory at most, not 180 to
-    250.
+    """Bytes of such values that make a batch worth a sync of its own: the receipt of one message of 64 KiB waits for
+    one sync, not for two. A backlog that grows fills whole batches of 768 KiB: with bodies of 64 KiB 1.9 and 2.9 times
+    the rate and half of the processor time, with 8 KiB about the rate and 0.7 of the processor time, with 1 KiB the
+    same and 0.85; a quarter to a third of what was written to the disk; 110 MiB of memory at most, not 180 to 250.
     """
 
     segment_bytes: int = 32 << 20
-    """A segment that has so much is closed. Smaller ones are given back sooner; each costs two syncs to make."""
+    """Size at which a segment is closed. Smaller segments are freed sooner; each costs two syncs to make."""
 
     sparse_share: int = 4
     """A closed segment is written anew when less than this part of it is left."""
 
     moved_bytes: int = 1 << 20
-    """So much of that is done with each batch; what waits behind it waits for some milliseconds."""
+    """Bytes that are moved with each batch; batches behind it wait for some milliseconds."""
 
     ahead_bytes: int = 2 << 20
-    """Behind a value that is read so much is fetched from the disk, for who drains a backlog wants it next."""
+    """Bytes that are fetched from the disk behind a value that is read: a consumer that drains a backlog wants them
+    next.
+    """
 
 
 class ValuesMissingError(EngineError):
@@ -154,19 +155,19 @@ class ValueLog:
         self._by_queue: Counter[bytes] = Counter()
         """Values that lie in segments."""
         self._open: int | None = None
-        """Where the next value goes."""
+        """Segment of the next value."""
         self._doomed: dict[int, int] = {}
         """Segments that go with the next sync, with their sizes."""
         self._sparse: set[int] = set()
         self._unread_count = 0
         """Places that can't be read."""
         self._is_uncertain = False
-        """A write raised, and nobody has looked since what came of it."""
+        """Whether a write raised whose result is not known yet."""
         self._written: dict[bytes, tuple[bytes, Place]] = {}
         """By their keys: values of batches that raised."""
         self._walks: WeakSet[Walk] = WeakSet()
         self._ends: dict[int, int] = {}
-        """Where the last value ends, of segments that go on behind it, or have none: of no use to anybody."""
+        """End of the last value, of segments whose files go on behind it, or have no value: the rest is of no use."""
         self._kept: set[int] = set()
         """Segments that stay in this run, whatever becomes of their values."""
         self._count()
@@ -176,7 +177,7 @@ class ValueLog:
             for number, segment in sorted(self._known.items())
             if sizes.get(number, 0) < segment.size_bytes
         ]
-        """Of segments of which something is needed: in words, where they are and what is missing."""
+        """Segments that are needed and missing: where they are and what is missing, in words."""
         self._lost = {number for number in self._known if number not in sizes}
         """Segments that were missing at the start."""
         if self.missing and not accept_missing:
@@ -192,9 +193,9 @@ class ValueLog:
             segment.size_bytes = size_bytes
         self._next = max(self._known, default=-1) + 1
         self.kept_because: str | None = None
-        """Why what no place names is not given back in this run, though it is of no use as it is."""
+        """Reason why unnamed values are kept in this run, though they are of no use as they are."""
         self.unreadable: list[str] = []
-        """What was met in iterations and lies in bad sectors, in words; the first of it."""
+        """Bad sectors that iterations met, in words; the first of them."""
         if keeps_all:
             self.kept_because = "LevelDB was repaired, and may have lost the places of values"
         elif self._unread_count:
@@ -225,9 +226,9 @@ class ValueLog:
             found = again
 
     def iterate(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """As the port says; but while something is written chunk by chunk, each as it is at some moment of this call. A
-        value that can't be read is given as far as it can: whoever takes it apart says so, and the others are still
-        found. See `unreadable`. Where the disk reads nothing at all that is raised.
+        """Iterate as the port says; but during a write chunk by chunk, each as it is at some moment of this call. A
+        value that can't be read is yielded as far as it can: its decoder reports that, and the others are still found.
+        See `unreadable`. Raises where the disk reads nothing at all.
         """
         walk = Walk()
         self._walks.add(walk)  # before the moment that it is of
@@ -246,8 +247,8 @@ class ValueLog:
     def _opened_twice(
         self, opened: Callable[[bytes, bytes], Iterator[T]], start: bytes, stop: bytes
     ) -> tuple[list[Iterator[T]], list[Iterator[T]]]:
-        """What the engine has in this range, and the places of chunks of it, opened before and after: one that comes to
-        a segment or from one meanwhile is missed by neither, or is there twice.
+        """Open iterators over this range of the engine and over the places of its chunks, before and after: a chunk
+        that comes to a segment or from one meanwhile is found by one of them, or by both.
         """
         within = names_within(start, stop)
         names = [opened(*within)] if within is not None and self._has_any else []
@@ -333,7 +334,7 @@ class ValueLog:
                 self._tell(number, error)
 
     def _plan(self, plan: Plan, changes: Sequence[Change], *, separates: bool) -> None:
-        """What of them goes where. Raises EngineError."""
+        """Plan which of these changes go to segments. Raises EngineError."""
         out = plan.changes
         for change in changes:
             kind, key, value = change
@@ -438,8 +439,9 @@ class ValueLog:
         self._look_over({*touched, *plan.writes, *plan.closed})
 
     def _write_values(self, plan: Plan) -> None:
-        """And sync them. What can't be written is given back, and its segment is not written to again: what a sync that
-        failed leaves behind is not to be trusted."""
+        """Write the values and sync them. What can't be written is cut off, and its segment is not written to again:
+        data behind a failed sync is not to be trusted.
+        """
         if not plan.writes:
             return
         try:
@@ -471,7 +473,7 @@ class ValueLog:
     # ------------------------------------------------------------------ what is needed
 
     def _book(self, plan: Plan) -> None:
-        """It is written."""
+        """Take over a plan that is written."""
         for name, place in plan.new.items():
             self._known[place.segment].add(name, place)
         for name, gone in plan.gone.items():
@@ -505,7 +507,7 @@ class ValueLog:
         self._look_over(set(self._known))
 
     def _look_over(self, numbers: set[int]) -> None:
-        """These may be of no more use, or of little."""
+        """Look for segments of these numbers that are of no more use, or of little."""
         for number in numbers:
             segment = self._known.get(number)
             if segment is None or self._stays(number):
@@ -520,7 +522,7 @@ class ValueLog:
                 self._sparse.add(number)
 
     def _stays(self, number: int) -> bool:
-        """Whether nobody knows that nothing more is needed of this segment than what has places."""
+        """Return whether this segment may hold something that no place names, and so must stay."""
         return number in self._ends or number in self._kept
 
     def _remove_doomed(self) -> None:
@@ -536,7 +538,7 @@ class ValueLog:
                 del self._doomed[number]
 
     def _tell(self, number: int, error: EngineError) -> None:
-        """Of a segment that does not go, once: no reason for a write to fail that did not."""
+        """Log once that a segment can't be deleted: no reason for a successful write to fail."""
         if number not in self._told:
             self._told.add(number)
             self._trouble(error)
@@ -603,12 +605,12 @@ class ValueLog:
 
     @property
     def useless_bytes(self) -> int:
-        """What no place names, of segments of an earlier run; after `tidy` what that has kept of it."""
+        """Bytes that no place names, of segments of an earlier run; after `tidy` what it has kept of them."""
         return sum([self._known[number].size_bytes - end for number, end in self._ends.items()])
 
     def tidy(self) -> tuple[int, int]:
-        """Give back what no place names: it was on its way when an earlier run ended. Returns how many segments that
-        was, and how many bytes with the ends of others. What may have lost its place is kept; see `kept_because`.
+        """Free what no place names: it was on its way when an earlier run ended. Returns the number of segments, and
+        the bytes with the ends of others. What may have lost its place is kept; see `kept_because`.
 
         Raises EngineError.
         """
@@ -659,7 +661,7 @@ class ValueLog:
         return self._engine.size_bytes() + segments_bytes + sum(list(self._doomed.values()))
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        """As the port says; with the chunks, all segments of which something is gone are written anew."""
+        """Compact as the port says; with the chunks, write all segments anew of which something is gone."""
         self._engine.compact(start, stop)
         if names_within(start, stop) is None or self._is_uncertain:
             return

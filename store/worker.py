@@ -3,10 +3,10 @@
 Reads have a thread of their own because a write that is synced takes milliseconds, and a reader that catches up with a
 backlog must not wait behind each of them. Within each thread jobs run in the order in which they were given. Answers
 are callbacks, run on the dispatch loop; whatever a job raises that is not an EngineError is a bug, and is raised there,
-not in a thread that nobody looks at.
+not in a thread that no code watches.
 
-Memory that is short for a moment fails a read like the disk: nothing was changed, so it may be asked for again. What
-writes is left to those who know what a half of it leaves behind: engines, and the functions that `run` is given.
+Memory that is short for a moment fails a read like the disk: nothing was changed, so it may be asked for again. Writing
+is left to the code that knows what a half of it leaves behind: engines, and the functions that `run` is given.
 
 Bound: the store has one write under way at a time, and each cursor waits for a few blocks at most.
 """
@@ -40,8 +40,8 @@ class Worker(Protocol):
         """
 
     def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
-        """As `read`, but in order with what is to be written: for what reads, decides and writes. What else it raises
-        than an EngineError is raised on the loop.
+        """Run a function that reads, decides and writes, in order with the writes. Exceptions other than EngineError
+        are raised on the loop.
         """
 
     def close(self) -> None:

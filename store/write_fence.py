@@ -1,10 +1,10 @@
 """Changes that belong to elements of a queue, and are written with them: all in one batch, or none.
 
 A piece of a spooled transaction is deleted in the very batch that saves its messages in their queue, so that at any
-moment they are in one of the two on disk, and never in both. Until that batch is written its elements are *held*:
-nobody is given them, for a crash would bring them back as if they had never been seen.
+moment they are in one of the two on disk, and never in both. Until that batch is written its elements are *held*: no
+consumer gets them, for a crash would bring them back as if they had never been seen.
 
-Bound: one entry for each piece that was moved and is not written; whoever moves them waits for that.
+Bound: one entry for each piece that was moved and is not written; the sender that moves them waits for that.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Attached:
 
 
 class Attachments:
-    """Those of one shelf, in order of their elements."""
+    """The attached changes of one shelf, in order of their elements."""
 
     __slots__ = ("_held", "_waiting")
 
@@ -75,8 +75,8 @@ class Attachments:
         done: Callable[[], None] | None,
         undone: Callable[[], None] | None = None,
     ) -> None:
-        """For elements `first` to `end - 1`, behind all others; with `first == end`: for whatever comes next, or is
-        saved before this place is reached. `done` and `undone`: see `QueueRecords.attach`.
+        """Attach changes to elements `first` to `end - 1`, behind all others; with `first == end`: for whatever comes
+        next, or is saved before this place is reached. `done` and `undone`: see `QueueRecords.attach`.
         """
         place = len(self._waiting)
         while place and self._waiting[place - 1].end > end:  # what a deleted queue left to this one is older
@@ -86,15 +86,17 @@ class Attachments:
             self._held.append((first, end))
 
     def begun_to(self, saved_to: int) -> int:
-        """Where those end whose first elements were saved, and that must go into the same batch. NOTHING_BEGUN: there
-        are none.
+        """Return the end of attachments whose first elements were saved, and that must go into the same batch.
+        NOTHING_BEGUN: there are none.
         """
         if not self._waiting or self._waiting[0].first >= saved_to:
             return NOTHING_BEGUN
         return self._waiting[0].end
 
     def put_into(self, batch: Batch, saved_to: int, let_through: Callable[[], None]) -> None:
-        """What belongs to elements that are saved by now. `let_through`: called when some are not held any more."""
+        """Put changes into the batch whose elements are saved by now. `let_through`: called when some are not held any
+        more.
+        """
         waiting = self._waiting
         while waiting and waiting[0].end <= saved_to:
             one = waiting.popleft()
@@ -117,7 +119,7 @@ class Attachments:
         return left
 
     def holds(self, elements: Elements, position: int) -> bool:
-        """Whether somebody who reads on from here may come to elements that are held."""
+        """Return whether a reader that goes on from `position` may come to elements that are held."""
         if not self._held:
             return False
         first, end = self._held[0][0], self._held[-1][1]
