@@ -18,17 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
+
 from ...flow import Account, Flow, SourceController, WindowLimiter
 from ...queues.browsing import QueueBrowser
 from ...queues.large import up_to_large
 from ...queues.names import Address
 from ...queues.slices import Slice
 from ..outbound import Outbound
-from .delivery import ACK_AUTO, SessionTotals, StompSubscription
-from .encoder import encode_frame
+from .delivery import SessionTotals, StompSubscription
 from .errors import ProtocolError
-from .escaping import Version
 from .hub import Hub
+from .message_renderer import MessageRenderer
+from .subscribe_headers import ACK_AUTO, SubscriptionSpec
 
 
 def wants_to_browse(headers: dict[str, str]) -> bool:
@@ -64,37 +66,19 @@ class BrowsingSubscription(StompSubscription):
         self,
         hub: Hub,
         outbound: Outbound,
-        *,
-        key: int,
-        subscription_id: str | None,
-        label: str,
-        destination: str,
-        ack: str,
-        version: Version,
-        prefetch_count: int | None,
-        prefetch_bytes: int | None,
+        spec: SubscriptionSpec,
         totals: SessionTotals,
     ) -> None:
-        super().__init__(
-            hub,
-            outbound,
-            key=key,
-            subscription_id=subscription_id,
-            label=label,
-            destination=destination,
-            ack=ACK_AUTO,  # nothing is to be settled, whatever the client will say
-            version=version,
-            prefetch_count=None,
-            prefetch_bytes=None,
-            totals=totals,
-        )
-        self._has_ack_header = ack != ACK_AUTO and version == "1.2"
+        # Nothing is to be settled, whatever the client will say.
+        unsettled = attrs.evolve(spec, ack=ACK_AUTO, prefetch_count=None, prefetch_bytes=None)
+        super().__init__(hub, outbound, unsettled, totals)
+        self._renderer = MessageRenderer(spec, self.token, outbound.framing)
         self._next_ordinal = 0
         self._browser: QueueBrowser | None = None
         self._under_way = Account(
             self,
             Flow(f"on its way to {self.name}"),
-            WindowLimiter(prefetch_count, prefetch_bytes, clock=hub.clock),
+            WindowLimiter(spec.prefetch_count, spec.prefetch_bytes, clock=hub.clock),
             clock=hub.clock,
             counts_memory=False,
         )
@@ -138,10 +122,6 @@ class BrowsingSubscription(StompSubscription):
         return count
 
     def shown_all(self) -> None:
-        message_id = f"{self._hub.message_token.decode()}-{self._hub.take_numbers(1)}"
-        headers = [("message-id", message_id), ("destination", self.destination), ("browser", "end")]
-        if self.subscription_id is not None:
-            headers.append(("subscription", self.subscription_id))
-        if self._has_ack_header:
-            headers.append(("ack", f"{self.key}-{self._next_ordinal}"))
-        self._outbound.send_control(encode_frame("MESSAGE", [*headers, ("content-length", "0")], version=self._version))
+        number = self._hub.take_numbers(1)
+        end = self._renderer.notice(number, [("browser", "end")], ordinal=self._next_ordinal)
+        self._outbound.send_control(end)

@@ -1,9 +1,5 @@
-"""One STOMP subscription: the consumer that queues deliver to, its credit, and how its MESSAGEs look on the wire.
-
-A MESSAGE is a few lines of this subscription's own, then the header block and body as the sender wrote them. So the
-lines that are the same for every message are one constant prefix, and a whole slice becomes `prefix.join(...)`: one
-call, whatever its length. With ack `auto` (and for 1.0 and 1.1) what follows the prefix is the same for all
-subscribers, so they share it through `Slice.rendered`.
+"""One STOMP subscription: the consumer that queues deliver to, and its credit. How its MESSAGEs look on the wire is
+the matter of its renderer (message_renderer.py).
 
 Credit (ack `client` and `client-individual`): a window in messages and bytes, opened again by ACK, NACK and by an ACK
 inside a transaction (how many deliveries transactions may hold beyond the window has a limit of its own, see
@@ -17,35 +13,30 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import repeat
-from typing import Final, cast
+from typing import Final
 
 import attrs
 
 from ...flow import Account, Flow, FlowResource, SourceController, WindowLimiter
 from ...flow.kinds import ResourceKind
 from ...queues.large import LargeMessage, up_to_large
-from ...queues.message import Message
 from ...queues.partitioned import Attachment
 from ...queues.registry import DurableAttachment, WildcardConsumer
 from ...queues.selectors import Selection
 from ...queues.slices import Slice
 from ...queues.subscription import Subscription
 from ...queues.topic import Topic
-from ..framing import Piece
 from ..outbound import Mark, Outbound
-from .encoder import BEHIND_NUL, message_prefix
-from .escaping import Version
-from .head import SendHead
+from .encoder import BEHIND_NUL
 from .hub import Hub
 from .late import GivenBack
 from .ledger import Ledger, Portion
-
-ACK_AUTO: Final = "auto"
-ACK_CLIENT: Final = "client"
+from .message_renderer import MessageRenderer
+from .subscribe_headers import ACK_AUTO, SubscriptionSpec
 
 EXPRESS_SHARE: Final = 10
 """One tenth of the window is kept for messages of raised priority; windows below this size have none: "one at a time"
@@ -54,9 +45,6 @@ means one.
 
 MESSAGES_PER_STEP: Final = 16
 """Messages that are given back in one step of those in which long work is counted (queues/steps.py)."""
-
-LARGE_WIRE_BYTES: Final = 4096
-"""From this average size on, copying a message costs more than handling it apart."""
 
 
 @attrs.define
@@ -80,22 +68,14 @@ class StompSubscription(FlowResource):
         self,
         hub: Hub,
         outbound: Outbound,
-        *,
-        key: int,
-        subscription_id: str | None,
-        label: str,
-        destination: str,
-        ack: str,
-        version: Version,
-        prefetch_count: int | None,
-        prefetch_bytes: int | None,
+        spec: SubscriptionSpec,
         totals: SessionTotals,
     ) -> None:
-        super().__init__(label, ResourceKind.SUBSCRIPTION, hub.manager)
-        self.key = key
-        self.subscription_id = subscription_id
-        self.destination = destination
-        self.ack = ack
+        super().__init__(spec.label, ResourceKind.SUBSCRIPTION, hub.manager)
+        self.key = spec.key
+        self.subscription_id = spec.subscription_id
+        self.destination = spec.destination
+        self.ack = spec.ack
         self._totals = totals
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []
@@ -113,22 +93,14 @@ class StompSubscription(FlowResource):
         """The last that was delivered had a large body: the next may have one, too."""
         self._hub = hub
         self._outbound = outbound
-        self._version = version
-        prefix = message_prefix(subscription_id, version)
-        token = self.token = hub.message_token
+        self.token = hub.message_token
         """First part of the message-ids."""
-        self._prefix = prefix + b"message-id:" + token + b"-"
-        self._acked_prefix = prefix + b"ack:%d-" % key
-        self._acked_tail = b"%d\nmessage-id:" + token.replace(b"%", b"%%") + b"-%d\n"
-        self._has_ack_header = ack != ACK_AUTO and version == "1.2"
-        self._adds_length = version == "1.2"
-        """A MESSAGE gets the content-length that its sender left out. Not before 1.2: there are clients of 1.0 and 1.1
-        (those that follow JMS) to which it says that the body is no text.
-        """
+        self._renderer = MessageRenderer(spec, self.token, outbound.framing)
         self.ledger: Ledger | None = None
         self.window: Account | None = None
-        if ack != ACK_AUTO:
-            self.ledger = Ledger(by_number=version != "1.2", repeats=self.repeats)
+        if spec.ack != ACK_AUTO:
+            self.ledger = Ledger(by_number=spec.version != "1.2", repeats=self.repeats)
+            prefetch_count, prefetch_bytes = spec.prefetch_count, spec.prefetch_bytes
             self.window = Account(
                 self,
                 Flow(f"window of {self.name}"),
@@ -143,7 +115,7 @@ class StompSubscription(FlowResource):
                 counts_memory=False,
             )
         self.open()
-        self.keep(3 * len(self._prefix))
+        self.keep(3 * len(self._renderer.prefix))
 
     @property
     def label(self) -> str:
@@ -256,13 +228,13 @@ class StompSubscription(FlowResource):
         """Append the MESSAGE frames of a slice. One with a large body is the only one of its slice."""
         last = part.messages[-1]
         if last.large is None:
-            parts = self._render(part, first_ordinal, dropped_count)
+            parts = self._renderer.frames(part, first_ordinal, dropped_count)
             self._outbound.send_messages(parts, sum(map(len, parts)), source, mark)
             return
         assert isinstance(last, LargeMessage), "others have their body with them"
         assert self._bodies is not None, "where else should it come from"
         pull = partial(self._bodies.read, last.body)
-        [head] = self._one_by_one(part, first_ordinal, dropped_count)
+        [head] = self._renderer.frames_apart(part, first_ordinal, dropped_count)
         self._outbound.send_streamed(head, pull, last.body.length_bytes, b"\0", source, mark)
 
     def _up_to_large(self, subscription: Subscription, part: Slice) -> Slice:
@@ -419,42 +391,6 @@ class StompSubscription(FlowResource):
                 facts["idle_seconds"] = self._hub.clock() - self.last_settled_seconds
         return facts
 
-    # ------------------------------------------------------------------ wire form
-
-    def _render(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[Piece]:
-        """The MESSAGE frames of a slice, as byte strings to be written one after the other."""
-        messages, framing = part.messages, self._outbound.framing
-        if (
-            part.attempts is not None
-            or dropped_count
-            or not part.neutral
-            or part.wire_bytes > LARGE_WIRE_BYTES * len(messages)
-        ):
-            frames_apart = self._one_by_one(part, first_ordinal, dropped_count)
-            return [piece for frame in frames_apart for piece in framing.frame(frame)]
-        adds_length = self._adds_length and any([head.content_length < 0 for head in cast(_Heads, part.heads)])  # noqa: C419
-        if self._has_ack_header:
-            tail = self._acked_tail
-            if adds_length:
-                frames = [
-                    tail % (ordinal, message.number) + _length_line(message) + message.wire
-                    for ordinal, message in enumerate(messages, first_ordinal)
-                ]
-            else:
-                frames = [
-                    tail % (ordinal, message.number) + message.wire
-                    for ordinal, message in enumerate(messages, first_ordinal)
-                ]
-            return [framing.messages(self._acked_prefix, frames)]
-        shared = part.rendered
-        if shared is None or shared[0] is not adds_length:
-            if adds_length:
-                made = [b"%d\n%b%b" % (message.number, _length_line(message), message.wire) for message in messages]
-            else:
-                made = [b"%d\n%b" % (message.number, message.wire) for message in messages]
-            shared = part.rendered = adds_length, made
-        return [framing.messages(self._prefix, shared[1].copy())]
-
     def _taken_of(
         self,
         subscription: Subscription,
@@ -481,7 +417,7 @@ class StompSubscription(FlowResource):
             if message is None:
                 return place, True
             part = Slice([message], (sequence,), len(message.wire), dict(attempts) if attempts else None)
-            [frame] = self._one_by_one(part, first_ordinal + place, dropped_count)
+            [frame] = self._renderer.frames_apart(part, first_ordinal + place, dropped_count)
             frame_bytes = sum(map(len, frame))
             if message.large is None:
                 frame_bytes = outbound.framing.frame_bytes(frame_bytes)
@@ -492,47 +428,6 @@ class StompSubscription(FlowResource):
                 return place, True
             left_bytes -= frame_bytes
         return len(sequences), False
-
-    def _lines_of(self, ordinal: int, number: int) -> bytes:
-        if self._has_ack_header:
-            return self._acked_prefix + self._acked_tail % (ordinal, number)
-        return self._prefix + b"%d\n" % number
-
-    def _one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[list[Piece]]:
-        """Each frame in pieces: with redelivery headers, a count of dropped messages, header blocks that must be
-        rewritten for this version; and such as are too large to be copied.
-        """
-        frames: list[list[Piece]] = []
-        attempts = part.attempts
-        for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
-            parts: list[Piece] = [self._lines_of(ordinal, message.number)]
-            frames.append(parts)
-            if attempts and sequence in attempts:
-                parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts[sequence] + 1))
-            if dropped_count:
-                parts.append(b"dropped-count:%d\n" % dropped_count)
-                dropped_count = 0
-            head = message.head
-            assert isinstance(head, SendHead)
-            if self._adds_length and message.large is None:
-                parts.append(_length_line(message))
-            elif self._adds_length and message.large is not None and head.content_length < 0:
-                parts.append(b"content-length:%d\n" % message.large[1])
-            if head.neutral or head.version == self._version:
-                parts.append(message.wire)
-            else:
-                parts.append(head.block_for(self._version))
-                parts.append(message.wire[len(head.block) :])
-        return frames
-
-
-_Heads = Iterable[SendHead]
-
-
-def _length_line(message: Message) -> bytes:
-    """The header line that tells the length of its body, which is here; empty if the sender has."""
-    head: SendHead = message.head  # type: ignore[assignment]  # a cast would be a call for each message
-    return b"" if head.content_length >= 0 else b"content-length:%d\n" % (len(message.wire) - head.body_offset - 1)
 
 
 def _comes_again(subscription: Subscription) -> bool:

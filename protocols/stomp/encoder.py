@@ -1,7 +1,7 @@
 """Frames to bytes, up to their NUL; what comes behind it is a matter of `sluiceway.protocols.framing`.
 
 The hot frames have their own functions: receipts are written by the batch, and a MESSAGE is never written here at
-all: the broker puts `message_prefix`, its own header lines and the wire of a `SendRun` behind each other.
+all: `MessageRenderer` puts `message_prefix`, its own header lines and the wire of a `SendRun` behind each other.
 
 Invariant: whatever the values, the bytes read back as the same frame under the same version; no value can end a
 header line, and none can forge one. What can't be written is refused with `LocalProtocolError`.
@@ -31,7 +31,8 @@ _NEXT_RECEIPT: Final = f"{_BETWEEN}RECEIPT\nreceipt-id:"
 _SPECIAL: Final = re.compile(r"[\\:\n\r\0]")
 
 
-def _header_lines(headers: Iterable[tuple[str, str]], version: Version) -> str:
+def header_lines(headers: Iterable[tuple[str, str]], version: Version) -> str:
+    """Header lines as this version reads them. Raises LocalProtocolError for what no header can hold."""
     lines = []
     for name, value in headers:
         if not name:
@@ -75,7 +76,7 @@ def encode_frame(command: str, headers: Iterable[tuple[str, str]], body: bytes =
         raise LocalProtocolError(
             f"content-length says {given[:20]!r}, the body has {len(body)} bytes; leave the header to us"
         )
-    lines = _plain_header_lines(pairs) if command in NEVER_ESCAPED else _header_lines(pairs, version)
+    lines = _plain_header_lines(pairs) if command in NEVER_ESCAPED else header_lines(pairs, version)
     return b"%s\n%s\n%s\0" % (command.encode(), lines.encode(), body)
 
 
@@ -119,7 +120,7 @@ def receipt(receipt_id: str, version: Version, extra: Iterable[tuple[str, str]] 
 
 @lru_cache(maxsize=64)
 def _receipt_tail(extra: tuple[tuple[str, str], ...], version: Version) -> str:
-    return f"\n{_header_lines(extra, version)}\n\0"
+    return f"\n{header_lines(extra, version)}\n\0"
 
 
 def error_frame(
@@ -142,4 +143,4 @@ def message_prefix(subscription_id: str | None, version: Version) -> bytes:
     header."""
     if subscription_id is None:
         return b"MESSAGE\n"
-    return f"MESSAGE\n{_header_lines((('subscription', subscription_id),), version)}".encode()
+    return f"MESSAGE\n{header_lines((('subscription', subscription_id),), version)}".encode()

@@ -24,24 +24,21 @@ from typing import Any, Final
 
 import attrs
 
-from ...queues.logs.batches import CONTENT_TYPE
 from ...queues.logs.codecs import Codec, CodecError, codec_named
 from ...queues.logs.group import Group
 from ...queues.logs.positions import Place, PlaceError, PositionKind, parse_index, parse_place, parse_stream_offset
-from ...queues.logs.reading import Record
 from ...queues.logs.runs import Run
 from ...queues.message import Message
 from ...queues.names import Address
 from ...queues.slices import Slice
 from ...queues.subscription import Subscription
-from ..framing import Piece
 from ..outbound import Outbound
 from .delivery import SessionTotals, StompSubscription
-from .encoder import encode_frame
 from .errors import ProtocolError
-from .escaping import Version, escape_value
-from .head import SendHead, whole_number
+from .head import whole_number
 from .hub import Hub
+from .message_renderer import RecordRenderer
+from .subscribe_headers import SubscriptionSpec
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest batch MESSAGE that can be asked for; a single batch that is larger comes all the same."""
@@ -114,31 +111,13 @@ class LogSubscription(StompSubscription):
         self,
         hub: Hub,
         outbound: Outbound,
-        *,
-        key: int,
-        subscription_id: str | None,
-        label: str,
-        destination: str,
-        ack: str,
-        version: Version,
-        prefetch_count: int | None,
-        prefetch_bytes: int | None,
+        spec: SubscriptionSpec,
         totals: SessionTotals,
     ) -> None:
-        super().__init__(
-            hub,
-            outbound,
-            key=key,
-            subscription_id=subscription_id,
-            label=label,
-            destination=destination,
-            ack=ack,
-            version=version,
-            prefetch_count=prefetch_count,
-            prefetch_bytes=prefetch_bytes,
-            totals=totals,
-        )
-        self._adds_length = False  # records have one among their own lines
+        super().__init__(hub, outbound, spec, totals)
+        self._spec = spec
+        self._records: RecordRenderer
+        """The renderer, from `read` on."""
         self.batch_bytes: int | None = None
         self.codecs: frozenset[Codec] = frozenset((Codec.NONE,))
         self.stops_at_gaps = False
@@ -166,8 +145,7 @@ class LogSubscription(StompSubscription):
         log = logs.existing(address.canonical) if wishes.log_id else logs.get(address.canonical)
         told["log-id"] = log.log_id
         token = self.token = b"log." + log.log_id.encode()
-        self._prefix = self._prefix.partition(b"message-id:")[0] + b"message-id:" + token + b"-"
-        self._acked_tail = b"%d\nmessage-id:" + token + b"-%d\n"
+        self._renderer = self._records = RecordRenderer(self._spec, token, self._outbound.framing, self.ledger)
         if wishes.group is not None:
             _group, subscription = logs.join(log, wishes.group, self, wishes.place, done, log_id=wishes.log_id)
         else:
@@ -192,28 +170,18 @@ class LogSubscription(StompSubscription):
     def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
         """From the outlet: one MESSAGE for all of these."""
         outbound = self._outbound
-        first, count = run.first_index, run.end_index - run.first_index
+        first = run.first_index
         size_bytes = len(run.data)
         self._totals.messages_out_count += 1
         if self.given_back:
             self.given_back.delivered(self.subscription_id, self.token, (first,))
-        lines = b"index:%d\ncount:%d\n" % (first, count)
-        if failures is not None:
-            lines += b"redelivered:true\ndelivery-count:%d\n" % (failures + 1)
         ledger, window = self.ledger, self.window
         sequences = (first,)
         ordinal = 0
         if ledger is not None:
             stand_in = Message(_BATCHES, run.data, first)  # type: ignore[arg-type]
             ordinal = ledger.add(subscription, Slice([stand_in], sequences, size_bytes))
-        head = b"%bdestination:%b\n%bcontent-type:%b\ncontent-length:%d\n\n" % (
-            self._lines_of(ordinal, first),
-            escape_value(self.destination, self._version).encode(),
-            lines,
-            CONTENT_TYPE.encode(),
-            size_bytes,
-        )
-        parts = outbound.framing.frame([head, run.data, b"\0"])
+        parts = self._records.run(run, ordinal, failures)
         parts_bytes = sum(map(len, parts))
         start_bytes = outbound.appended_bytes
         if ledger is None or window is None:
@@ -258,47 +226,7 @@ class LogSubscription(StompSubscription):
         self._tell(0, [("log-deleted", "true")])
 
     def _tell(self, index: int, facts: list[tuple[str, str]]) -> None:
-        headers = [("message-id", f"{self.token.decode()}-{index}"), ("destination", self.destination), *facts]
-        if self.subscription_id is not None:
-            headers.insert(0, ("subscription", self.subscription_id))
-        self._outbound.send_control(encode_frame("MESSAGE", [*headers, ("content-length", "0")], version=self._version))
-
-    # ------------------------------------------------------------------ wire form
-
-    def _render(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[Piece]:
-        ledger = self.ledger
-        if ledger is None or ledger.repeats is None or not ledger.repeats.has_own_from(first_ordinal):
-            return super()._render(part, first_ordinal, dropped_count)
-        frames_apart = self._one_by_one(part, first_ordinal, dropped_count)
-        return [piece for frame in frames_apart for piece in self._outbound.framing.frame(frame)]
-
-    def _lines_of(self, ordinal: int, number: int) -> bytes:
-        ledger = self.ledger
-        if ledger is not None and ledger.repeats is not None and ledger.repeats.has_own(ordinal):
-            return self._prefix + b"%d.%d.%d\n" % (number, self.key, ordinal)
-        return super()._lines_of(ordinal, number)
-
-    def _one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[list[Piece]]:
-        frames: list[list[Piece]] = []
-        attempts = part.attempts
-        for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
-            parts: list[Piece] = [self._lines_of(ordinal, message.number)]
-            frames.append(parts)
-            if attempts and sequence in attempts:
-                parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts[sequence] + 1))
-            head = message.head
-            assert isinstance(head, SendHead)
-            assert isinstance(message, Record)
-            if head.neutral or head.version == self._version:
-                parts.append(message.wire)
-            else:
-                start = message.lines_bytes
-                parts += [
-                    message.wire[:start],
-                    head.block_for(self._version),
-                    message.wire[start + len(head.block) :],
-                ]
-        return frames
+        self._outbound.send_control(self._renderer.notice(index, facts))
 
 
 class _BatchesHead:

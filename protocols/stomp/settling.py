@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Final
 
-from .delivery import ACK_CLIENT, StompSubscription
+from .delivery import StompSubscription
 from .ledger import BITE_CHUNKS, BITE_COUNT, Ledger, Portion, charge_named
+from .subscribe_headers import ACK_CLIENT
 
 GROUPS_AT_ONCE: Final = 16
 """Runs of ACKs for one subscription after the other that are done in one go."""

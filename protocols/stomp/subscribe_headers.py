@@ -6,14 +6,48 @@ Source: DESIGN section 9; docs/stomp.md.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from typing import Final
+
+import attrs
 
 from ...queues.names import parse_composite
 from ...queues.selectors import Selection, SelectorError
 from ...queues.selectors.table import SelectorLimitError
 from ...queues.steps import Waiting
 from .errors import ProtocolError
+from .escaping import Version
 from .head import whole_number
 from .hub import Hub
+
+ACK_AUTO: Final = "auto"
+ACK_CLIENT: Final = "client"
+
+
+@attrs.frozen
+class SubscriptionSpec:
+    """What subscriptions of all kinds are made from.
+
+    Attributes:
+        key: begins each value of the header `ack`; of this connection alone.
+        subscription_id: as the client gave it; None: a client of 1.0 that gave none.
+        label: what people are told.
+        destination: as the client named it.
+        prefetch_count, prefetch_bytes: credit; None: no limit.
+    """
+
+    key: int
+    subscription_id: str | None
+    label: str
+    destination: str
+    ack: str
+    version: Version
+    prefetch_count: int | None
+    prefetch_bytes: int | None
+
+    @property
+    def has_ack_header(self) -> bool:
+        """Whether ACKs name the header `ack` of a MESSAGE."""
+        return self.ack != ACK_AUTO and self.version == "1.2"
 
 
 def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str | None:

@@ -33,7 +33,7 @@ from .acks import is_for_good
 from .attaching import Attaching, too_many_attachments
 from .authorization import Action, Authorizer, ForbiddenError
 from .browsing import BrowsingSubscription, browsable, wants_to_browse
-from .delivery import ACK_AUTO, SessionTotals, StompSubscription
+from .delivery import SessionTotals, StompSubscription
 from .errors import ProtocolError
 from .frames import AckRun, Frame
 from .hub import Hub
@@ -45,7 +45,7 @@ from .named import NamedDeliveries
 from .replies import Replies
 from .requesting import ADMIN_PREFIX
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
-from .subscribe_headers import durable_name_of, prefetch_of, selecting
+from .subscribe_headers import ACK_AUTO, SubscriptionSpec, durable_name_of, prefetch_of, selecting
 from .temporary import TemporaryDestinations
 from .transactions import Transactions
 
@@ -415,9 +415,7 @@ class Subscriptions:
         key = self._named.next_key
         self._named.next_key += 1
         who = subscription_id if subscription_id is not None else headers["destination"]
-        subscription = kind(
-            self._hub,
-            self._outbound,
+        spec = SubscriptionSpec(
             key=key,
             subscription_id=subscription_id,
             label=f"{who} of {self.name}",
@@ -426,8 +424,8 @@ class Subscriptions:
             version=self._replies.version,
             prefetch_count=prefetch_count,
             prefetch_bytes=prefetch_bytes,
-            totals=self._totals,
         )
+        subscription = kind(self._hub, self._outbound, spec, self._totals)
         subscription.given_back = self._given_back
         return subscription
 

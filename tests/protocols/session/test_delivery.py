@@ -9,9 +9,10 @@ from typing import cast
 import pytest
 
 from sluiceway.protocols.outbound import Outbound
-from sluiceway.protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
+from sluiceway.protocols.stomp.delivery import SessionTotals, StompSubscription
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.hub import Hub
+from sluiceway.protocols.stomp.subscribe_headers import ACK_AUTO, ACK_CLIENT, SubscriptionSpec
 from tests.protocols.session.deliveries import slice_of
 from tests.queues.rig import World
 
@@ -40,15 +41,17 @@ def test_no_message_is_kept_for_a_peer_that_does_not_read(version: Version, ack:
             ),
         ),
         outbound,
-        key=1,
-        subscription_id="s",
-        label="s of peer",
-        destination="/topic/a",
-        ack=ack,
-        version=version,
-        prefetch_count=10,
-        prefetch_bytes=1000,
-        totals=SessionTotals(),
+        SubscriptionSpec(
+            key=1,
+            subscription_id="s",
+            label="s of peer",
+            destination="/topic/a",
+            ack=ack,
+            version=version,
+            prefetch_count=10,
+            prefetch_bytes=1000,
+        ),
+        SessionTotals(),
     )
     subscription = world.topic().subscribe(consumer)
     part = slice_of(range(4))
