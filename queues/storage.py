@@ -180,10 +180,6 @@ class QueueStorage(Confirms, Protocol):
         disk knows. After a crash before that they would come again from there, and nobody could tell.
         """
 
-    @property
-    def cancelled_count(self) -> int:
-        """Messages that were settled before they were written, since it was opened."""
-
     def reader_moved(self, durable_id: int, *, is_new: bool = False) -> None:
         """This durable subscription begins here (`is_new`), or has settled something."""
 

@@ -42,6 +42,7 @@ from sluiceway.store.metadata import (
 )
 from sluiceway.store.places import StoredPlaces, group_state_of
 from sluiceway.store.storequeue import StoreQueue
+from sluiceway.views.logs import group_reports, log_report
 
 INVALID_REQUEST: Final = "INVALID_REQUEST"
 REQUEST_BYTES_MAX: Final = 64 * 1024
@@ -356,14 +357,14 @@ def list_known(table: LogTable, may_know: Callable[[str], bool], request: Mappin
         rows = []
         for each in known[offset : offset + limit]:
             if not each.closed:
-                rows.append((yield from table.describe_in_steps(each, groups_max=GROUPS_MAX)))
+                rows.append((yield from log_report(table, each, groups_max=GROUPS_MAX)))
         return _page("logs", rows, len(known) - offset - limit)
 
     send(steps())
 
 
 def _describe(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
-    send(table.describe_in_steps(_named(table, request), groups_max=ROWS_MAX))
+    send(log_report(table, _named(table, request), groups_max=ROWS_MAX))
 
 
 def _size(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
@@ -387,7 +388,7 @@ def _groups(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     named = _named(table, request)
 
     def steps() -> Steps[Mapping[str, Any]]:
-        groups = yield from table.groups_in_steps(named, offset=offset, limit=limit)
+        groups = yield from group_reports(table, named, offset=offset, limit=limit)
         return _page("groups", groups, len(table.groups.get(named.name, {})) - offset - limit)
 
     send(steps())

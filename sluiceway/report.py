@@ -27,6 +27,7 @@ from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.connections import connection_report
 from sluiceway.views.destinations import durable_report, figure, oldest_seconds, view_destination
+from sluiceway.views.logs import log_report
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -83,7 +84,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
         **at_once(_broker_report(broker, uptime_seconds)),
         "destinations": [_destination_row(broker, d) for d in broker.registry.destinations.values()],
         "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
-        "logs": [] if logs is None else [logs.describe(log) for log in logs],
+        "logs": [] if logs is None else [at_once(log_report(logs, log)) for log in logs],
         "connections": [connection_report(connection) for connection in broker.connections],
         "omitted": {},
     }
@@ -133,7 +134,7 @@ def stat_in_steps(broker: Broker, part: Part, *, uptime_seconds: float) -> Steps
 
     def describe_log(log: Log) -> Steps[Row]:
         assert logs is not None, "there is a log"
-        return logs.describe_in_steps(log, groups_max=GROUPS_MAX)
+        return log_report(logs, log, groups_max=GROUPS_MAX)
 
     lists: dict[str, tuple[Iterable[Any], Key, Key, Callable[[Any], Steps[Row]]]] = {
         "destinations": (

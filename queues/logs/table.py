@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol
 import attrs
 
 from ...dispatcher import Periodic
-from ...flow.graph import Steps, at_once, sorted_in_steps
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ..environment import QueueEnvironment
 from ..policy import QueuePolicy
@@ -417,70 +416,6 @@ class LogTable:
         return place.number
 
     # ------------------------------------------------------------------ requests
-
-    def describe(self, log: Log, *, groups_max: int | None = None) -> dict[str, Any]:
-        """Return one log as plain data, with at most `groups_max` groups (None: all)."""
-        return at_once(self.describe_in_steps(log, groups_max=groups_max))
-
-    def describe_in_steps(self, log: Log, *, groups_max: int | None = None) -> Steps[dict[str, Any]]:
-        """Do `describe` in steps."""
-        yield
-        groups = yield from self.groups_in_steps(log, limit=groups_max)
-        records = log.records
-        first, end = records.first_index, records.next_index
-        first_ms = timestamp_ms_of(records, first) if first < end else None
-        return {
-            "log": log.name,
-            "log_id": log.log_id,
-            "first": first,
-            "next": end,
-            "size": end - first,
-            "bytes": records.back_file_size_bytes,
-            "first_timestamp_ms": first_ms,
-            "last_timestamp_ms": records.last_timestamp_ms if end > first else None,
-            "synced": records.synced_index,
-            "waiting": log.pending_count,
-            "readers": len(log.outlets) - len(self.groups.get(log.name, {})),
-            "gaps": log.gap_count,
-            "failing": log.failing,
-            "groups_count": len(self.groups.get(log.name, {})),
-            "groups": groups,
-        }
-
-    def describe_groups(self, log: Log) -> list[dict[str, Any]]:
-        """Return the groups of a log as plain data, with their lag."""
-        return at_once(self.groups_in_steps(log))
-
-    def groups_in_steps(self, log: Log, *, offset: int = 0, limit: int | None = None) -> Steps[list[dict[str, Any]]]:
-        """Do `describe_groups` in steps, for one page, by name."""
-        records = log.records
-        size = records.next_index - records.first_index
-        now_ms = self._environment.now_ms()
-        found = []
-        named = yield from sorted_in_steps(list(self.groups.get(log.name, {}).items()), lambda each: each[0])
-        for name, group in named[offset : None if limit is None else offset + limit]:
-            yield
-            lag = group.lag_count
-            behind_seconds = 0.0
-            front = max(group.front, records.first_index)
-            front_ms = timestamp_ms_of(records, front) if lag and front < records.next_index else None
-            if front_ms is not None:
-                behind_seconds = max(0, now_ms - front_ms) / 1000
-            found.append(
-                {
-                    "group": name,
-                    "front": group.front,
-                    "lag": lag,
-                    "lag_bytes": records.back_file_size_bytes * lag // size if size else 0,
-                    "lag_seconds": behind_seconds,
-                    "consumers": len(group.subscriptions),
-                    "unsettled": group.unsettled_count,
-                    "gaps": group.gap_count,
-                    "refused": 0 if group.refused is None else group.refused.waiting_count,
-                    "dead_lettered": 0 if group.refused is None else group.refused.dead_lettered_count,
-                }
-            )
-        return found
 
     def group(self, log: Log, name: str) -> Group:
         """Return the group. Raises LogError if there is none."""

@@ -18,7 +18,7 @@ from sluiceway.admin.flowmap import FlowMaps, flat_limiters, node_id
 from sluiceway.admin.sampling import Sampler
 from sluiceway.admin.tables import Page, Row, page_in_steps
 from sluiceway.config import Config
-from sluiceway.flow.graph import Steps
+from sluiceway.flow.graph import Steps, at_once
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.stomp.delivery import StompSubscription
@@ -36,6 +36,7 @@ from sluiceway.views.destinations import (
     takers_of,
     view_destination,
 )
+from sluiceway.views.logs import group_reports, log_report
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -374,7 +375,7 @@ class State:
         return {
             "id": node_id(log.resource_id),
             "name": log.name,
-            **table.describe(log),
+            **at_once(log_report(table, log)),
             "in_per_second": self._sampler.taken_in.rates.get(log.name, 0.0),
             "out_per_second": self._sampler.put_out.rates.get(log.name, 0.0),
         }
@@ -407,7 +408,8 @@ class State:
         for log in () if table is None else list(table):
             yield
             if table is not None and not log.closed:
-                rows += [{"log": log.name, **group} for group in table.describe_groups(log)]
+                groups = yield from group_reports(table, log)
+                rows += [{"log": log.name, **group} for group in groups]
         return rows
 
     async def store(self) -> Row:

@@ -87,13 +87,12 @@ class Destinations:
         else:
             self._naming.gone(destination.name, counters)
 
-    def gather(self, gathered: Gathered) -> Steps[int]:
-        """All of them, in steps; returns how many writes to the store became needless in them."""
+    def gather(self, gathered: Gathered) -> Steps[None]:
+        """All of them, in steps."""
         names_max = self._broker.config.metrics.destinations_max
         self._naming.begin()
         self._temporary.begin()
         sums = {OTHERS: _Sums(), TEMPORARY: _Sums()}
-        avoided_count = 0
         for destination in list(self._broker.registry.destinations.values()):
             yield
             if destination.queue.closed:
@@ -101,7 +100,6 @@ class Destinations:
             name = destination.name
             figures = view_destination(destination).figures
             counters = self._counters_of(destination, figures)
-            avoided_count += sum([queue.storage.cancelled_count for queue in destination.queues if queue.storage])
             if destination.address.temporary_global:
                 self._temporary.add(name, counters)
                 sums[TEMPORARY].add(self._broker, destination, figures)
@@ -118,7 +116,6 @@ class Destinations:
                 for family, value in zip(COUNTERS, rest.totals(), strict=True):
                     gathered.put(family, value, name)
                 sums[name].put(gathered, name)
-        return avoided_count
 
     def _counters_of(self, destination: Destination, figures: Mapping[str, int]) -> Sequence[float]:
         now_seconds = self._broker.clock()

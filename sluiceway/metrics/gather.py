@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -25,8 +25,10 @@ from sluiceway.queues.oldest import oldest_of
 from sluiceway.queues.topic import Topic
 from sluiceway.rationing import rest_seconds
 from sluiceway.steps import Pace
+from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.destinations import age_seconds
+from sluiceway.views.logs import view_groups, view_log
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -37,20 +39,31 @@ DURABLE_FAMILIES: Final = (
     "sluiceway_durable_attached",
     "sluiceway_durable_away_seconds",
 )
-LOG_FAMILIES: Final = (
-    "sluiceway_log_records_appended_total",
-    "sluiceway_log_records",
-    "sluiceway_log_bytes",
-    "sluiceway_log_waiting_records",
-    "sluiceway_log_gaps",
-    "sluiceway_log_blocked_seconds_total",
-)
+LOG_FAMILIES: Final = {
+    "sluiceway_log_records_appended_total": "next",
+    "sluiceway_log_records": "size",
+    "sluiceway_log_bytes": "bytes",
+    "sluiceway_log_waiting_records": "waiting",
+    "sluiceway_log_gaps": "gaps",
+}
+LOG_BLOCKED_FAMILY: Final = "sluiceway_log_blocked_seconds_total"
 GROUP_FAMILIES: Final = {
     "sluiceway_log_group_lag_records": "lag",
     "sluiceway_log_group_lag_seconds": "lag_seconds",
     "sluiceway_log_group_unacknowledged_records": "unsettled",
     "sluiceway_log_group_consumers": "consumers",
 }
+STORE_FAMILIES: Final = {
+    "sluiceway_store_messages_written_total": "written_count",
+    "sluiceway_store_written_bytes_total": "written_bytes",
+    "sluiceway_store_messages_paged_out_total": "paged_out_count",
+    "sluiceway_store_messages_paged_in_total": "loaded_count",
+    "sluiceway_store_failures_total": "failures_count",
+    "sluiceway_store_corrupt_records_total": "corrupt_count",
+    "sluiceway_store_messages_lost_total": "lost_count",
+    "sluiceway_store_bytes": "size_bytes",
+}
+"""Families by figure of the view."""
 
 
 LOOK_SECONDS: Final = 5.0
@@ -106,11 +119,11 @@ class Metrics:
     def page_in_steps(self, outside: Outside, *, openmetrics: bool) -> Steps[bytes]:
         """The page, in steps of a millisecond at most."""
         gathered = Gathered()
-        avoided_count = yield from self._destinations.gather(gathered)
+        yield from self._destinations.gather(gathered)
         yield from self._gather_durables(gathered)
         yield from self._gather_logs(gathered)
         yield from self._gather_waits(gathered)
-        self._gather_store(gathered, avoided_count, outside)
+        yield from self._gather_store(gathered, outside)
         self._gather_dispatcher(gathered)
         yield from self._gather_connections(gathered)
         self._gather_process(gathered, outside)
@@ -122,8 +135,7 @@ class Metrics:
 
     def _gather_durables(self, gathered: Gathered) -> Steps[None]:
         broker = self._broker
-        left_count = broker.config.metrics.destinations_max
-        others: list[float] | None = None
+        rows = _Rows(gathered, DURABLE_FAMILIES, broker.config.metrics.destinations_max)
         now_ms = broker.now_ms()
         for durable in list(broker.registry.durables):
             yield
@@ -136,58 +148,27 @@ class Metrics:
                     oldest = oldest_of(topic.elements, now_ms, reader.cursor.front)
                     lag_seconds = max(lag_seconds, age_seconds(broker, oldest))
             away_seconds = 0.0 if durable.attached else max(0, now_ms - durable.last_seen_ms) / 1000
-            values = [lag_count, lag_seconds, float(durable.attached), away_seconds]
-            if left_count:
-                left_count -= 1
-                labels = durable.destination, durable.client_id, durable.name
-                for family, value in zip(DURABLE_FAMILIES, values, strict=True):
-                    gathered.put(family, value, *labels)
-            else:
-                others = values if others is None else _joined(DURABLE_FAMILIES, others, values)
-        if others is not None:
-            for family, value in zip(DURABLE_FAMILIES, others, strict=True):
-                gathered.put(family, value, OTHERS, OTHERS, OTHERS)
+            values = lag_count, lag_seconds, float(durable.attached), away_seconds
+            rows.put(values, durable.destination, durable.client_id, durable.name)
+        rows.finish(self._never_less)
 
     def _gather_logs(self, gathered: Gathered) -> Steps[None]:
-        broker, logs = self._broker, self._broker.logs
-        names_max = groups_left = broker.config.metrics.destinations_max
-        group_others: list[float] | None = None
-        rest = dict.fromkeys(LOG_FAMILIES, 0.0)
-        logs_count = 0
+        broker, table = self._broker, self._broker.logs
+        names_max = broker.config.metrics.destinations_max
+        logs = _Rows(gathered, (*LOG_FAMILIES, LOG_BLOCKED_FAMILY), names_max)
+        groups = _Rows(gathered, GROUP_FAMILIES, names_max)
         now_seconds = broker.clock()
-        for log in [] if logs is None else list(logs):
+        for log in [] if table is None else list(table):
             yield
-            if logs is None or log.closed:
+            if table is None or log.closed:
                 continue
-            records = log.records
-            values = (
-                records.next_index,
-                records.next_index - records.first_index,
-                records.back_file_size_bytes,
-                log.pending_count,
-                log.gap_count,
-                _held_up_seconds(log, now_seconds),
-            )
-            logs_count += 1
-            for family, value in zip(LOG_FAMILIES, values, strict=True):
-                if logs_count <= names_max:
-                    gathered.put(family, value, log.name)
-                else:
-                    rest[family] += value
-            for group in logs.describe_groups(log):
-                of_group = [float(group[key]) for key in GROUP_FAMILIES.values()]
-                if groups_left:
-                    groups_left -= 1
-                    for family, value in zip(GROUP_FAMILIES, of_group, strict=True):
-                        gathered.put(family, value, log.name, group["group"])
-                else:
-                    group_others = of_group if group_others is None else _joined(GROUP_FAMILIES, group_others, of_group)
-        if logs_count > names_max:
-            for family, value in rest.items():
-                gathered.put(family, self._never_less(family, OTHERS, value), OTHERS)
-        if group_others is not None:
-            for family, value in zip(GROUP_FAMILIES, group_others, strict=True):
-                gathered.put(family, value, OTHERS, OTHERS)
+            view = view_log(table, log)
+            figures = [getattr(view, name) for name in LOG_FAMILIES.values()]
+            logs.put([*figures, _held_up_seconds(log, now_seconds)], log.name)
+            for group in (yield from view_groups(table, log)):
+                groups.put([getattr(group, name) for name in GROUP_FAMILIES.values()], log.name, group.group)
+        logs.finish(self._never_less)
+        groups.finish(self._never_less)
 
     def _gather_waits(self, gathered: Gathered) -> Steps[None]:
         """One walk over all resources: who waits for what kind, and what their limiters hold."""
@@ -237,26 +218,20 @@ class Metrics:
         gathered.put("sluiceway_destinations_made_total", registry.made_count)
         gathered.put("sluiceway_destinations_deleted_total", registry.deleted_count)
 
-    def _gather_store(self, gathered: Gathered, avoided_count: int, outside: Outside) -> None:
+    def _gather_store(self, gathered: Gathered, outside: Outside) -> Steps[None]:
         store, config = self._broker.store, self._broker.config.store
         if store is None:
             return
-        put, counters = gathered.put, store.counters
-        put("sluiceway_store_messages_written_total", counters.written_count)
-        put("sluiceway_store_written_bytes_total", counters.written_bytes)
-        avoided_count += counters.forgotten_cancelled_count
-        put("sluiceway_store_writes_avoided_total", self._never_less("avoided", "", avoided_count))
-        gathered.put_summary("sluiceway_store_write_seconds", counters.batches_count, counters.write_seconds)
-        gathered.put_summary("sluiceway_store_sync_seconds", counters.syncs_count, counters.sync_seconds)
-        put("sluiceway_store_messages_paged_out_total", counters.paged_out_count)
-        put("sluiceway_store_messages_paged_in_total", store.loaded_count)
-        put("sluiceway_store_failures_total", counters.failures_count)
-        put("sluiceway_store_corrupt_records_total", counters.corrupt_count)
-        put("sluiceway_store_messages_lost_total", counters.lost_count)
+        figures = yield from report_in_steps(store)
+        put = gathered.put
+        for family, name in STORE_FAMILIES.items():
+            put(family, figures[name])
+        put("sluiceway_store_writes_avoided_total", self._never_less("avoided", "", figures["cancelled_count"]))
+        gathered.put_summary("sluiceway_store_write_seconds", figures["batches_count"], figures["write_seconds"])
+        gathered.put_summary("sluiceway_store_sync_seconds", figures["syncs_count"], figures["sync_seconds"])
         put("sluiceway_store_failing", float(store.is_failing))
         put("sluiceway_store_not_paging", float(store.paged.fault is not None))
         put("sluiceway_store_disk_guard_shut", float(store.disk_is_low))
-        put("sluiceway_store_bytes", store.size_bytes)
         put("sluiceway_store_bytes_max", config.bytes_max)
         put("sluiceway_store_disk_free_bytes", outside.disk_free_bytes)
         if outside.disk_free_bytes is not None:
@@ -322,9 +297,33 @@ def _held_up_seconds(resource: FlowResource, now_seconds: float) -> float:
     )
 
 
-def _joined(families: Iterable[str], one: list[float], other: list[float]) -> list[float]:
-    """Of seconds the greater, of all else the sum."""
-    return [
-        max(left, right) if family.endswith("_seconds") else left + right
-        for family, left, right in zip(families, one, other, strict=True)
-    ]
+class _Rows:
+    """Series of many things of one kind: so many by name, all others joined: of seconds the greatest, else the sum."""
+
+    __slots__ = ("_families", "_gathered", "_left_count", "_others", "_others_labels")
+
+    def __init__(self, gathered: Gathered, families: Iterable[str], names_max: int) -> None:
+        self._gathered = gathered
+        self._families = tuple(families)
+        self._left_count = names_max
+        self._others = dict.fromkeys(self._families, 0.0)
+        self._others_labels: list[str] = []
+        """Empty: all have a name."""
+
+    def put(self, values: Sequence[float], *labels: str) -> None:
+        """Put the samples of one thing, in the order of the families."""
+        if self._left_count:
+            self._left_count -= 1
+            for family, value in zip(self._families, values, strict=True):
+                self._gathered.put(family, value, *labels)
+            return
+        self._others_labels = [OTHERS] * len(labels)
+        for family, value in zip(self._families, values, strict=True):
+            joined = self._others[family]
+            self._others[family] = max(joined, value) if family.endswith("_seconds") else joined + value
+
+    def finish(self, never_less: Callable[[str, str, float], float]) -> None:
+        """Put the others. Their counters never go back."""
+        for family, value in self._others.items() if self._others_labels else ():
+            told = never_less(family, OTHERS, value) if family.endswith("_total") else value
+            self._gathered.put(family, told, *self._others_labels)
