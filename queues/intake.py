@@ -283,6 +283,11 @@ class Intake:
         return self.residency is not None and self.policy.paging != "throttle"
 
     @property
+    def bytes_max(self) -> int | None:
+        """What the queue may hold in memory and outside of it; None: no limit but the disk."""
+        return self.policy.bytes_max if self.may_page_out else self.policy.limit_bytes
+
+    @property
     def memory_limit_bytes(self) -> int:
         """What its messages may take of memory now: while the broker's is short, less than its policy says."""
         memory_bytes = self.policy.memory_bytes

@@ -148,8 +148,12 @@ class TopicIntake(Intake):
             return over_count, residency.used_bytes + charge_bytes - min(policy.limit_bytes, self.memory_limit_bytes)
         if self._topic.spares_disk:
             return over_count, residency.used_bytes + charge_bytes - int(self.memory_limit_bytes * SPARING_SHARE)
-        bytes_max = policy.bytes_max if policy.bytes_max is not None else policy.memory_bytes * LAG_FACTOR
-        return over_count, residency.total_bytes + charge_bytes - bytes_max
+        return over_count, residency.total_bytes + charge_bytes - self.bytes_max
+
+    @property
+    def bytes_max(self) -> int:
+        bytes_max = super().bytes_max
+        return self.policy.memory_bytes * LAG_FACTOR if bytes_max is None else bytes_max
 
     def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
         topic = self._topic

@@ -164,16 +164,9 @@ class State:
             "out_per_second": self._sampler.put_out.rates.get(name, 0.0),
             "oldest_seconds": oldest_seconds(self._broker, destination) or None,
             **self._forecasts(destination),
-            "bytes_max": self._bytes_max(destination),
+            "bytes_max": destination.queues[0].intake.bytes_max,
             "count_max": policy.count_max,
         }
-
-    def _bytes_max(self, destination: Destination) -> int | None:
-        """What it may hold at most: without a store, or without paging, what memory it may use."""
-        policy = destination.policy
-        if self._broker.store is None or policy.paging == "throttle":
-            return policy.limit_bytes
-        return policy.bytes_max
 
     def _forecasts(self, destination: Destination) -> Row:
         """When it will be empty, and when it will be full, if it goes on as in the last seconds."""
@@ -184,7 +177,7 @@ class State:
         if depth_count and growth < -_LITTLE_PER_SECOND:
             drain_seconds = depth_count / -growth
         ends = []
-        count_max, bytes_max = destination.policy.count_max, self._bytes_max(destination)
+        count_max, bytes_max = destination.policy.count_max, destination.queues[0].intake.bytes_max
         if count_max is not None and growth > _LITTLE_PER_SECOND:
             ends.append(max(0.0, (count_max - depth_count) / growth))
         if bytes_max is not None and growth_bytes > _LITTLE_PER_SECOND:

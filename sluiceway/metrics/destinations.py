@@ -15,9 +15,6 @@ from sluiceway.metrics.catalogue import OTHERS, TEMPORARY
 from sluiceway.metrics.exposition import Gathered
 from sluiceway.metrics.series import Naming, Rest
 from sluiceway.queues.destination import Destination
-from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.topic import Topic
-from sluiceway.queues.topic_intake import LAG_FACTOR
 from sluiceway.rates import Trend
 from sluiceway.views.destinations import oldest_seconds, view_destination, waiting_since
 
@@ -47,16 +44,6 @@ _HELD: Final = {
     "sluiceway_destination_consumers": "subscriptions_count",
     "sluiceway_destination_producers": "producers_count",
 }
-
-
-def quota_of(queue: MessageQueue) -> tuple[int | None, int | None]:
-    """How many messages and bytes it may hold; None: no such limit but the disk."""
-    policy = queue.policy
-    if policy.bytes_max is not None:
-        return policy.count_max, policy.bytes_max
-    if queue.pager is None or policy.paging == "throttle":
-        return policy.count_max, policy.memory_bytes
-    return policy.count_max, policy.memory_bytes * LAG_FACTOR if isinstance(queue, Topic) else None
 
 
 class _Course:
@@ -150,8 +137,9 @@ class Destinations:
         limited = known = False
         for queue in destination.queue.partitions.values():
             held = queue.elements.live_count, queue.held_bytes
+            limits = queue.policy.count_max, queue.intake.bytes_max
             trends = course.waiting, course.size
-            for limit, used, trend in zip(quota_of(queue), held, trends, strict=True):
+            for limit, used, trend in zip(limits, held, trends, strict=True):
                 if limit is None:
                     continue
                 limited = True
