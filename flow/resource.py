@@ -22,6 +22,7 @@ import attrs
 
 from .errors import RegistrationError
 from .kinds import ResourceKind
+from .snapshot import Circumstances
 
 if TYPE_CHECKING:
     from .manager import FlowManager
@@ -161,8 +162,13 @@ class FlowResource:
         """Return live details for people, such as ``{"unacked": 500, "idle_seconds": 41.0}``. Override; must be cheap.
 
         Keys end in their unit (`sluiceway.flow.words.facts_in_words`); values are strings, numbers, booleans or None.
+        Code decides by `circumstances`, never by these.
         """
         return {}
+
+    def circumstances(self) -> Circumstances:
+        """Return what decides what to do about this resource. Override; must be cheap."""
+        return Circumstances(self.name)
 
     def waits_on(self) -> Iterable[WaitEdge]:
         """Return whom this resource waits on beside those whose controllers block it. Override; must be cheap."""

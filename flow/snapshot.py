@@ -19,6 +19,17 @@ LimiterKind = Literal["size", "window", "rate", "composite"]
 
 
 @attrs.frozen(slots=True)
+class Circumstances:
+    """What decides what to do about a resource that holds others up."""
+
+    owner: str
+    """Name of the resource, or of what it is a part of: of a subscription its connection."""
+    paused: bool = False
+    has_consumers: bool | None = None
+    """None: it never has any."""
+
+
+@attrs.frozen(slots=True)
 class Dimension:
     """One limit of a limiter, in messages or in bytes."""
 
@@ -183,6 +194,7 @@ class ResourceSnapshot:
     facts: Mapping[str, object]
     """Live details for people, a copy."""
     controllers: tuple[ControllerSnapshot, ...]
+    circumstances: Circumstances
 
     @property
     def title(self) -> str:

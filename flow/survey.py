@@ -159,6 +159,7 @@ def picture_in_steps(
         registered=resource.is_open,
         facts=dict(resource.facts()),
         controllers=tuple(controllers),
+        circumstances=resource.circumstances(),
     )
 
 

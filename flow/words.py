@@ -36,6 +36,17 @@ def count_in_words(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def part_in_words(part: str, owner: str) -> str:
+    """Return the name of a part of something that has a name: ``billing-2 of 10.0.0.1:80``."""
+    return f"{part} of {owner}"
+
+
+def part_and_owner(name: str) -> tuple[str, str]:
+    """Return what `part_in_words` put together; a name without a part is that of an owner."""
+    part, _of, owner = name.rpartition(" of ")
+    return part, owner
+
+
 def facts_in_words(facts: Mapping[str, object]) -> str:
     """Return facts as one line: ``{"unacked": 500, "idle_seconds": 41.0}`` becomes ``500 unacked, idle 41 s``.
 

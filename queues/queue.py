@@ -24,6 +24,7 @@ from typing import Final, TypedDict
 
 from ..flow import FlowClosedError, FlowController, FlowResource, ResidencyLimiter, SourceController, WaitEdge
 from ..flow.kinds import ResourceKind
+from ..flow.snapshot import Circumstances
 from .blocks import Gone, QueueInvariantError
 from .cursored import BLOCK_BITS, CursoredQueue
 from .durables import DurableReader
@@ -697,6 +698,11 @@ class MessageQueue(FlowResource):
             rejected_count=self.rejected_count,
             idle_seconds=self.idle_seconds,
         )
+
+    def circumstances(self) -> Circumstances:
+        if self.closed:
+            return super().circumstances()
+        return Circumstances(self.name, self.paused_since_seconds is not None, bool(self.subscriptions))
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"messages": self.elements.live_count}

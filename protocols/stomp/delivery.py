@@ -23,6 +23,7 @@ import attrs
 
 from ...flow import Account, Flow, FlowResource, SourceController, WindowLimiter
 from ...flow.kinds import ResourceKind
+from ...flow.snapshot import Circumstances
 from ...queues.large import LargeMessage, up_to_large
 from ...queues.partitioned import Attachment
 from ...queues.registry import DurableAttachment, WildcardConsumer
@@ -380,6 +381,9 @@ class StompSubscription(FlowResource):
         if self.ledger is not None:
             for portion, attempted in self.ledger.take_all():
                 yield from _giving_back(portion, attempted=attempted)
+
+    def circumstances(self) -> Circumstances:
+        return Circumstances(self._outbound.name)
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"ack": self.ack}

@@ -18,6 +18,7 @@ from typing import cast
 
 from ...flow.latch import Latch
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
+from ...flow.words import part_in_words
 from ...queues.attachments import AttachmentLimitError
 from ...queues.durables import Durable, DurableInUseError, DurableLimitError, DurableNameError, DurableSelectorError
 from ...queues.logs.table import PREFIX as LOG_PREFIX
@@ -418,7 +419,7 @@ class Subscriptions:
         spec = SubscriptionSpec(
             key=key,
             subscription_id=subscription_id,
-            label=f"{who} of {self.name}",
+            label=part_in_words(who, self.name),
             destination=headers["destination"],
             ack=headers.get("ack", ACK_AUTO),
             version=self._replies.version,

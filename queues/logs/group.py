@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from ...flow.kinds import ResourceKind
+from ...flow.snapshot import Circumstances
 from ..ranges import RangeSet
 from .log import Log
 from .log_readers import UNSEEN, LogReaders
@@ -123,6 +124,9 @@ class Group(LogReaders):
         self.deleted = True
         self.close()
         self.place.forget()
+
+    def circumstances(self) -> Circumstances:
+        return Circumstances(self.name, has_consumers=bool(self.subscriptions))
 
     def facts(self) -> Mapping[str, object]:
         return dict(super().facts()) | {"consumers": len(self.subscriptions)}

@@ -363,7 +363,7 @@ class _Drawing:
                 }
                 steps = [first_step, *(self._step(edge) for edge in chain.edges)]
                 last = chain.edges[-1].sink
-                remedy = remedy_for(last.kind, last.name, last.facts)
+                remedy = remedy_for(last.kind, last.circumstances)
                 if chain.cyclic:
                     remedy = "A ring never resolves by itself: close one of its connections."
                 return {"id": wanted, "words": chain.words, "steps": steps, "cycle": chain.cyclic, "remedy": remedy}
@@ -374,7 +374,7 @@ class _Drawing:
                 step = {"id": wanted, "title": node["title"], "words": node["words"], "age_seconds": 0.0}
                 resource = candidate.resources[0]
                 held_up = first in self._waited_for
-                remedy = remedy_for(resource.kind, resource.name, resource.facts()) if held_up else ""
+                remedy = remedy_for(resource.kind, resource.circumstances()) if held_up else ""
                 return {
                     "id": wanted,
                     "words": f"{node['title']} waits on nobody: {node['words'] or 'nothing is in it'}",

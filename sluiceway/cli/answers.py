@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+from sluiceway.flow.snapshot import Circumstances
+from sluiceway.flow.words import part_and_owner
+
 
 def rows_of(report: Mapping[str, Any], key: str, busiest: Sequence[str] = ()) -> list[Mapping[str, Any]]:
     """Return the rows of a table, in descending order of the numbers under the keys `busiest`."""
@@ -46,6 +49,14 @@ def title_of(resource: Mapping[str, Any]) -> str:
     """
     kind, name = str(resource.get("kind")), str(resource.get("name"))
     return name if name == kind else f"{kind} {name}"
+
+
+def circumstances_of(resource: Mapping[str, Any]) -> Circumstances:
+    """Return what decides what to do about a resource of the map. No consumers are said in words."""
+    facts = mapping_of(resource, "facts")
+    _part, owner = part_and_owner(str(resource.get("name")))
+    has_consumers = bool(number_of(facts, "consumers")) if "consumers" in facts else None
+    return Circumstances(owner, number_of(facts, "paused_seconds") is not None, has_consumers)
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -14,7 +14,7 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, title_of, words_of
+from sluiceway.cli.answers import circumstances_of, is_number, list_of, mapping_of, rows_of, title_of, words_of
 from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.remedies import remedy_for
 
@@ -177,7 +177,7 @@ def remedy_of(report: Mapping[str, Any]) -> str:
         return ""
     sinks = (row for row in rows_of(report, "resources") if title_of(row) == bottlenecks[0].get("sink"))
     sink = next(sinks, None)
-    return "" if sink is None else remedy_for(str(sink.get("kind")), str(sink.get("name")), mapping_of(sink, "facts"))
+    return "" if sink is None else remedy_for(str(sink.get("kind")), circumstances_of(sink))
 
 
 def _store(report: Mapping[str, Any], console: Console) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, title_of, words_of
+from sluiceway.cli.answers import circumstances_of, is_number, list_of, rows_of, title_of, words_of
 from sluiceway.cli.stat_view import LASTING_SECONDS
 from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.remedies import remedy_for
@@ -143,7 +143,7 @@ class FlowMap:
             )
         if wait is not None:
             return Step(title, f"waits on {wait.sink} ({wait.details})", wait.age_seconds, _once(details))
-        remedy = remedy_for(str(resource.get("kind")), str(resource.get("name")), mapping_of(resource, "facts"))
+        remedy = remedy_for(str(resource.get("kind")), circumstances_of(resource))
         if remedy and behind and behind[0].age_seconds >= LASTING_SECONDS:
             details.append(f"what to do: {remedy}")
         if behind:

@@ -16,6 +16,8 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.cli.answers import mapping_of, number_of, rows_of, title_of
+from sluiceway.flow.kinds import ResourceKind
+from sluiceway.flow.words import part_and_owner
 from sluiceway.top.chains import Chain, FlowMap, troubles
 from sluiceway.top.course import Age, Course, Courses
 
@@ -296,7 +298,7 @@ def _is_ours(row: Row) -> bool:
 def _subscription_rows(report: Mapping[str, Any], flow_map: FlowMap) -> Iterator[Row]:
     """Those that hold something, or are waited for: the broker names no others."""
     for resource in rows_of(report, "resources"):
-        if resource.get("kind") != "subscription":
+        if resource.get("kind") != ResourceKind.SUBSCRIPTION:
             continue
         facts = mapping_of(resource, "facts")
         title = title_of(resource)
@@ -305,11 +307,11 @@ def _subscription_rows(report: Mapping[str, Any], flow_map: FlowMap) -> Iterator
         state = "ok"
         if behind and behind[0].age_seconds >= LASTING_SECONDS:
             state = "full"
-        name, _of, peer = str(resource.get("name")).rpartition(" of ")
+        name, peer = part_and_owner(str(resource.get("name")))
         yield {
             "key": title,
             "title": title,
-            "name": name or str(resource.get("name")),
+            "name": name or peer,
             "peer": peer,
             "ack": facts.get("ack"),
             "unacked": number_of(facts, "unacked"),

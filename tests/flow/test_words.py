@@ -12,6 +12,7 @@ from sluiceway.flow import (
     facts_in_words,
     size_in_words,
 )
+from sluiceway.flow.words import part_and_owner, part_in_words
 from tests.flow.models import ManualClock
 
 
@@ -51,6 +52,12 @@ def test_ages(age_seconds: float, words: str) -> None:
 
 def test_counts() -> None:
     assert (count_in_words(1, "message"), count_in_words(12_000, "message")) == ("1 message", "12,000 messages")
+
+
+def test_parts_are_told_from_their_owners() -> None:
+    assert part_in_words("one of two", "10.0.0.1:80") == "one of two of 10.0.0.1:80"
+    assert part_and_owner("one of two of 10.0.0.1:80") == ("one of two", "10.0.0.1:80")
+    assert part_and_owner("10.0.0.1:80") == ("", "10.0.0.1:80")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def test_a_client_that_holds_others_up_is_named_with_a_remedy() -> None:
     assert "what to do: Look at the client [::1]:36006: it does not read" in bottleneck("outbound", "[::1]:36006", 7.0)
     assert "what to do" not in bottleneck("outbound", "127.0.0.1:36006", 0.1), "that is nobody's fault"
     assert "resume it" in bottleneck("queue", "/queue/orders", 7.0, paused_seconds=9.0, consumers=1)
+    assert "Nobody consumes it" in bottleneck("queue", "/queue/orders", 7.0, consumers="none: subscribe one")
+    assert "add consumers" in bottleneck("queue", "/queue/orders", 7.0, consumers=1)
     assert "what to do" not in bottleneck("log group", "billing of /log/a", 7.0), "it is not the disk of the log"
     assert "what to do" not in drawn({"bottlenecks": [{"words": "w", "sink": "queue a", "oldest_seconds": 7.0}]})
 
