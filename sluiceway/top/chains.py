@@ -1,8 +1,7 @@
-"""«Waits on …», step by step: from one resource of the flow map along its longest waits to whoever holds it up.
+"""«Waits on …», step by step: the broker's chains of waits, with what is known of each resource on the way.
 
-The map comes as the broker's JSON (`edges`, `resources`, `bottlenecks`); any of it may be missing. Where somebody waits
-on several, the chain follows the longest wait, as the broker's own chains do; but it begins anywhere, also at a row
-that does not wait itself (the chain then has one step).
+The map comes as the broker's JSON (`chains`, `edges`, `resources`, `bottlenecks`); any of it may be missing. A row that
+does not wait itself has a chain of one step.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from sluiceway.remedies import remedy_for
 
 _KINDS: Final = ("delay queue ", "exclusive queue ", "queue ", "topic ", "log group ", "log ", "connection ")
 """With which titles begin that rows are looked up by."""
-STEPS_MAX: Final = 17
-"""As many as the broker follows: sixteen waits."""
 
 
 @attrs.frozen(slots=True)
@@ -61,24 +58,22 @@ class FlowMap:
     """The waits of one answer, to be asked for."""
 
     def __init__(self, report: Mapping[str, Any]) -> None:
-        self._waits: dict[int, Wait] = {}
-        """The longest of each source."""
+        self._chains: dict[int, tuple[list[Wait], bool]] = {}
+        """Of each source the one whose first wait is the longest, and whether it is cyclic."""
         self._behind: dict[int, list[Wait]] = {}
         """Those on each sink."""
         self._titles: dict[str, int] = {}
         self._by_name: dict[str, set[str]] = {}
         """Titles by the name of what they are a part of: a queue of high priority is a part of its destination."""
         self._resources: dict[int, Mapping[str, Any]] = {}
-        for edge in rows_of(report, "edges"):
-            wait = _wait_of(edge)
-            if wait is None:
-                continue
-            known = self._waits.get(wait.source_id)
-            if known is None or known.age_seconds < wait.age_seconds:
-                self._waits[wait.source_id] = wait
+        for wait in _waits_of(report):
             self._behind.setdefault(wait.sink_id, []).append(wait)
             self._know(wait.source, wait.source_id)
             self._know(wait.sink, wait.sink_id)
+        for chain in rows_of(report, "chains"):  # the longest wait first
+            if waits := _waits_of(chain):
+                self._chains.setdefault(waits[0].source_id, (waits, bool(chain.get("cyclic"))))
+                self._know(waits[0].source, waits[0].source_id)
         for resource in rows_of(report, "resources"):
             resource_id = resource.get("resource_id")
             if isinstance(resource_id, int):
@@ -102,7 +97,11 @@ class FlowMap:
 
     def wait_of(self, title: str) -> Wait | None:
         """The longest wait of that resource; None: it does not wait."""
-        return self._waits.get(self._titles.get(title, -1))
+        waits, _cyclic = self._waits_from(title)
+        return waits[0] if waits else None
+
+    def _waits_from(self, title: str) -> tuple[list[Wait], bool]:
+        return self._chains.get(self._titles.get(title, -1), ([], False))
 
     def behind(self, title: str) -> list[Wait]:
         """The waits on that resource, the longest first."""
@@ -111,18 +110,11 @@ class FlowMap:
 
     def chain(self, title: str) -> Chain:
         """From that resource on; one that the map does not know neither waits nor holds anything."""
-        steps: list[Step] = []
-        passed: set[str] = set()
-        while len(steps) < STEPS_MAX:
-            passed.add(title)
-            wait = self.wait_of(title)
-            steps.append(self._step(title, wait))
-            if wait is None:
-                break
-            if wait.sink in passed:
-                return Chain(tuple(steps), cyclic=True)
-            title = wait.sink
-        return Chain(tuple(steps))
+        waits, cyclic = self._waits_from(title)
+        steps = [self._step(wait.source, wait) for wait in waits]
+        if not cyclic:
+            steps.append(self._step(waits[-1].sink if waits else title, None))
+        return Chain(tuple(steps), cyclic)
 
     def _step(self, title: str, wait: Wait | None) -> Step:
         resource = self._resources.get(self._titles.get(title, -1), {})
@@ -164,12 +156,15 @@ def troubles(report: Mapping[str, Any]) -> list[tuple[float | None, str]]:
     return said
 
 
-def _wait_of(edge: Mapping[str, Any]) -> Wait | None:
-    source_id, sink_id, age_seconds = edge.get("source_id"), edge.get("sink_id"), edge.get("age_seconds")
-    if not isinstance(source_id, int) or not isinstance(sink_id, int) or not is_number(age_seconds):
-        return None
-    source, sink = str(edge.get("source")), str(edge.get("sink"))
-    return Wait(source_id, source, sink_id, sink, age_seconds, str(edge.get("details") or ""))
+def _waits_of(parent: Mapping[str, Any]) -> list[Wait]:
+    """Read the edges of a report, or of one of its chains."""
+    waits = []
+    for edge in rows_of(parent, "edges"):
+        source_id, sink_id, age_seconds = edge.get("source_id"), edge.get("sink_id"), edge.get("age_seconds")
+        if isinstance(source_id, int) and isinstance(sink_id, int) and is_number(age_seconds):
+            source, sink = str(edge.get("source")), str(edge.get("sink"))
+            waits.append(Wait(source_id, source, sink_id, sink, age_seconds, str(edge.get("details") or "")))
+    return waits
 
 
 def _once(lines: list[str]) -> tuple[str, ...]:

@@ -25,6 +25,10 @@ def edge(source: str, sink: str, source_id: int, sink_id: int, age_seconds: floa
     }  # fmt: skip
 
 
+def chain(*edges: dict[str, Any], cyclic: bool = False) -> dict[str, Any]:
+    return {"edges": list(edges), "cyclic": cyclic}
+
+
 def report(at_seconds: float, *, uptime_seconds: float | None = None, **parts: Any) -> dict[str, Any]:
     """`at_seconds`: by the broker's clock, which begins at 0 with it unless `uptime_seconds` says otherwise."""
     return {
@@ -39,6 +43,8 @@ def report(at_seconds: float, *, uptime_seconds: float | None = None, **parts: A
     }
 
 
+_PRODUCER_WAITS: Final = edge("connection peer-a", "queue /queue/orders", 1, 2, 30.0)
+_QUEUE_WAITS: Final = edge("queue /queue/orders", "subscription 1 of peer-c", 2, 3, 41.0)
 HELD_UP: Final[dict[str, Any]] = {
     "resources": [
         {
@@ -47,10 +53,8 @@ HELD_UP: Final[dict[str, Any]] = {
             "controllers": [{"limiter": {"words": "window full, 500 of 500 messages"}}],
         },
     ],
-    "edges": [
-        edge("connection peer-a", "queue /queue/orders", 1, 2, 30.0),
-        edge("queue /queue/orders", "subscription 1 of peer-c", 2, 3, 41.0),
-    ],
+    "edges": [_PRODUCER_WAITS, _QUEUE_WAITS],
+    "chains": [chain(_QUEUE_WAITS), chain(_PRODUCER_WAITS, _QUEUE_WAITS)],
     "bottlenecks": [
         {
             "sink": "subscription 1 of peer-c",

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from sluiceway.top.app import ROWS_MAX, TopApp
 from sluiceway.top.feed import Answer, Gone, News
 from tests.asyncio_apart import run_apart
-from tests.top.reports import HELD_UP, destination, report
+from tests.top.reports import HELD_UP, chain, destination, report
 
 SECONDS_MAX = 60.0
 
@@ -110,7 +110,7 @@ def test_enter_follows_the_chain_step_by_step_and_escape_leaves() -> None:
         assert "waits on queue /queue/orders (memory full)" in top.text
         await top.press("enter", "enter", "enter")
         assert "what to do: Look at the client peer-c" in top.text
-        later = {**HELD_UP, "edges": [{**edge, "age_seconds": 77.0} for edge in HELD_UP["edges"]]}
+        later = {**HELD_UP, "chains": [chain(*[{**wait, "age_seconds": 77.0} for wait in HELD_UP["edges"]])]}
         await top.take(Answer(report(51.0, **later)))
         assert "connection peer-a, 77 s" in top.text, "it follows the broker"
         assert "what to do: Look at the client peer-c" in top.text, "and stays where it was"

@@ -114,8 +114,9 @@ def test_a_group_says_how_far_it_is_behind_and_when_it_has_caught_up() -> None:
 
 
 plain = st.none() | st.booleans() | st.integers(-10, 10**9) | st.floats(allow_nan=False) | st.text(max_size=8)
-KEYS = """taken_at broker destinations connections logs groups store resources edges bottlenecks cycles name peer log
-next front lag facts controllers limiter kind source_id sink_id age_seconds added_count depth_count uptime_seconds"""
+KEYS = """taken_at broker destinations connections logs groups store resources edges chains cyclic bottlenecks cycles
+name peer log next front lag facts controllers limiter kind source_id sink_id age_seconds added_count depth_count
+uptime_seconds"""
 keys = st.sampled_from(KEYS.split())
 
 
