@@ -13,8 +13,8 @@ Everything here is O(resources + edges) in time and space, whatever the graph lo
     - Cycles come from the strongly connected components (Tarjan 1972, iterative) of the whole graph, not only of the
       longest waits: one ring is reported from each. To list all rings of a knot can take exponential time.
 
-Each answer comes at once or *in steps*: a generator that yields every few microseconds and returns the answer, for
-whoever must not hold others up for as long as ten thousand edges take.
+Each answer comes *in steps*: a generator that yields every few microseconds and returns the answer, so that nobody is
+held up for as long as ten thousand edges take.
 """
 
 from __future__ import annotations
@@ -74,23 +74,36 @@ def sorted_in_steps(items: Iterable[T], key: Callable[[T], Any]) -> Steps[list[T
     return merged
 
 
+def best_in_steps(items: Iterable[T], rank: Callable[[T], Any], count_max: int) -> Steps[tuple[list[T], int]]:
+    """Return the items of the highest rank in steps, of equals the first, and how many items there are in all."""
+    best: list[tuple[Any, int, T]] = []
+    """A heap, the worst first."""
+    total = 0
+    for item in items:
+        yield
+        total += 1
+        entry = rank(item), -total, item
+        if len(best) < count_max:
+            heapq.heappush(best, entry)
+        elif best and entry > best[0]:
+            heapq.heapreplace(best, entry)
+    best = yield from sorted_in_steps(best, lambda entry: entry[:2])
+    return [item for _rank, _place, item in reversed(best)], total
+
+
 class WaitGraph:
     """The graph of one snapshot. Made once, read once."""
 
     __slots__ = ("_apart", "_edge_counts", "_edges", "_edges_by_node", "_longest")
 
-    def __init__(self, edges: Sequence[BlockEdge], apart: frozenset[ResourceId], *, read: bool = True) -> None:
-        """Read `edges` (`read` False: `read_in_steps` does). `apart`: the resources which do not pass through, whose
-        flows stand each for itself.
-        """
+    def __init__(self, edges: Sequence[BlockEdge], apart: frozenset[ResourceId]) -> None:
+        """Begin with `edges`. `apart`: the resources which do not pass through, whose flows stand each for itself."""
         self._edges = edges
         self._apart = apart
         self._edges_by_node: dict[Node, list[BlockEdge]] = {}
         # The oldest edge, and how many there are: of each flow (where chains start), and of each resource as a whole.
         self._longest: dict[Node, BlockEdge] = {}
         self._edge_counts: dict[Node, int] = {}
-        if read:
-            at_once(self.read_in_steps())
 
     def read_in_steps(self) -> Steps[None]:
         """Take the edges in. Before anything else, and once."""
@@ -105,12 +118,8 @@ class WaitGraph:
                 if known is None or edge.age_seconds > known.age_seconds:
                     self._longest[key] = edge
 
-    def chains(self) -> tuple[BlockedByChain, ...]:
-        """Return one chain for each flow that waits, and for each resource that waits as one; longest wait first."""
-        return at_once(self.chains_in_steps())
-
     def chains_in_steps(self) -> Steps[tuple[BlockedByChain, ...]]:
-        """`chains`, in steps."""
+        """Return one chain for each flow that waits, and for each resource that waits as one; longest wait first."""
         chains = []
         for start in self._edges_by_node:
             yield
@@ -119,12 +128,8 @@ class WaitGraph:
         chains = yield from sorted_in_steps(chains, lambda chain: -chain.edges[0].age_seconds)
         return tuple(chains)
 
-    def bottlenecks(self) -> tuple[Bottleneck, ...]:
-        """Return the sinks that somebody waits on, worst first."""
-        return at_once(self.bottlenecks_in_steps())
-
     def bottlenecks_in_steps(self) -> Steps[tuple[Bottleneck, ...]]:
-        """`bottlenecks`, in steps."""
+        """Return the sinks that others wait on, worst first."""
         weights = yield from self._weights()
         waiting_counts: dict[int, int] = {}
         for node, weight in weights.items():
@@ -157,12 +162,8 @@ class WaitGraph:
         )
         return tuple(found)
 
-    def cycles(self) -> tuple[BlockCycle, ...]:
-        """Return one ring for each set of nodes that wait on each other."""
-        return at_once(self.cycles_in_steps())
-
     def cycles_in_steps(self) -> Steps[tuple[BlockCycle, ...]]:
-        """`cycles`, in steps."""
+        """Return one ring for each set of nodes that wait on each other."""
         successors = yield from self._successors()
         components = yield from _components(successors)
         cycles = []

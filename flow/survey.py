@@ -52,7 +52,7 @@ class Survey:
             for end in (edge.source, edge.sink):
                 if not self._resources[ResourceId(end.resource_id)].passes_through:
                     apart.add(ResourceId(end.resource_id))
-        graph = WaitGraph(self._edges, frozenset(apart), read=False)
+        graph = WaitGraph(self._edges, frozenset(apart))
         yield from graph.read_in_steps()
         chains = yield from graph.chains_in_steps()
         bottlenecks = yield from graph.bottlenecks_in_steps()

@@ -8,7 +8,6 @@ of it at once.
 
 from __future__ import annotations
 
-import heapq
 import os
 import resource
 import sys
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from sluiceway.answering import GROUPS_MAX
-from sluiceway.flow.graph import Steps, at_once, sorted_in_steps
+from sluiceway.flow.graph import Steps, at_once, best_in_steps, sorted_in_steps
 from sluiceway.flow.snapshot import ControllerSnapshot, FlowSnapshot
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.queues.destination import Destination
@@ -191,19 +190,8 @@ def _chosen(items: Iterable[Any], key: Key, rank: Key, part: Part) -> Steps[tupl
     if part.of:
         ordered = yield from sorted_in_steps(list(items), key)
         return ordered[part.offset : part.offset + part.limit], len(ordered)
-    best: list[tuple[Any, int, Any]] = []
-    total = 0
-    for item in list(items):
-        yield
-        total += 1
-        entry = rank(item), -total, item  # of equals the first
-        if len(best) < part.offset + part.limit:
-            heapq.heappush(best, entry)
-        elif best and entry > best[0]:
-            heapq.heapreplace(best, entry)
-    best = yield from sorted_in_steps(best, lambda entry: entry[:2])
-    best.reverse()
-    return [item for _rank, _place, item in best[part.offset :]], total
+    best, total = yield from best_in_steps(list(items), rank, part.offset + part.limit)
+    return best[part.offset :], total
 
 
 def _map_in_steps(broker: Broker, part: Part, report: dict[str, Any]) -> Steps[None]:

@@ -10,7 +10,6 @@ KEPT_SECONDS, and so long that surveys take SURVEY_SHARE of the time at most.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ import trio
 
 from sluiceway.admin.errors import not_found
 from sluiceway.flow import FlowResource
-from sluiceway.flow.graph import Steps
+from sluiceway.flow.graph import Steps, best_in_steps
 from sluiceway.flow.kinds import Role
 from sluiceway.flow.resource import ResourceId
 from sluiceway.flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot
@@ -191,30 +190,18 @@ class _Drawing:
     def _first_of(self, resource_id: int) -> int:
         return self._first.get(resource_id, resource_id)
 
-    def _choose(self, limit: int) -> Steps[list[int]]:
-        """Those that matter most, the most important first."""
-        best: list[tuple[int, float, int]] = []
-        for first, candidate in self._candidates.items():
-            yield
-            if first in self._waited_for:
-                rank, weight = 2, self._waited_for[first]
-            elif first in self._waits:
-                rank, weight = 1, self._waits[first]
-            else:
-                rank, weight = 0, candidate.rate_per_second
-            entry = (rank, weight, -first)
-            if len(best) < limit:
-                heapq.heappush(best, entry)
-            elif entry > best[0]:
-                heapq.heapreplace(best, entry)
-        best.sort(reverse=True)
-        return [-negative for _rank, _weight, negative in best]
+    def _rank(self, first: int) -> tuple[int, float, int]:
+        if first in self._waited_for:
+            return 2, self._waited_for[first], -first
+        if first in self._waits:
+            return 1, self._waits[first], -first
+        return 0, self._candidates[first].rate_per_second, -first
 
     # ------------------------------------------------------------------ the picture
 
     def draw(self, limit: int) -> Steps[dict[str, Any]]:
         """Nodes and edges."""
-        chosen = yield from self._choose(limit)
+        chosen, _total = yield from best_in_steps(self._candidates, self._rank, limit)
         shown = set(chosen)
         words = yield from self._words_of_waits(shown)
         nodes = []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
 
 from sluiceway.admin.errors import bad_request
-from sluiceway.flow.graph import Steps
+from sluiceway.flow.graph import Steps, best_in_steps
 from sluiceway.steps import each
 
 T = TypeVar("T")
@@ -63,23 +62,15 @@ def page_in_steps(
     key = keys.get(wish.lstrip("-"))
     if key is None:
         raise bad_request(f"it can't be sorted by {wish[:40]!r}", f"Sort by one of: {', '.join(sorted(keys))}.")
-    backwards = wish.startswith("-")
     wanted = page.q.casefold()
-    total = 0
-    best: list[tuple[Any, int, T]] = []
-    count_max = page.offset + page.limit
-    for place, item in enumerate(items):
-        yield
-        if wanted and wanted not in name_of(item).casefold():
-            continue
-        total += 1
-        value = key(item)
-        # A heap of the best so far, the worst of them first; of equals the later one is worse.
-        entry = (value if backwards else _Backwards(value), -place, item)
-        if len(best) < count_max:
-            heapq.heappush(best, entry)
-        elif best and (best[0][0] < entry[0]):
-            heapq.heapreplace(best, entry)
-    best.sort(key=lambda entry: (entry[0], entry[1]), reverse=True)
-    rows = yield from each([item for _value, _place, item in best[page.offset :]], make)
+    found = list(items)
+    if wanted:
+        found = []
+        for item in items:
+            yield
+            if wanted in name_of(item).casefold():
+                found.append(item)
+    rank = key if wish.startswith("-") else lambda item: _Backwards(key(item))
+    best, total = yield from best_in_steps(found, rank, page.offset + page.limit)
+    rows = yield from each(best[page.offset :], make)
     return {"total": total, "offset": page.offset, "items": rows}

@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.cli.answers import mapping_of, number_of, rows_of, title_of
+from sluiceway.cli.stat_view import LASTING_SECONDS
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.words import part_and_owner
 from sluiceway.top.chains import Chain, FlowMap, troubles
@@ -25,8 +26,6 @@ REPLY_NAME: Final = "sluiceway-top"
 """Of the temporary queue that answers come to: it is not shown."""
 COURSES_MAX: Final = 1_000
 """Of each kind, the busiest: some kilobytes each."""
-LASTING_SECONDS: Final = 1.0
-"""A wait that is shorter is no state: it comes and goes in any busy broker."""
 BORN_SLACK_SECONDS: Final = 1.0
 """A broker whose start moved further than this was started anew."""
 
