@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS, TEMPORARY
 from sluiceway.metrics.exposition import Gathered
-from sluiceway.metrics.series import Naming, Rest
+from sluiceway.metrics.series import Joined, Naming, Rest
 from sluiceway.queues.destination import Destination
 from sluiceway.rates import Trend
 from sluiceway.views.destinations import oldest_seconds, view_destination, waiting_since
@@ -44,6 +44,13 @@ _HELD: Final = {
     "sluiceway_destination_consumers": "subscriptions_count",
     "sluiceway_destination_producers": "producers_count",
 }
+_STATE: Final = (
+    *_HELD,
+    "sluiceway_destination_oldest_seconds",
+    "sluiceway_destination_blocked_senders",
+    "sluiceway_destination_paused",
+)
+"""In the order of `_state_of`."""
 
 
 class _Course:
@@ -79,30 +86,29 @@ class Destinations:
         names_max = self._broker.config.metrics.destinations_max
         self._naming.begin()
         self._temporary.begin()
-        sums = {OTHERS: _Sums(), TEMPORARY: _Sums()}
+        joined = {OTHERS: Joined(_STATE), TEMPORARY: Joined(_STATE)}
         for destination in list(self._broker.registry.destinations.values()):
             yield
             if destination.queue.closed:
                 continue
             name = destination.name
             figures = view_destination(destination).figures
-            counters = self._counters_of(destination, figures)
+            counters, state = self._counters_of(destination, figures), self._state_of(destination, figures)
             if destination.address.temporary_global:
                 self._temporary.add(name, counters)
-                sums[TEMPORARY].add(self._broker, destination, figures)
+                joined[TEMPORARY].add(state)
                 continue
             own = self._naming.own(name, counters, names_max)
             if own is None:
-                sums[OTHERS].add(self._broker, destination, figures)
+                joined[OTHERS].add(state)
                 continue
-            for family, value in zip(COUNTERS, own, strict=True):
-                gathered.put(family, value, name)
-            self._put_state(gathered, destination, figures)
+            gathered.put_all(COUNTERS, own, name)
+            gathered.put_all(_STATE, state, name)
+            self._put_forecast(gathered, destination, figures)
         for name, rest in ((OTHERS, self._naming.others), (TEMPORARY, self._temporary)):
             if rest.is_used:
-                for family, value in zip(COUNTERS, rest.totals(), strict=True):
-                    gathered.put(family, value, name)
-                sums[name].put(gathered, name)
+                gathered.put_all(COUNTERS, rest.totals(), name)
+                gathered.put_all(_STATE, joined[name].values.values(), name)
 
     def _counters_of(self, destination: Destination, figures: Mapping[str, int]) -> Sequence[float]:
         now_seconds = self._broker.clock()
@@ -110,14 +116,10 @@ class Destinations:
         blocked += sum([now_seconds - since for since in waiting_since(destination)])
         return [*[figures.get(key, 0) for key in _COUNTED.values()], blocked]
 
-    def _put_state(self, gathered: Gathered, destination: Destination, figures: Mapping[str, int]) -> None:
-        name = destination.name
-        for family, key in _HELD.items():
-            gathered.put(family, figures[key], name)
-        gathered.put("sluiceway_destination_oldest_seconds", oldest_seconds(self._broker, destination), name)
-        gathered.put("sluiceway_destination_blocked_senders", len(waiting_since(destination)), name)
-        gathered.put("sluiceway_destination_paused", float(destination.is_paused), name)
-        self._put_forecast(gathered, destination, figures)
+    def _state_of(self, destination: Destination, figures: Mapping[str, int]) -> Sequence[float]:
+        oldest = oldest_seconds(self._broker, destination) if figures["depth_count"] else 0.0
+        held = [figures[key] for key in _HELD.values()]
+        return [*held, oldest, len(waiting_since(destination)), destination.is_paused]
 
     def _put_forecast(self, gathered: Gathered, destination: Destination, figures: Mapping[str, int]) -> None:
         name = destination.name
@@ -154,30 +156,3 @@ class Destinations:
             gathered.put(
                 "sluiceway_destination_quota_seconds", left_seconds if known or not left_seconds else None, name
             )
-
-
-class _Sums:
-    """What destinations without a name hold together."""
-
-    __slots__ = ("blocked_count", "held", "oldest_seconds", "paused_count")
-
-    def __init__(self) -> None:
-        self.held = dict.fromkeys(_HELD, 0)
-        self.blocked_count = 0
-        self.oldest_seconds = 0.0
-        self.paused_count = 0
-
-    def add(self, broker: Broker, destination: Destination, figures: Mapping[str, int]) -> None:
-        for family, key in _HELD.items():
-            self.held[family] += figures[key]
-        self.blocked_count += len(waiting_since(destination))
-        self.paused_count += destination.is_paused
-        if figures["depth_count"]:
-            self.oldest_seconds = max(self.oldest_seconds, oldest_seconds(broker, destination))
-
-    def put(self, gathered: Gathered, name: str) -> None:
-        for family, value in self.held.items():
-            gathered.put(family, value, name)
-        gathered.put("sluiceway_destination_oldest_seconds", self.oldest_seconds, name)
-        gathered.put("sluiceway_destination_blocked_senders", self.blocked_count, name)
-        gathered.put("sluiceway_destination_paused", self.paused_count, name)

@@ -48,6 +48,11 @@ class Gathered:
             suffix = {"counter": "_total", "info": "_info"}.get(family.kind, "")
             self.samples.setdefault(name, []).append((suffix, labels, value))
 
+    def put_all(self, names: Iterable[str], values: Iterable[float | None], *labels: str) -> None:
+        """Put one sample of each family, all with the same labels."""
+        for name, value in zip(names, values, strict=True):
+            self.put(name, value, *labels)
+
     def put_summary(self, name: str, count: int, total: float) -> None:
         """How many, and what they come to."""
         assert FAMILIES[name].kind == "summary", name

@@ -21,6 +21,7 @@ from sluiceway.metrics.catalogue import OTHERS
 from sluiceway.metrics.destinations import Destinations
 from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
+from sluiceway.metrics.series import Joined
 from sluiceway.queues.oldest import oldest_of
 from sluiceway.queues.topic import Topic
 from sluiceway.rationing import rest_seconds
@@ -224,8 +225,7 @@ class Metrics:
             return
         figures = yield from report_in_steps(store)
         put = gathered.put
-        for family, name in STORE_FAMILIES.items():
-            put(family, figures[name])
+        gathered.put_all(STORE_FAMILIES, [figures[name] for name in STORE_FAMILIES.values()])
         put("sluiceway_store_writes_avoided_total", self._never_less("avoided", "", figures["cancelled_count"]))
         gathered.put_summary("sluiceway_store_write_seconds", figures["batches_count"], figures["write_seconds"])
         gathered.put_summary("sluiceway_store_sync_seconds", figures["syncs_count"], figures["sync_seconds"])
@@ -298,7 +298,7 @@ def _held_up_seconds(resource: FlowResource, now_seconds: float) -> float:
 
 
 class _Rows:
-    """Series of many things of one kind: so many by name, all others joined: of seconds the greatest, else the sum."""
+    """Series of many things of one kind: so many by name, all others joined."""
 
     __slots__ = ("_families", "_gathered", "_left_count", "_others", "_others_labels")
 
@@ -306,7 +306,7 @@ class _Rows:
         self._gathered = gathered
         self._families = tuple(families)
         self._left_count = names_max
-        self._others = dict.fromkeys(self._families, 0.0)
+        self._others = Joined(self._families)
         self._others_labels: list[str] = []
         """Empty: all have a name."""
 
@@ -314,16 +314,13 @@ class _Rows:
         """Put the samples of one thing, in the order of the families."""
         if self._left_count:
             self._left_count -= 1
-            for family, value in zip(self._families, values, strict=True):
-                self._gathered.put(family, value, *labels)
-            return
-        self._others_labels = [OTHERS] * len(labels)
-        for family, value in zip(self._families, values, strict=True):
-            joined = self._others[family]
-            self._others[family] = max(joined, value) if family.endswith("_seconds") else joined + value
+            self._gathered.put_all(self._families, values, *labels)
+        else:
+            self._others_labels = [OTHERS] * len(labels)
+            self._others.add(values)
 
     def finish(self, never_less: Callable[[str, str, float], float]) -> None:
         """Put the others. Their counters never go back."""
-        for family, value in self._others.items() if self._others_labels else ():
+        for family, value in self._others.values.items() if self._others_labels else ():
             told = never_less(family, OTHERS, value) if family.endswith("_total") else value
             self._gathered.put(family, told, *self._others_labels)

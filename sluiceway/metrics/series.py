@@ -9,7 +9,7 @@ Nothing is kept of those in the rest from page to page, for there may be a hundr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class Rest:
@@ -58,6 +58,20 @@ class Rest:
         sums = [live + gone for live, gone in zip(self._sums, self._gone, strict=True)]
         self._said = [max(said, total) for said, total in zip(self._said, sums, strict=True)]
         return self._said
+
+
+class Joined:
+    """What things without a series of their own come to: of seconds the greatest counts, of all else the sum."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, families: Iterable[str]) -> None:
+        self.values = dict.fromkeys(families, 0.0)
+
+    def add(self, values: Iterable[float]) -> None:
+        """Add one of them; values in the order of the families."""
+        for (family, joined), value in zip(self.values.items(), values, strict=True):
+            self.values[family] = max(joined, value) if family.endswith("_seconds") else joined + value
 
 
 class Naming:
