@@ -38,7 +38,7 @@ from .observer import Observer
 from .paging import Pager
 from .policy import QueuePolicy
 from .selectors.selector import Selection
-from .statistics import QueueStatistics
+from .statistics import FIGURES, QueueStatistics
 from .storage import QueueStorage, Restored, Saved
 from .subscription import Consumer, Subscription
 
@@ -676,28 +676,7 @@ class MessageQueue(FlowResource):
         return self.environment.clock() - self._last_active_seconds
 
     def statistics(self) -> QueueStatistics:
-        limiter = self.controller.limiter
-        return QueueStatistics(
-            depth_count=self.elements.live_count,
-            depth_bytes=self.held_bytes,
-            memory_bytes=limiter.used_bytes,
-            outside_count=self.elements.outside_count,
-            waiting_count=self.waiting_count,
-            delayed_count=self.delayed_count,
-            unsettled_count=self.unsettled_count,
-            overflow_count=self.controller.overflow_count,
-            subscriptions_count=len(self.subscriptions),
-            added_count=self.added_count,
-            delivered_count=self.delivered_count,
-            settled_count=self.settled_count,
-            returned_count=self.returned_count,
-            dropped_count=self.dropped_count,
-            dead_lettered_count=self.dead_lettered_count,
-            moved_count=self.moved_count,
-            expired_count=self.expired_count,
-            rejected_count=self.rejected_count,
-            idle_seconds=self.idle_seconds,
-        )
+        return QueueStatistics(**{name: read(self) for name, read in FIGURES.items()})
 
     def circumstances(self) -> Circumstances:
         if self.closed:

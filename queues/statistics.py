@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final
+
 import attrs
 
 
@@ -43,6 +47,20 @@ class QueueStatistics:
     rejected_count: int
     idle_seconds: float
     """Since something was added or settled."""
+
+
+_ELSEWHERE: Final = {
+    "depth_count": "elements.live_count",
+    "depth_bytes": "held_bytes",
+    "memory_bytes": "controller.limiter.used_bytes",
+    "outside_count": "elements.outside_count",
+    "overflow_count": "controller.overflow_count",
+}
+FIGURES: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **{field.name: attrgetter(_ELSEWHERE.get(field.name, field.name)) for field in attrs.fields(QueueStatistics)},
+    "subscriptions_count": lambda queue: len(queue.subscriptions),
+}
+"""How each field of QueueStatistics is read from a queue."""
 
 
 @attrs.frozen

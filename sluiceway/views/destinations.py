@@ -19,38 +19,34 @@ from sluiceway.queues.logs.log import Log
 from sluiceway.queues.oldest import Oldest, oldest_of
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.statistics import FIGURES
 from sluiceway.queues.topic import Topic
 
-_OfQueue = Callable[[MessageQueue], int]
-
-_HELD: Final[Mapping[str, _OfQueue]] = {
-    "depth_count": attrgetter("elements.live_count"),
-    "depth_bytes": attrgetter("held_bytes"),
-    "memory_bytes": attrgetter("controller.limiter.used_bytes"),
-    "outside_count": attrgetter("elements.outside_count"),
-    "waiting_count": attrgetter("waiting_count"),
-    "delayed_count": attrgetter("delayed_count"),
-    "overflow_count": attrgetter("controller.overflow_count"),
-    "expired_count": attrgetter("expired_count"),
-    "rejected_count": attrgetter("rejected_count"),
-}
-"""Of all queues, of those in front of a topic too, whose messages have yet to be published. The words for each figure
-are those of QueueStatistics.
+_HELD: Final = (
+    "depth_count",
+    "depth_bytes",
+    "memory_bytes",
+    "outside_count",
+    "waiting_count",
+    "delayed_count",
+    "overflow_count",
+    "expired_count",
+    "rejected_count",
+)
+"""Figures of all queues, of those in front of a topic too, whose messages have yet to be published; see
+QueueStatistics.
 """
-_PASSED: Final[Mapping[str, _OfQueue]] = {
-    name: attrgetter(name)
-    for name in (
-        "unsettled_count",
-        "added_count",
-        "delivered_count",
-        "settled_count",
-        "returned_count",
-        "dropped_count",
-        "dead_lettered_count",
-        "moved_count",
-    )
-}
-"""Of partitions: what a topic has yet to publish is in what it holds, not in what it took in."""
+_PASSED: Final = (
+    "unsettled_count",
+    "added_count",
+    "delivered_count",
+    "settled_count",
+    "returned_count",
+    "dropped_count",
+    "dead_lettered_count",
+    "moved_count",
+)
+"""Figures of partitions: what a topic has yet to publish is in what it holds, not in what it took in."""
 _WHOLE: Final[Mapping[str, Callable[[Destination], int]]] = {
     "producers_count": attrgetter("producers_count"),
     "subscriptions_count": attrgetter("queue.attachments_count"),
@@ -72,13 +68,10 @@ class Watched(Protocol):
 
 def figure(name: str, destination: Destination) -> int:
     """Read one figure of a destination. O(partitions)."""
-    of_queue = _HELD.get(name)
-    if of_queue is not None:
-        return sum(map(of_queue, destination.queues))
-    of_queue = _PASSED.get(name)
-    if of_queue is not None:
-        return sum(map(of_queue, destination.queue.partitions.values()))
-    return _WHOLE[name](destination)
+    whole = _WHOLE.get(name)
+    if whole is not None:
+        return whole(destination)
+    return sum(map(FIGURES[name], destination.queues if name in _HELD else destination.queue.partitions.values()))
 
 
 @attrs.frozen(slots=True)
@@ -109,8 +102,8 @@ def view_destination(destination: Destination) -> DestinationView:
     partitions = list(destination.queue.partitions.values())
     queues = destination.queues
     figures = {name: read(destination) for name, read in _WHOLE.items()}
-    figures |= {name: sum(map(read, queues)) for name, read in _HELD.items()}
-    figures |= {name: sum(map(read, partitions)) for name, read in _PASSED.items()}
+    figures |= {name: sum(map(FIGURES[name], queues)) for name in _HELD}
+    figures |= {name: sum(map(FIGURES[name], partitions)) for name in _PASSED}
     if destination.address.kind.is_topic:
         figures["unheard_count"] = sum([queue.unheard_count for queue in partitions if isinstance(queue, Topic)])
     return DestinationView(
