@@ -27,7 +27,7 @@ from sluiceway.flow.words import age_in_words, count_in_words, facts_in_words
 from sluiceway.queues.destination import Destination
 from sluiceway.remedies import remedy_for
 from sluiceway.views.connections import id_of
-from sluiceway.views.destinations import takers_of
+from sluiceway.views.subscriptions import live_subscriptions, takers_of
 
 if TYPE_CHECKING:
     from sluiceway.admin.sampling import Sampler
@@ -161,17 +161,17 @@ class _Drawing:
         for (_name, consumer), rate in list(self._sampler.delivered.rates.items()):
             yield
             by_consumer[consumer] = by_consumer.get(consumer, 0.0) + rate
-        for connection in list(self._broker.connections):
-            for subscription in list(connection.session.subscriptions.live.values()):
-                yield
-                key = subscription.resource_id
-                self._candidates[key] = _Candidate(
-                    [subscription],
-                    Role.SUBSCRIPTION,
-                    subscription.name,
-                    by_consumer.get(key, 0.0),
-                    session=connection.session,
-                )
+        subscriptions = yield from live_subscriptions(self._broker.connections)
+        for connection, subscription in subscriptions:
+            yield
+            key = subscription.resource_id
+            self._candidates[key] = _Candidate(
+                [subscription],
+                Role.SUBSCRIPTION,
+                subscription.name,
+                by_consumer.get(key, 0.0),
+                session=connection.session,
+            )
         for edge in self.survey.edges:
             yield
             source, sink = self._first_of(edge.source.resource_id), self._first_of(edge.sink.resource_id)

@@ -21,7 +21,8 @@ from sluiceway.flow import FlowResource
 from sluiceway.flow.graph import Steps
 from sluiceway.queues.destination import Destination
 from sluiceway.views.connections import id_of
-from sluiceway.views.destinations import figure, takers_of
+from sluiceway.views.destinations import figure
+from sluiceway.views.subscriptions import takers_of
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker

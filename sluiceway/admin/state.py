@@ -21,7 +21,6 @@ from sluiceway.config import Config
 from sluiceway.flow.graph import Steps, at_once
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
-from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.queues.destination import Destination
 from sluiceway.report import rss_bytes
 from sluiceway.steps import Pace
@@ -33,10 +32,10 @@ from sluiceway.views.destinations import (
     durable_report,
     figure,
     oldest_seconds,
-    takers_of,
     view_destination,
 )
 from sluiceway.views.logs import group_reports, log_report
+from sluiceway.views.subscriptions import Held, live_subscriptions, subscription_figure, subscription_report, takers_of
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -65,6 +64,7 @@ _SORTED_CONNECTIONS: Final = (
     "stash_bytes",
     "blocked_seconds",
 )
+_SORTED_SUBSCRIPTIONS: Final = ("name", "destination", "peer", "unsettled_count", "idle_seconds")
 """Figures that lists may be sorted by."""
 _SEARCHED: Final = ("peer", "user", "client_id", "session")
 """Of connections: what a search looks into."""
@@ -240,28 +240,18 @@ class State:
     async def subscriptions(self, page: Page, destination: str = "") -> Row:
         """A page of them; `destination`: only those that asked for just that."""
         await self._sampler.ready()
-        items = await self._pace.run(self._all_subscriptions(destination))
+        items = await self._pace.run(live_subscriptions(self._broker.connections, destination))
         rates: dict[int, float] = {}
         for (_name, key), rate in self._sampler.delivered.rates.items():
             rates[key] = rates.get(key, 0.0) + rate
-        now_seconds = self._broker.clock()
 
-        def make(item: tuple[Connection, StompSubscription]) -> Row:
-            connection, subscription = item
-            session, ledger, window = connection.session, subscription.ledger, subscription.window
+        def make(held: Held) -> Row:
+            window, key = held.subscription.window, held.subscription.resource_id
             limiters = [] if window is None else flat_limiters(window.limiter.describe())
             return {
-                "id": node_id(subscription.resource_id),
-                "name": subscription.name,
-                "destination": subscription.destination,
-                "session": session.session_id,
-                "peer": session.peer,
-                "user": session.user,
-                "ack": subscription.ack,
-                "selector": None if subscription.selection is None else subscription.selection.selector.text,
-                "unsettled_count": 0 if ledger is None else ledger.unsettled_count,
-                "idle_seconds": now_seconds - subscription.last_settled_seconds,
-                "rate_per_second": rates.get(subscription.resource_id, 0.0),
+                "id": node_id(key),
+                **subscription_report(held),
+                "rate_per_second": rates.get(key, 0.0),
                 "window": limiters[0] if limiters else None,
             }
 
@@ -269,28 +259,15 @@ class State:
             page_in_steps(
                 page,
                 items,
-                name_of=lambda item: f"{item[1].name} {item[1].destination}",
+                name_of=lambda held: f"{held.subscription.name} {held.subscription.destination}",
                 keys={
-                    "name": lambda item: item[1].name,
-                    "destination": lambda item: item[1].destination,
-                    "peer": lambda item: item[0].session.peer,
-                    "unsettled_count": lambda item: 0 if item[1].ledger is None else item[1].ledger.unsettled_count,
-                    "idle_seconds": lambda item: -item[1].last_settled_seconds,
-                    "rate_per_second": lambda item: rates.get(item[1].resource_id, 0.0),
+                    **{name: partial(subscription_figure, name) for name in _SORTED_SUBSCRIPTIONS},
+                    "rate_per_second": lambda held: rates.get(held.subscription.resource_id, 0.0),
                 },
                 make=make,
                 sort="-unsettled_count",
             )
         )
-
-    def _all_subscriptions(self, destination: str) -> Steps[list[tuple[Connection, StompSubscription]]]:
-        found = []
-        for connection in list(self._broker.connections):
-            yield
-            for subscription in connection.session.subscriptions.live.values():
-                if not destination or subscription.destination == destination:
-                    found.append((connection, subscription))
-        return found
 
     async def connections(self, page: Page) -> Row:
         """A page of them."""

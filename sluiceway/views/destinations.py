@@ -5,19 +5,16 @@ Reading one figure costs a microsecond for each partition, a whole row some thir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
 import attrs
 
-from sluiceway.flow import FlowResource
 from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import Durable
-from sluiceway.queues.logs.log import Log
 from sluiceway.queues.oldest import Oldest, oldest_of
-from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.statistics import FIGURES
 from sluiceway.queues.topic import Topic
@@ -135,22 +132,6 @@ def oldest_seconds(broker: Watched, destination: Destination) -> float:
 def waiting_since(destination: Destination) -> list[float]:
     """Return since when each sender waits for the destination, as clock readings."""
     return [since for queue in destination.queues for since in queue.intake.waiting_since()]
-
-
-def takers_of(place: FlowResource) -> Iterator[tuple[int, Any]]:
-    """Yield the subscriptions to a queue or a log, each with the resource id of its consumer; those inside the broker,
-    which are not on the map, are left out.
-    """
-    crowds: list[Iterable[Any]] = []
-    if isinstance(place, Log):
-        crowds = [outlet.subscriptions for outlet in place.outlets]
-    elif isinstance(place, MessageQueue):
-        crowds = [place.subscriptions.values()]
-    for crowd in crowds:
-        for subscription in list(crowd):
-            resource_id = getattr(subscription.consumer, "resource_id", None)
-            if resource_id is not None:
-                yield resource_id, subscription
 
 
 def backlog_count(broker: Watched, durable: Durable) -> int:
