@@ -24,6 +24,7 @@ from sluiceway.queues.destination import Destination
 from sluiceway.queues.large import LargeMessage
 from sluiceway.queues.message import Message, size_of
 from sluiceway.queues.queue import MessageQueue
+from sluiceway.views.destinations import figure
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -276,12 +277,11 @@ class Messages:
                     counted += len(run)
                     if counted >= LETTERS_MAX:
                         break
-            statistics = [queue.statistics() for queue in destination.queues]
             items.append(
                 {
                     "name": name,
-                    "depth_count": sum(seen.depth_count for seen in statistics),
-                    "depth_bytes": sum(seen.depth_bytes for seen in statistics),
+                    "depth_count": figure("depth_count", destination),
+                    "depth_bytes": figure("depth_bytes", destination),
                     "counted_count": counted,
                     "reasons": [{"reason": reason, "count": count} for reason, count in _most_first(reasons)],
                     "origins": [{"origin": origin, "count": count} for origin, count in _most_first(origins)],

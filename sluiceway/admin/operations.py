@@ -27,9 +27,9 @@ from sluiceway.queues.message import Message
 from sluiceway.queues.names import DestinationNameError, Kind, parse
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationLimitError
-from sluiceway.queues.topic import Topic
 from sluiceway.queues.transfers import Outcome, Transfer
 from sluiceway.reloading import ReloadError
+from sluiceway.views.destinations import backlog_count
 
 if TYPE_CHECKING:
     from sluiceway.admin.messages import Found, Reader
@@ -350,9 +350,7 @@ class Operations:
                 "Close its connection first, or let the client unsubscribe.",
             )
         registry = self._broker.registry
-        destination = registry.destinations.get(durable.destination)
-        topics = [] if destination is None else [it for it in destination.queues if isinstance(it, Topic)]
-        backlog_count = sum(topic.backlog_of(durable.durable_id) for topic in topics)
+        waiting_count = backlog_count(self._broker, durable)
         answered = trio.Event()
         faults: list[Exception] = []
 
@@ -368,9 +366,9 @@ class Operations:
                 "not-stored", f"{durable.label} can't be removed from the disk: {faults[0]}", "It is there as before."
             )
         return Done(
-            {"removed": True, "backlog_count": backlog_count},
+            {"removed": True, "backlog_count": waiting_count},
             f"Durable subscription {durable.label} of {durable.destination} is removed; "
-            f"{count_in_words(backlog_count, 'message')} waited for it.",
+            f"{count_in_words(waiting_count, 'message')} waited for it.",
         )
 
     def drain(self, seconds: float | None) -> Done:

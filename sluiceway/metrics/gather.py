@@ -22,13 +22,11 @@ from sluiceway.metrics.destinations import Destinations
 from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
 from sluiceway.metrics.series import Joined
-from sluiceway.queues.oldest import oldest_of
-from sluiceway.queues.topic import Topic
 from sluiceway.rationing import rest_seconds
 from sluiceway.steps import Pace
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
-from sluiceway.views.destinations import age_seconds
+from sluiceway.views.destinations import durable_report, lag_seconds
 from sluiceway.views.logs import view_groups, view_log
 
 if TYPE_CHECKING:
@@ -137,19 +135,10 @@ class Metrics:
     def _gather_durables(self, gathered: Gathered) -> Steps[None]:
         broker = self._broker
         rows = _Rows(gathered, DURABLE_FAMILIES, broker.config.metrics.destinations_max)
-        now_ms = broker.now_ms()
         for durable in list(broker.registry.durables):
             yield
-            destination = broker.registry.destinations.get(durable.destination)
-            lag_count, lag_seconds = 0, 0.0
-            for topic in [] if destination is None else destination.queue.partitions.values():
-                reader = topic.readers.get(durable.durable_id) if isinstance(topic, Topic) else None
-                if reader is not None and (lag := reader.cursor.unsettled_count):
-                    lag_count += lag
-                    oldest = oldest_of(topic.elements, now_ms, reader.cursor.front)
-                    lag_seconds = max(lag_seconds, age_seconds(broker, oldest))
-            away_seconds = 0.0 if durable.attached else max(0, now_ms - durable.last_seen_ms) / 1000
-            values = lag_count, lag_seconds, float(durable.attached), away_seconds
+            row = durable_report(broker, durable)
+            values = row["backlog_count"], lag_seconds(broker, durable), float(row["attached"]), row["away_seconds"]
             rows.put(values, durable.destination, durable.client_id, durable.name)
         rows.finish(self._never_less)
 
