@@ -428,9 +428,9 @@ def flat_limiters(limiter: LimiterSnapshot) -> list[dict[str, Any]]:
             "unit": "bytes" if scarce is None else scarce.unit,
             "share": scarce and scarce.share,
             "throttled": limiter.throttled,
-            "words": limiter.words + (f", for {age_in_words(limiter.throttled_seconds)}" if limiter.throttled else "")
-            if limiter.throttled_seconds is not None
-            else limiter.words,
+            "words": limiter.words
+            if limiter.throttled_seconds is None
+            else f"{limiter.words}, for {age_in_words(limiter.throttled_seconds)}",
         }
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -398,9 +399,7 @@ class State:
         return {"file": self._broker.config_file, "values": values}
 
 
-def _name_of(item: Any) -> str:
-    name: str = item.name
-    return name
+_name_of: Final = attrgetter("name")
 
 
 def _key(name: str) -> Callable[[Row], Any]:
