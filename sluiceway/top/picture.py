@@ -92,10 +92,6 @@ class Painter:
     def _forget(self) -> None:
         self._at_seconds: float | None = None
         self._born_seconds: float | None = None
-        self._counters: dict[str, tuple[float, float]] = {}
-        """In and out of everything in the answer before."""
-        self._total_in_per_second: float | None = None
-        self._total_out_per_second: float | None = None
         self._destinations = Courses(COURSES_MAX)
         self._connections = Courses(COURSES_MAX)
         self._connection_bytes = Courses(COURSES_MAX)
@@ -110,7 +106,6 @@ class Painter:
         uptime_seconds = number_of(broker, "uptime_seconds")
         self._forget_another_life(at_seconds, uptime_seconds)
         flow_map = FlowMap(report)
-        self._sum_up(report, at_seconds)
         views = {
             View.DESTINATIONS: tuple(self._destination_rows(report, flow_map, at_seconds)),
             View.CONNECTIONS: tuple(self._connection_rows(report, flow_map, at_seconds)),
@@ -125,8 +120,8 @@ class Painter:
             name=str(broker.get("name", "broker")),
             version=str(broker.get("version", "")),
             uptime_seconds=uptime_seconds,
-            in_per_second=self._total_in_per_second,
-            out_per_second=self._total_out_per_second,
+            in_per_second=_total("in_per_second", views[View.DESTINATIONS], views[View.LOGS]),
+            out_per_second=_total("out_per_second", views[View.DESTINATIONS], views[View.GROUPS]),
             rss_bytes=number_of(broker, "rss_bytes"),
             used_bytes=number_of(report, "used_bytes"),
             connections_count=len(views[View.CONNECTIONS]),
@@ -144,31 +139,6 @@ class Painter:
         if is_another:
             self._forget()
         self._born_seconds = born_seconds
-
-    def _sum_up(self, report: Mapping[str, Any], at_seconds: float) -> None:
-        """Rates of the broker as a whole: what all destinations and logs took in and gave out since the last answer."""
-        counters: dict[str, tuple[float, float]] = {}
-        for row in rows_of(report, "destinations"):
-            if not _is_ours(row):
-                counters[str(row.get("name"))] = (_count(row, "added_count"), _count(row, "settled_count"))
-        for log in rows_of(report, "logs"):
-            counters[str(log.get("log"))] = (_count(log, "next"), 0.0)
-            for group in rows_of(log, "groups"):
-                counters[f"{log.get('log')}\n{group.get('group')}"] = (0.0, _count(group, "front"))
-        if self._at_seconds is None:
-            self._counters = counters
-            return
-        passed_seconds = at_seconds - self._at_seconds
-        if passed_seconds <= 0:
-            return
-        came = went = 0.0
-        for name, (in_count, out_count) in counters.items():
-            in_before, out_before = self._counters.get(name, (0.0, 0.0))
-            # Smaller than before: made anew meanwhile, or a group that was moved back.
-            came += in_count - in_before if in_count >= in_before else in_count
-            went += max(0.0, out_count - out_before)
-        self._counters = counters
-        self._total_in_per_second, self._total_out_per_second = came / passed_seconds, went / passed_seconds
 
     # ------------------------------------------------------------------ views
 
@@ -325,6 +295,13 @@ def _subscription_rows(report: Mapping[str, Any], flow_map: FlowMap) -> Iterator
             "sources": ", ".join(sources),
             "state": state,
         }
+
+
+def _total(key: str, *tables: tuple[Row, ...]) -> float | None:
+    """Sum the rates of all rows; None: no rate is known yet, of rows that there are."""
+    rates = [row[key] for rows in tables for row in rows]
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known or not rates else None
 
 
 def _state_of(report: Mapping[str, Any], broker: Mapping[str, Any], found: tuple[Trouble, ...]) -> str:
