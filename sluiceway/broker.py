@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from sluiceway.claims import Claims
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.config.model import configuration
+from sluiceway.connections import Connections
 from sluiceway.data_folder import OnProgress, engine_kind
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.draining import Draining
@@ -40,13 +41,13 @@ from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.memory import BrokerMemory
 from sluiceway.message_tracking import MessageTracking
 from sluiceway.metrics.gather import Metrics
+from sluiceway.open_parts import OpenParts
 from sluiceway.protocols import arrivals
 from sluiceway.protocols.arrivals import Arrivals
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.listener import Listener, ListenError
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import Identity
-from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
@@ -127,13 +128,13 @@ class Broker:
         self._serving = serving
         self._spans = spans
         self._handlers: Mapping[str, Handler] = {}
-        self.connections: dict[Connection, None] = {}
-        self.sessions = SessionTable(lambda session_id: self.left_behind.has(session_id))
         self.now_ms = now_ms
         self.trails: BrokerTrails | None = None
         """Where messages went; None: that is switched off."""
-        self._nursery_manager: Any = None
-        self._nursery: trio.Nursery | None = None
+        self._nursery: trio.Nursery
+        self._parts = OpenParts()
+        self._stack = AsyncExitStack()
+        """What is left to do at the end, however it comes: end the tasks, and abandon the parts that are still open."""
         self.admin: AdminServer | None = None
         """HTTP; None: it is not configured."""
         self.draining = Draining(self)
@@ -145,12 +146,24 @@ class Broker:
         """Where its settings come from, for people."""
         self.stop_wanted = trio.Event()
         """It was drained: whoever runs it should let it go."""
-        self._stopping = self._stopped = False
-        self._all_gone = trio.Event()
+        self.is_stopping = False
+        """It takes no new work."""
 
     # ------------------------------------------------------------------ life
 
     async def __aenter__(self) -> Broker:
+        self._make_parts()
+        self._stack.callback(self.abandon)
+        try:
+            await self._open()
+        except BaseException:
+            await self._stack.aclose()  # without what was raised: it is not to come in a group
+            raise
+        log.info("broker ready", name=self.config.broker.name, version=VERSION, listeners=self.urls)
+        return self
+
+    def _make_parts(self) -> None:
+        """Make what needs the clock of the program, and no port or file. Raises SecurityError."""
         config = self.config
         self.faults = Faults(self)
         self.dispatcher = Dispatcher(config=config.dispatcher, on_error=self.faults.met)
@@ -168,16 +181,19 @@ class Broker:
             scheduling=self.dispatcher,
             unheard=self._unheard,
         )
+        self.connections = Connections(
+            SessionTable(self.left_behind.has), spawn=self._spawn, contain=self.faults.contain
+        )
         self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.faults.contain)
         self.doors = Listeners(
-            accepted=self._accepted_by,
+            accepted=self._accepted,
             opened=self._warn_if_open,
             clock=self.clock,
             contain=self.faults.contain,
             why_not=self.manager.why_not,
         )
         self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
-        self.shard = Shard(
+        self.shard: Shard = Shard(
             config,
             attrs.evolve(self._location, engine_kind=engine_kind(config, serving=self._serving)),
             ShardEnvironment(
@@ -191,34 +207,44 @@ class Broker:
             observe=self._observe,
         )
         self.take_numbers = self.shard.take_numbers
-        self.reloading = Reloader(self)
+        self.reloading: Reloader = Reloader(self)
+        self.pulse = LoopMonitor(
+            clock=self.clock,
+            call_later=self.dispatcher.call_later,
+            next_number=lambda: self.shard.next_number,
+            settle=self.memory.upkeep.settle,
+        )
+        self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.faults.contain)
+
+    async def _open(self) -> None:
+        """Open what `stop` closes, the last one first."""
+        config, opened = self.config, self._parts.opened
+        opened(self._close_dispatcher)
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
         await self.doors.bind(config.listeners)
-        self._nursery_manager = trio.open_nursery()
-        self._nursery = await self._nursery_manager.__aenter__()
-        try:
+        opened(self.doors.abandon, abandon=self.doors.abandon)
+        opened(self._close_tracking)
+        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        self._stack.callback(self._nursery.cancel_scope.cancel)
+        if config.admin.address:
             await self._bind_admin()
-            self.doors.listen()
-            if self.admin is not None:
-                self.admin.open_door(self._nursery)
-            await self._make_ready()
-        except BaseException:
-            self._nursery.cancel_scope.cancel()
-            try:
-                await self._nursery_manager.__aexit__(None, None, None)  # what was raised is not to come in a group
-            finally:
-                self.abandon()
-            raise
+        self.doors.listen()
+        if self.admin is not None:
+            self.admin.open_door(self._nursery)
+        opened(self.memory.close)
+        opened(self.pulse.stop)
+        opened(self.shard.close, abandon=self.shard.abandon)
+        await self._open_shard()
+        self._started_seconds = self.clock()
+        self.metrics = Metrics(self)
         await self._nursery.start(self.dispatcher.run)
         if self.arrivals is not None:
             self._nursery.start_soon(self.arrivals.run)
         self.pulse.start()
-        try:
-            await self._recover_shard()
-        except BaseException as error:
-            await self.__aexit__(type(error), error, error.__traceback__)
-            raise
+        await self._recover_shard()
         self.memory.limit_upkeep()
+        opened(self._close_connections, abandon=self.connections.abandon)
+        opened(self.doors.close)
         self.doors.open(self._nursery)
         self.look_after_certificates()
         self.is_ready = True
@@ -226,27 +252,12 @@ class Broker:
             self.selector_preparation.begin()
         if self.admin is not None:
             self.admin.start()
-        log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
-        return self
 
     async def _bind_admin(self) -> None:
-        if self.config.admin.address:
-            from sluiceway.admin.server import AdminServer  # an HTTP stack, which most brokers do without
+        from sluiceway.admin.server import AdminServer  # an HTTP stack, which most brokers do without
 
-            self.admin = await AdminServer.listen(self, self.config.admin)
-
-    async def _make_ready(self) -> None:
-        """Open the store, and make the destinations that it has messages of."""
-        await self._open_shard()
-        self._started_seconds = self.clock()
-        self.pulse = LoopMonitor(
-            clock=self.clock,
-            call_later=self.dispatcher.call_later,
-            next_number=lambda: self.shard.next_number,
-            settle=self.memory.upkeep.settle,
-        )
-        self.metrics = Metrics(self)
-        self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.faults.contain)
+        self.admin = admin = await AdminServer.listen(self, self.config.admin)
+        self._parts.opened(admin.close, abandon=admin.abandon)
 
     async def _open_shard(self) -> None:
         await self.shard.open()
@@ -274,60 +285,35 @@ class Broker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._nursery is not None
         try:
             if kind is None:
                 await self.stop()
         finally:
-            self._nursery.cancel_scope.cancel()
-            try:
-                await self._nursery_manager.__aexit__(kind, error, trace)
-            finally:
-                self.abandon()
+            await self._stack.__aexit__(kind, error, trace)
 
     async def stop(self) -> None:
         """Stop in good order: see the module. Returns when all connections are gone or cut. A second call waits for the
         same.
         """
-        if not self._stopping:
-            self._stopping = True
+        if not self.is_stopping:
+            self.is_stopping = True
             log.info("broker stops", connections=len(self.connections))
-            self.doors.close()
-            for connection in list(self.connections):
-                connection.session.fail(
-                    ProtocolError("shutdown", "the broker is shutting down", "Connect again when it is back."),
-                    peers_fault=False,
-                )
-            if not self.connections:
-                self._all_gone.set()
-        with trio.move_on_after(self.config.broker.shutdown_seconds):
-            await self._all_gone.wait()
-        if self.connections:
-            log.warning(
-                "connections cut", count=len(self.connections), after_seconds=self.config.broker.shutdown_seconds
-            )
-            for connection in list(self.connections):
-                connection.session.close()  # what they hold goes back before the store is closed
+        await self._parts.close()
+
+    async def _close_connections(self) -> None:
+        await self.connections.close(self.config.broker.shutdown_seconds)
         self.is_closed = True
-        await self.shard.close()
-        self.pulse.stop()
-        self.memory.close()
-        if self.admin is not None:
-            await self.admin.close()
+
+    async def _close_tracking(self) -> None:
         await self.following.close()
+
+    def _close_dispatcher(self) -> None:
         self.dispatcher.close()
-        if not self._stopped:
-            self._stopped = True
-            log.info("broker stopped")
+        log.info("broker stopped")
 
     def abandon(self) -> None:
         """Give ports and sockets back that `stop` did not come by to close: it died of a fault, or of its caller's."""
-        self.doors.abandon()
-        if self.admin is not None:
-            self.admin.abandon()
-        for connection in self.connections:
-            connection.abandon()
-        self.shard.abandon()
+        self._parts.abandon()
 
     # ------------------------------------------------------------------ connections
 
@@ -335,7 +321,6 @@ class Broker:
         """Take nobody in any more, let consumers finish what is there for `seconds` at most, then stop (and set
         `stop_wanted`). Returns how many connections were ended because they only send.
         """
-        assert self._nursery is not None, "it runs"
         return self.draining.begin(seconds, self._nursery)
 
     def reload(self, config: Config) -> ReloadReport:
@@ -348,34 +333,17 @@ class Broker:
         """
         return await self.reloading.reload_from_source()
 
-    def _accepted_by(self, stream: ByteStream, settings: ListenerConfig, listener: Listener) -> None:
-        self._accepted(stream, settings.label, settings.limits, listener)
+    def _accepted(self, stream: ByteStream, settings: ListenerConfig, listener: Listener) -> None:
+        self._begin(stream, settings.limits, settings.label, listener)
 
-    def _accepted(self, stream: ByteStream, label: str, limits: StompLimits, listener: Listener | None) -> None:
-        assert self._nursery is not None
-        connection = Connection(self, limits, stream, listener=label, spawn=self._spawn)
-        self.sessions.began(connection.session)
-        self.connections[connection] = None
-
-        async def serve_it() -> None:
-            try:
-                await self._contained(connection.run)
-            finally:
-                del self.connections[connection]
-                if listener is not None:
-                    listener.connection_ended()
-                if self._stopping and not self.connections:
-                    self._all_gone.set()
-                self.registry.environment.carefully(partial(self.sessions.ended, connection.session))
-
-        self._nursery.start_soon(serve_it)
+    def _begin(self, stream: ByteStream, limits: StompLimits, label: str, listener: Listener | None = None) -> None:
+        self.connections.begin(Connection(self, limits, stream, listener=label, spawn=self._spawn), listener)
 
     def _spawn(self, function: Callable[[], Awaitable[object]]) -> None:
-        assert self._nursery is not None
         self._nursery.start_soon(self._contained, function)
 
     async def _contained(self, function: Callable[[], Awaitable[object]]) -> None:
-        """What a task raises that serves one connection or one request is no matter of the others."""
+        """Run a task that serves one connection or one request: what it raises is no matter of the others."""
         try:
             await function()
         except Exception as error:  # noqa: BLE001 - an outermost shell
@@ -388,7 +356,7 @@ class Broker:
     def connect_memory(self, *, name: str = "memory client") -> MemoryStream:
         """A connection without a socket: returns the client's end of it. Limits are those of the first listener."""
         ours, theirs = memory_pair(names=(name, "memory broker"))
-        self._accepted(theirs, "memory", self.config.listeners[0].limits, None)
+        self._begin(theirs, self.config.listeners[0].limits, "memory")
         return ours
 
     @property
@@ -509,7 +477,6 @@ class Broker:
 
     def look_after_certificates(self) -> None:
         """Some may be other ones now: say which end soon."""
-        assert self._nursery is not None, "it runs"
         self._expiry.look(self._nursery)
 
     @property
@@ -521,11 +488,6 @@ class Broker:
     def is_draining(self) -> bool:
         """It takes no new connections, and stops when what it holds is consumed."""
         return self.draining.is_under_way
-
-    @property
-    def is_stopping(self) -> bool:
-        """It takes no new work."""
-        return self._stopping
 
     @property
     def data_folder(self) -> Path | None:

@@ -58,7 +58,8 @@ class LoopMonitor:
         self.next_number = next_number
         self._beats = Periodic(call_later, INTERVAL_SECONDS, self._beat)
         self._due_seconds = 0.0
-        self.ages = Ages(clock(), next_number())
+        self.ages: Ages
+        """Of messages. There from `start` on."""
         self.on_beat: Callable[[], None] | None = None
         """Called with each beat: the dispatcher is alive."""
         self.lag = Histogram(LAG_BOUNDS_SECONDS)
@@ -66,6 +67,7 @@ class LoopMonitor:
 
     def start(self) -> None:
         """Beat from now on."""
+        self.ages = Ages(self._clock(), self.next_number())
         self._due_seconds = self._clock() + INTERVAL_SECONDS
         self._beats.start()
 

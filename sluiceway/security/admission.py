@@ -174,7 +174,7 @@ class Admission:
         asked = request.get("sessions")
         if not isinstance(asked, list) or len(asked) > SESSIONS_MAX or not all(isinstance(each, str) for each in asked):
             raise BadRequestError(f'the request needs "sessions", a list of {SESSIONS_MAX:,} names at most')
-        send({"sessions": [name for name in asked if self._broker.sessions.may_act(name)]})
+        send({"sessions": [name for name in asked if self._broker.connections.sessions.may_act(name)]})
 
     def _exists(self, name: str) -> bool:
         logs = self._broker.logs

@@ -60,7 +60,6 @@ class AdminStage(Stage):
         self.services = make_services(self.broker, self.config)
         self.services.pace._clock = _work_clock()
         self.services.reader.open()
-        assert self.broker._nursery is not None
         self._sampling = trio.CancelScope()
         self.broker._nursery.start_soon(self._sample)
         self.http = self.browser()

@@ -98,7 +98,7 @@ class _OverWebSocket(Plain):
         self.stream = ours
         limits = stage.broker.config.listeners[0].limits
         under = WebSocketStream(theirs, message_bytes_max=limits.body_bytes_max)
-        stage.broker._accepted(under, "memory", limits, None)
+        stage.broker._begin(under, limits, "memory")
         self._receipts_count = 0
 
 

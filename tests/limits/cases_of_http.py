@@ -51,7 +51,6 @@ class HttpStage(Stage):
         ours, theirs = trio.testing.lockstep_stream_pair()
         theirs.socket = _Socket()  # type: ignore[attr-defined]
         self.http.connections_count += 1
-        assert self.broker._nursery is not None
         self.broker._nursery.start_soon(self.http._serve, theirs)
         await ours.send_all(data)
         await self.settled_down()

@@ -48,7 +48,7 @@ class LawStage(Stage):
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         name = f"client {len(self.clients) + 1}"
         ours, theirs = memory_pair(capacity_bytes=PIPE_BYTES, names=(name, "memory broker"))
-        self.broker._accepted(theirs, "memory", self.broker.config.listeners[0].limits, None)
+        self.broker._begin(theirs, self.broker.config.listeners[0].limits, "memory")
         client = Client(ours, name)
         self.clients.append(client)
         await client.connect("1.2", heart_beat=heart_beat, **headers)

@@ -44,7 +44,7 @@ class Plain:
         """Connect the stream only: nothing is said yet."""
         self.stream: MemoryStream
         self.stream, theirs = memory_pair(capacity_bytes=PIPE_BYTES, names=("client", "memory broker"))
-        stage.broker._accepted(theirs, "memory", stage.broker.config.listeners[0].limits, None)
+        stage.broker._begin(theirs, stage.broker.config.listeners[0].limits, "memory")
         self._receipts_count = 0
 
     async def connected(self, **headers: object) -> Plain:

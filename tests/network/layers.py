@@ -166,7 +166,7 @@ def connect_through(layer: str, broker: Broker, *, name: str = "memory client") 
         except (OSError, trio.ClosedResourceError):
             theirs.close()  # the client never wanted to say anything
             return
-        broker._accepted(opened, "memory", broker.config.listeners[0].limits, None)
+        broker._begin(opened, broker.config.listeners[0].limits, "memory")
 
     broker._spawn(partial(serve))
     return end(ours)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import trio
@@ -95,6 +96,15 @@ async def test_connections_that_wait_in_every_way_end(version: Version) -> None:
             for client in clients:
                 await client.expect_error("shutting down")
         assert not stage.broker.connections
+
+
+async def test_pulse_beats_while_the_shard_is_closed(stage: Stage) -> None:
+    """Else a supervisor would kill a broker whose disk takes long for the last batch."""
+    beats: list[float] = []
+    stage.broker.shard._parts.opened(partial(trio.sleep, 10.5))
+    stage.broker.pulse.on_beat = lambda: beats.append(trio.current_time())
+    await stage.broker.stop()
+    assert len(beats) == 10
 
 
 async def test_second_stop_waits_for_the_first(stage: Stage) -> None:

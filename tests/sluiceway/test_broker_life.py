@@ -16,6 +16,7 @@ from sluiceway.broker import ListenError
 from sluiceway.client.address import Address
 from sluiceway.client.link import Link
 from sluiceway.config import BrokerConfig, Listener
+from sluiceway.shard import Shard
 from tests.interop.raw_client import RawClient, frame, poll
 from tests.log_lines import LogLines
 from tests.sluiceway.broker_process import BrokerProcess
@@ -194,6 +195,24 @@ async def test_a_broker_that_can_not_listen_leaves_nothing_behind() -> None:
                 raise AssertionError("not reached")
         with socket.create_server(("127.0.0.1", free)):
             pass
+
+
+@pytest.mark.parametrize("step", ["open", "recover"])
+async def test_what_a_start_raises_comes_out_by_itself_and_the_port_is_free(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a group, whichever of the broker's tasks run already."""
+
+    async def break_it(_shard: Shard) -> None:
+        raise ZeroDivisionError("mine")
+
+    monkeypatch.setattr(Shard, step, break_it)
+    port = free_port()
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        async with Broker(attrs.evolve(LOOPBACK, listeners=(Listener(address=f"127.0.0.1:{port}"),))):
+            raise AssertionError("not reached")
+    with socket.create_server(("127.0.0.1", port)):
+        pass
 
 
 async def test_that_it_has_stopped_is_said_once_at_the_end(log_lines: LogLines) -> None:

@@ -1,0 +1,91 @@
+"""The connections of a broker: each is served by a task of its own, until it ends or the broker stops."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+
+import trio
+
+from sluiceway.protocols.connection import Connection
+from sluiceway.protocols.listener import Listener
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.sessions import SessionTable
+
+log = get_logger("sluiceway.broker")
+
+
+class Connections:
+    """Open connections, in the order of their beginning."""
+
+    def __init__(
+        self,
+        sessions: SessionTable,
+        *,
+        spawn: Callable[[Callable[[], Awaitable[object]]], None],
+        contain: Callable[[Exception], None],
+    ) -> None:
+        """`sessions` is told of each session; `spawn` starts a task that lives no longer than the broker; `contain` is
+        given what one connection raised.
+        """
+        self.sessions = sessions
+        self._spawn = spawn
+        self._contain = contain
+        self._open: dict[Connection, None] = {}
+        self._cut_at: float | None = None
+        """When those that are still open are cut. None: nobody is asked to end."""
+        self._all_ended = trio.Event()
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._open)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, connection: Connection, listener: Listener | None) -> None:
+        """Serve a connection from now on. `listener` counts its connections; None: the peer came without one."""
+        self.sessions.began(connection.session)
+        self._open[connection] = None
+        self._spawn(partial(self._serve, connection, listener))
+
+    async def _serve(self, connection: Connection, listener: Listener | None) -> None:
+        try:
+            await connection.run()
+        except Exception as error:  # noqa: BLE001 - an outermost shell
+            self._contain(error)
+        finally:
+            del self._open[connection]
+            if listener is not None:
+                listener.connection_ended()
+            if self._cut_at is not None and not self._open:
+                self._all_ended.set()
+            try:
+                self.sessions.ended(connection.session)
+            except Exception as error:  # noqa: BLE001 - likewise
+                self._contain(error)
+
+    async def close(self, seconds: float) -> None:
+        """Tell all clients that the broker shuts down, and wait until the last connection has ended. Connections that
+        are open after `seconds` are cut. A second call waits for the same, and no longer.
+        """
+        if self._cut_at is None:
+            self._cut_at = trio.current_time() + seconds
+            for connection in list(self._open):
+                connection.session.fail(
+                    ProtocolError("shutdown", "the broker is shutting down", "Connect again when it is back."),
+                    peers_fault=False,
+                )
+            if not self._open:
+                self._all_ended.set()
+        with trio.move_on_at(self._cut_at):
+            await self._all_ended.wait()
+        if self._open:
+            log.warning("connections cut", count=len(self._open), after_seconds=seconds)
+            for connection in list(self._open):
+                connection.session.close()  # gives back what it holds, before the store is closed
+
+    def abandon(self) -> None:
+        """Close all streams when trio has ended already."""
+        for connection in self._open:
+            connection.abandon()
