@@ -59,6 +59,7 @@ class Sender:
         "_batch_lane",
         "_batch_persistent",
         "_batch_receipts",
+        "_batches_beside",
         "_do",
         "_fail",
         "_held_of",
@@ -104,6 +105,8 @@ class Sender:
         self._batch_bytes = 0
         self._batch_persistent = False
         self._batch_receipts: list[str] | None = None
+        self._batches_beside: dict[Lane, tuple[list[Message], int]] = {}
+        """Other batches, to other priorities of the same destination."""
         self.requests = Requests(self, hub, temporary, replies, authorizer, fail, state)
         """To the broker itself."""
 
@@ -138,10 +141,7 @@ class Sender:
             or (receipts is None) is not (self._batch_receipts is None)
             or head.persistent is not self._batch_persistent
         ):
-            self.flush()
-            self._batch_lane = lane
-            self._batch_persistent = head.persistent
-            self._batch_receipts = None if receipts is None else []
+            self._collect_for(lane, head.persistent, receipts is not None)
         wires = run.wires
         number = self._hub.take_numbers(len(wires))
         if head.marked and self._on_marked_sends is not None:
@@ -177,6 +177,28 @@ class Sender:
         self.flush()
         self._send_apart(run)
 
+    def _collect_for(self, lane: Lane, persistent: bool, with_receipts: bool) -> None:
+        """Begin or continue the batch of this lane. What was collected for another priority of the same destination
+        stays, for no order is promised between priorities; all else is published first.
+        """
+        last = self._batch_lane
+        if (
+            last is None
+            or last.target is not lane.target
+            or with_receipts
+            or self._batch_receipts is not None
+            or persistent is not self._batch_persistent
+            or lane.is_log
+            or lane.inlet.rejects  # nothing may be accepted behind what is refused
+        ):
+            self.flush()
+        else:
+            self._batches_beside[last] = self._batch, self._batch_bytes
+            self._batch, self._batch_bytes = self._batches_beside.pop(lane, None) or ([], 0)
+        self._batch_lane = lane
+        self._batch_persistent = persistent
+        self._batch_receipts = [] if with_receipts else None
+
     def flush(self) -> None:
         """Publish what `send` put off: due before any other frame takes effect, and when all frames of a read have.
         Raises ProtocolError.
@@ -187,10 +209,17 @@ class Sender:
             self._batch_lane = self._batch_receipts = None
             self._batch = []
             self._batch_bytes = 0
-            owed = None if receipts is None else Owed(receipts, 1)
-            if not self._publish_leg(lane, messages, size_bytes, owed):
-                self._check_overfull(messages[0].head.destination, receipts, size_bytes)
-                self.lanes.park(lane, messages, size_bytes, owed)
+            if self._batches_beside:
+                beside, self._batches_beside = self._batches_beside, {}
+                for other, batch in beside.items():
+                    self._publish_batch(other, *batch, None)
+            self._publish_batch(lane, messages, size_bytes, receipts)
+
+    def _publish_batch(self, lane: Lane, messages: list[Message], size_bytes: int, receipts: list[str] | None) -> None:
+        owed = None if receipts is None else Owed(receipts, 1)
+        if not self._publish_leg(lane, messages, size_bytes, owed):
+            self._check_overfull(messages[0].head.destination, receipts, size_bytes)
+            self.lanes.park(lane, messages, size_bytes, owed)
 
     def _send_apart(self, run: SendRun) -> None:
         steps = self._sending(run)
