@@ -422,6 +422,17 @@ class Parser:
             if length > self._inline_bytes_max and not cached[0].to_log:
                 return self._take_large(buf, body_start, cached[0], None, events)
             if length >= 0:
+                end = body_start + length + 1
+                if (
+                    end < len(buf)
+                    and not buf[end - 1]
+                    and buf[end] not in EOL_OCTETS
+                    and not buf.startswith(before, end)
+                ):
+                    # The frame is a run of one, as where two priorities alternate.
+                    wire = buf[pos + 5 : end] if cached[1] else cached[0].block + b"\n\n" + buf[body_start:end]
+                    events.append(SendRun(cached[0], [wire], len(wire)))
+                    return end
                 return self._take_counted(buf, pos, before, cached[0], cached[1], events)
             return self._take_uncounted(buf, pos, before, cached[0], cached[1], events)
         value_at = found + 9
