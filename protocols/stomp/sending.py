@@ -194,7 +194,7 @@ class Sender:
             self.flush()
         else:
             self._batches_beside[last] = self._batch, self._batch_bytes
-            self._batch, self._batch_bytes = self._batches_beside.pop(lane, None) or ([], 0)
+            self._batch, self._batch_bytes = self._batches_beside.pop(lane, ([], 0))
         self._batch_lane = lane
         self._batch_persistent = persistent
         self._batch_receipts = [] if with_receipts else None
