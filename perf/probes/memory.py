@@ -7,7 +7,6 @@ value, as a constant (the process by itself) and a factor (objects and allocator
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
@@ -19,6 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
+
+from perf.load import links
+from perf.load.plans import Endpoint
+from sluiceway.client.address import Address
+from sluiceway.client.link import Link
 
 MIB = 1 << 20
 BUDGET_BYTES = 128 * MIB
@@ -40,28 +44,13 @@ class Probed:
         return 0 if found is None else int(found[1]) * 1024
 
     def connect(self) -> socket.socket:
-        """A connection that is CONNECTED."""
-        sock = socket.create_connection(("127.0.0.1", self.port))
-        sock.sendall(b"CONNECT\naccept-version:1.2\nhost:probe\n\n\0")
-        while b"\0" not in sock.recv(65536):
-            pass
-        return sock
+        """Connect, and return the socket of a connection that is CONNECTED."""
+        return links.Link(Endpoint("127.0.0.1", self.port)).sock
 
-    def stat(self) -> dict[str, object]:
-        """What the broker says of its memory."""
-        with self.connect() as sock:
-            sock.sendall(
-                b"SUBSCRIBE\nid:r\ndestination:/temp-queue/r\n\n\0"
-                b"SEND\ndestination:/sluiceway/stat\nreply-to:/temp-queue/r\n\n\0"
-            )
-            sock.settimeout(60)
-            data = b""
-            while b"\0" not in data:
-                data += sock.recv(1 << 20)
-            report = json.loads(data[data.index(b"\n\n") + 2 : data.index(b"\0")])
-            memory = report["memory"]
-            assert isinstance(memory, dict)
-            return memory
+    def used_bytes(self) -> int:
+        """Ask the broker what its memory account holds."""
+        with Link(Address("127.0.0.1", self.port)) as link:
+            return int(link.ask("stat", timeout_seconds=60.0)["memory"]["used_bytes"])
 
 
 @contextmanager
@@ -175,8 +164,7 @@ def main() -> None:
             continue
         with broker(**options) as probed:
             sent_bytes = run(probed)
-            used = probed.stat()["used_bytes"]
-            assert isinstance(used, int)
+            used = probed.used_bytes()
             peak_bytes = probed.status_bytes("VmHWM")
             over_bytes = peak_bytes - BUDGET_BYTES
             print(
