@@ -40,7 +40,6 @@ from typing import Final, cast
 
 from zlib_ng import zlib_ng
 
-from ...flow.graph import at_once
 from .codecs import Codec, CodecError, Room, compress, expand
 
 MAGIC: Final = b"SLB1"
@@ -283,7 +282,9 @@ class Batch:
         start of each value and the end of the last. Raises BatchError unless they ascend and stay inside the body.
         """
         if self._offsets is None:
-            return at_once(self._finding_offsets())
+            for _step in self._finding_offsets():
+                pass
+        assert self._offsets is not None
         return self._offsets
 
     def _finding_offsets(self) -> Generator[None, None, SequenceOf[int]]:
@@ -353,7 +354,11 @@ class Batch:
         """
         if not self.has_keys:
             return None
-        offsets, begin = self._keys or at_once(self._finding_keys())
+        if self._keys is None:
+            for _step in self._finding_keys():
+                pass
+        assert self._keys is not None
+        offsets, begin = self._keys
         return self._cut(memoryview(self.plain())[begin:], offsets, start, stop)
 
     def check(self, *, plain_bytes_max: int, room: Room = bytearray) -> None:

@@ -108,8 +108,9 @@ def test_a_log_is_asked_for_once() -> None:
         consumer.streams({"orders": 1, "/log/orders": 1})
 
 
-def test_a_client_loads_neither_trio_nor_the_store() -> None:
-    forbidden = "{'trio', 'plyvel', 'sluiceway.store', 'structlog'}"
-    code = f"import sys; from sluiceway.client import *; print({forbidden} & set(sys.modules))"
+def test_a_client_loads_neither_trio_nor_the_store_nor_flow_control() -> None:
+    """Spark starts processes for each micro-batch, which import a client."""
+    forbidden = "{'trio', 'plyvel', 'sluiceway.store', 'sluiceway.flow', 'structlog'}"
+    code = f"import sys, pyspark_stomp.wire; from sluiceway.client import *; print({forbidden} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
