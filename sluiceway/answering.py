@@ -36,9 +36,33 @@ GROUPS_MAX: Final = 100
 INLINE_SECONDS: Final = 0.001
 PAUSE_SECONDS: Final = 0.01
 
+LISTS: Final = (
+    "destinations",
+    "connections",
+    "durables",
+    "logs",
+    "resources",
+    "edges",
+    "chains",
+    "bottlenecks",
+    "cycles",
+)
+"""What of the report grows with what the broker has."""
+
 Reply = Callable[[bytes], None]
 
 log = get_logger("sluiceway.answers")
+
+
+@attrs.frozen(slots=True)
+class Part:
+    """Which rows of the lists of a report are asked for: of all lists the busiest, or a page of one of them."""
+
+    limit: int
+    """Rows of each list at most."""
+    offset: int = 0
+    of: str = ""
+    """Only this one of LISTS, in an order that stays; empty: everything."""
 
 
 @attrs.define(slots=True, eq=False)

@@ -7,14 +7,13 @@ Start: dispatcher, then listeners (all bound before the first one accepts), so t
 Stop: no new connections; each connection gets what was written for it and a last ERROR that says why; whoever is not
 done after `shutdown_seconds` is cut; then destinations and dispatcher go.
 
-`Broker` is also the `Hub` of STOMP sessions. The page of statistics is made in `sluiceway.report`.
+Sessions see the broker as a `SessionHub`. The page of statistics is made in `sluiceway.report`.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +35,6 @@ from sluiceway.expiry import ExpiryWatch
 from sluiceway.faults import Faults
 from sluiceway.flow import FlowManager
 from sluiceway.listeners import Listeners, is_loopback
-from sluiceway.log_service import Handler
 from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.memory import BrokerMemory
 from sluiceway.message_tracking import MessageTracking
@@ -47,26 +45,24 @@ from sluiceway.protocols.arrivals import Arrivals
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.listener import Listener, ListenError
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.authorization import Identity
-from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
 from sluiceway.queues.logs.table import LogTable
-from sluiceway.queues.observer import ObserverOf
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.reloading import Reloader, ReloadReport
-from sluiceway.report import stat_report
-from sluiceway.security.admission import OWN, Admission, Decided
+from sluiceway.report import stat_in_steps, stat_report
+from sluiceway.requests import Requests
+from sluiceway.security.admission import Admission
 from sluiceway.security.gate import SecurityGate
 from sluiceway.selector_preparation import SelectorPreparation
+from sluiceway.session_hub import SessionHub
 from sluiceway.sessions import SessionTable
 from sluiceway.shard import Location, Shard, ShardEnvironment
 from sluiceway.steps import Pace
 from sluiceway.store.bigarray import Files
 from sluiceway.store.engine import Engine
 from sluiceway.store.large import BodyFiles
-from sluiceway.store.spool import Spools
 from sluiceway.store.storequeue import StoreQueue
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.trails.answering import handler as trail_handler
@@ -74,7 +70,6 @@ from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
     from sluiceway.admin.server import AdminServer
-    from sluiceway.protocols.tls import PeerCertificate
     from sluiceway.tracing.spans import SpanSink
 
 __all__ = ["Broker", "ListenError"]
@@ -114,7 +109,6 @@ class Broker:
         told how far the reading of the store is. `spans`: where traces go, in place of the configured collector.
         """
         self.config = configuration(config, Config, "Broker")
-        self.server_name = f"sluiceway/{VERSION}"
         self._location = Location(
             "none",
             self.config.broker.data_dir,
@@ -127,17 +121,13 @@ class Broker:
         )
         self._serving = serving
         self._spans = spans
-        self._handlers: Mapping[str, Handler] = {}
         self.now_ms = now_ms
-        self.trails: BrokerTrails | None = None
-        """Where messages went; None: that is switched off."""
         self._nursery: trio.Nursery
         self._parts = OpenParts()
         self._stack = AsyncExitStack()
         """What is left to do at the end, however it comes: end the tasks, and abandon the parts that are still open."""
         self.admin: AdminServer | None = None
         """HTTP; None: it is not configured."""
-        self.draining = Draining(self)
         self.is_ready = False
         """It has started: clients can connect, as long as it does not stop."""
         self.is_closed = False
@@ -165,15 +155,12 @@ class Broker:
     def _make_parts(self) -> None:
         """Make what needs the clock of the program, and no port or file. Raises SecurityError."""
         config = self.config
-        self.faults = Faults(self)
-        self.dispatcher = Dispatcher(config=config.dispatcher, on_error=self.faults.met)
-        self.scheduling = self.dispatcher
+        self.dispatcher = Dispatcher(config=config.dispatcher, on_error=lambda _context, error: self.contain(error))
         # Not trio.current_time, which looks up the running loop at each reading: there are a dozen to a message.
         self.clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
         self.arrivals = Arrivals(self.dispatcher.turn_for_all, self.clock) if arrivals.IS_AVAILABLE else None
         self.manager = FlowManager(self.clock)
         self.memory = BrokerMemory(config, manager=self.manager, timers=self.dispatcher, clock=self.clock)
-        self.admission = Admission(self)
         self.left_behind = LeftBehind(
             config.broker.left_behind_bytes_max,
             manager=self.manager,
@@ -181,19 +168,16 @@ class Broker:
             scheduling=self.dispatcher,
             unheard=self._unheard,
         )
-        self.connections = Connections(
-            SessionTable(self.left_behind.has), spawn=self._spawn, contain=self.faults.contain
-        )
-        self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.faults.contain)
+        self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.contain)
         self.doors = Listeners(
             accepted=self._accepted,
             opened=self._warn_if_open,
             clock=self.clock,
-            contain=self.faults.contain,
+            contain=self.contain,
             why_not=self.manager.why_not,
         )
         self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
-        self.shard: Shard = Shard(
+        self.shard = Shard(
             config,
             attrs.evolve(self._location, engine_kind=engine_kind(config, serving=self._serving)),
             ShardEnvironment(
@@ -201,20 +185,72 @@ class Broker:
                 manager=self.manager,
                 clock=self.clock,
                 now_ms=self.now_ms,
-                contain=self.faults.contain,
+                contain=self.contain,
                 prepare_selectors=self.selector_preparation.wait,
             ),
-            observe=self._observe,
+            observe=lambda token: self.tracking.begin(token),
         )
-        self.take_numbers = self.shard.take_numbers
-        self.reloading: Reloader = Reloader(self)
+        self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.contain)
+        self.admission = Admission(self._make_guard(), config, spawn=self._spawn)
+        sessions = SessionTable(self.left_behind.has)
+        self.connections = Connections(sessions, spawn=self._spawn, contain=self.contain)
+        self.faults = Faults(self.shard, self.connections, self.dispatcher.call_later)
+        self.reloading = Reloader(self)
+        self.trails = self._make_trails()
+        self.tracking = MessageTracking(
+            config, trails=self.trails, spans=self._spans, clock=self.clock, now_ms=self.now_ms
+        )
+        self.requests = Requests(
+            self.shard,
+            sessions,
+            self.guard,
+            self.answers,
+            stat=lambda part: stat_in_steps(self, part, uptime_seconds=self.uptime_seconds),
+            trail=trail_handler(self.trails),
+            contain=self.contain,
+        )
+        self._hub = SessionHub(
+            self.shard,
+            self.tracking,
+            self.admission,
+            self.requests,
+            manager=self.manager,
+            dispatcher=self.dispatcher,
+            clock=self.clock,
+            arrivals=self.arrivals,
+            left_behind=self.left_behind,
+            contain=self.contain,
+        )
+        self.draining = Draining(
+            self.connections, self.doors, self.shard, drained=self._stop_drained, contain=self.contain
+        )
         self.pulse = LoopMonitor(
             clock=self.clock,
             call_later=self.dispatcher.call_later,
             next_number=lambda: self.shard.next_number,
             settle=self.memory.upkeep.settle,
         )
-        self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.faults.contain)
+
+    def _make_guard(self) -> SecurityGate:
+        return SecurityGate(
+            self.config.security,
+            listeners={listener.label: listener.rates for listener in self.config.listeners},
+            manager=self.manager,
+            clock=self.clock,
+            timers=self.dispatcher,
+            origin_of=self.shard.origin_of,
+        )
+
+    def _make_trails(self) -> BrokerTrails | None:
+        config = self.config.trails
+        if not config.enabled:
+            return None
+        trails = BrokerTrails(
+            config, self.shard, self.connections, dispatcher=self.dispatcher, clock=self.clock, now_ms=self.now_ms
+        )
+        for key in ("trails.bytes_max", "trails.keep_seconds"):
+            self.reloading.takes(key, lambda changed: trails.configure(changed.trails))
+        return trails
 
     async def _open(self) -> None:
         """Open what `stop` closes, the last one first."""
@@ -223,7 +259,7 @@ class Broker:
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
         await self.doors.bind(config.listeners)
         opened(self.doors.abandon, abandon=self.doors.abandon)
-        opened(self._close_tracking)
+        opened(self.tracking.close)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         self._stack.callback(self._nursery.cancel_scope.cancel)
         if config.admin.address:
@@ -264,13 +300,6 @@ class Broker:
 
     async def _recover_shard(self) -> None:
         await self.shard.recover()
-        self._handlers = {**self.shard.handlers, "trail": trail_handler(self.trails)}
-
-    def _observe(self, token: bytes) -> ObserverOf | None:
-        """Follow messages of the shard with this token."""
-        self.following = MessageTracking(self, token, spans=self._spans)
-        self.trails = self.following.trails
-        return self.following.observer_of
 
     def _warn_if_open(self, settings: ListenerConfig, listener: Listener) -> None:
         host = listener.address.rpartition(":")[0].strip("[]")
@@ -304,9 +333,6 @@ class Broker:
         await self.connections.close(self.config.broker.shutdown_seconds)
         self.is_closed = True
 
-    async def _close_tracking(self) -> None:
-        await self.following.close()
-
     def _close_dispatcher(self) -> None:
         self.dispatcher.close()
         log.info("broker stopped")
@@ -321,7 +347,11 @@ class Broker:
         """Take nobody in any more, let consumers finish what is there for `seconds` at most, then stop (and set
         `stop_wanted`). Returns how many connections were ended because they only send.
         """
-        return self.draining.begin(seconds, self._nursery)
+        return 0 if self.is_stopping else self.draining.begin(seconds, self._nursery)
+
+    async def _stop_drained(self) -> None:
+        await self.stop()
+        self.stop_wanted.set()
 
     def reload(self, config: Config) -> ReloadReport:
         """Put other settings in force as far as that can be while it runs. Raises ReloadError: nothing has changed."""
@@ -337,7 +367,7 @@ class Broker:
         self._begin(stream, settings.limits, settings.label, listener)
 
     def _begin(self, stream: ByteStream, limits: StompLimits, label: str, listener: Listener | None = None) -> None:
-        self.connections.begin(Connection(self, limits, stream, listener=label, spawn=self._spawn), listener)
+        self.connections.begin(Connection(self._hub, limits, stream, listener=label, spawn=self._spawn), listener)
 
     def _spawn(self, function: Callable[[], Awaitable[object]]) -> None:
         self._nursery.start_soon(self._contained, function)
@@ -374,7 +404,7 @@ class Broker:
         """stomp://HOST:PORT of each listener, stomp+ssl:// with TLS, ws:// or wss:// with the path of a WebSocket."""
         return self.doors.urls
 
-    # ------------------------------------------------------------------ the hub of sessions
+    # ------------------------------------------------------------------ what it has
 
     def _unheard(self, count: int) -> None:
         self.registry.unheard_count += count
@@ -390,11 +420,6 @@ class Broker:
         return self.shard.store
 
     @property
-    def spools(self) -> Spools | None:
-        """Where transactions go that are too large for memory; None: without a store they are refused."""
-        return self.shard.spools
-
-    @property
     def bodies(self) -> BodyFiles | None:
         """Where large bodies go; None: every body is held in memory."""
         return self.shard.bodies
@@ -405,25 +430,6 @@ class Broker:
         return self.shard.logs
 
     @property
-    def message_token(self) -> bytes:
-        """First part of every message-id."""
-        return self.shard.token
-
-    @property
-    def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
-        return self.following.on_marked_sends
-
-    @property
-    def at_turn_end(self) -> Callable[[Callable[[], None]], None]:
-        return self.dispatcher.at_turn_end
-
-    def turn_with(self, work: Callable[[], None]) -> None:
-        self.dispatcher.turn_with(work)
-
-    def new_session_id(self) -> str:
-        return secrets.token_hex(8)
-
-    @property
     def guard(self) -> SecurityGate:
         """Who may do what."""
         return self.admission.gate
@@ -432,34 +438,6 @@ class Broker:
     def claims(self) -> Claims | None:
         """Portions of queues, for readers that read them again; None: there is no place for them."""
         return self.shard.claims
-
-    def begin_login(
-        self, login: str | None, passcode: str | None, *, decided: Decided, **whence: Any
-    ) -> Callable[[], None]:
-        return self.admission.begin_login(login, passcode, spawn=self._spawn, decided=decided, **whence)
-
-    async def log_in(
-        self,
-        login: str | None,
-        secret: str | None,
-        *,
-        peer: str,
-        listener: str = "",
-        certificate: PeerCertificate | None = None,
-    ) -> Identity:
-        """Who these let in. `peer`: HOST:PORT it comes from; `listener`: the name of what it came by. Raises
-        LoginRefusedError. May wait: hashing takes a moment, and failures are slowed.
-        """
-        return await self.guard.log_in(login, secret, peer=peer, listener=listener, certificate=certificate)
-
-    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
-        name = destination.removeprefix("/sluiceway/")
-        handler = None if name in OWN else self._handlers[name]
-        self.admission.answer(name, handler, body, reply, identity)
-
-    def check_request(self, destination: str, body: bytes, identity: Identity) -> None:
-        name = destination.removeprefix("/sluiceway/")
-        self.admission.check(name, None if name in OWN else self._handlers[name], body, identity)
 
     def report(self, *, with_idle: bool = True) -> dict[str, Any]:
         """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`

@@ -29,13 +29,13 @@ class Connections:
         """`sessions` is told of each session; `spawn` starts a task that lives no longer than the broker; `contain` is
         given what one connection raised.
         """
-        self.sessions = sessions
         self._spawn = spawn
         self._contain = contain
         self._open: dict[Connection, None] = {}
         self._cut_at: float | None = None
         """When those that are still open are cut. None: nobody is asked to end."""
         self._all_ended = trio.Event()
+        self._sessions = sessions
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self._open)
@@ -45,7 +45,7 @@ class Connections:
 
     def begin(self, connection: Connection, listener: Listener | None) -> None:
         """Serve a connection from now on. `listener` counts its connections; None: the peer came without one."""
-        self.sessions.began(connection.session)
+        self._sessions.began(connection.session)
         self._open[connection] = None
         self._spawn(partial(self._serve, connection, listener))
 
@@ -61,7 +61,7 @@ class Connections:
             if self._cut_at is not None and not self._open:
                 self._all_ended.set()
             try:
-                self.sessions.ended(connection.session)
+                self._sessions.ended(connection.session)
             except Exception as error:  # noqa: BLE001 - likewise
                 self._contain(error)
 

@@ -7,19 +7,19 @@ is up. Then the broker stops as ever. What is persistent and was not consumed st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 import trio
 
+from sluiceway.connections import Connections
+from sluiceway.listeners import Listeners
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.readers import ReaderQueue
-
-if TYPE_CHECKING:
-    from sluiceway.broker import Broker
+from sluiceway.shard import Shard
 
 LOOK_SECONDS: Final = 0.2
 DESTINATIONS_PER_LOOK: Final = 500
@@ -31,18 +31,31 @@ log = get_logger("sluiceway.broker")
 class Draining:
     """Of one broker, which may be drained once."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        connections: Connections,
+        listeners: Listeners,
+        shard: Shard,
+        *,
+        drained: Callable[[], Awaitable[None]],
+        contain: Callable[[Exception], None],
+    ) -> None:
+        """`drained` is called when consumers are through, or the time is up; `contain` is given what a look raised."""
+        self._connections = connections
+        self._listeners = listeners
+        self._shard = shard
+        self._drained = drained
+        self._contain = contain
         self.is_under_way = False
 
     def begin(self, seconds: float, nursery: trio.Nursery) -> int:
-        """Take nobody in any more, and stop when consumers are through, or after `seconds`. Returns how many
-        connections were ended for only sending. A second call does nothing.
+        """Accept no more connections, and tell `drained` when consumers are through, or after `seconds`. Returns how
+        many connections were ended for only sending. A second call does nothing.
         """
-        if self.is_under_way or self._broker.is_stopping:
+        if self.is_under_way:
             return 0
         self.is_under_way = True
-        self._broker.doors.close()
+        self._listeners.close()
         ended_count = self._end_senders()
         log.info("broker drains", ended_connections=ended_count, seconds=seconds)
         nursery.start_soon(self._finish, seconds)
@@ -50,7 +63,7 @@ class Draining:
 
     def _end_senders(self) -> int:
         ended_count = 0
-        for connection in list(self._broker.connections):
+        for connection in list(self._connections):
             session = connection.session
             if not session.subscriptions.live and not session.unsettled_count and session.ending is None:
                 session.fail(
@@ -67,8 +80,7 @@ class Draining:
                     break
                 await trio.sleep(LOOK_SECONDS)
         log.info("broker is drained" if not time.cancelled_caught else "broker is not drained in time, and stops")
-        await self._broker.stop()
-        self._broker.stop_wanted.set()
+        await self._drained()
 
     async def _looks_drained(self) -> bool:
         """A look that breaks has seen nothing: the next one follows, and the end comes in time."""
@@ -76,14 +88,14 @@ class Draining:
             self._end_senders()  # somebody may have unsubscribed
             return await self._is_drained()
         except Exception as error:  # noqa: BLE001 - the shell of one look
-            self._broker.faults.contain(error)
+            self._contain(error)
             return False
 
     async def _is_drained(self) -> bool:
         """Nobody has anything left to consume or to acknowledge."""
-        if not any(connection.session.connected for connection in self._broker.connections):
+        if not any(connection.session.connected for connection in self._connections):
             return True
-        return not await self._any_left(list(self._broker.registry.destinations.values()))
+        return not await self._any_left(list(self._shard.registry.destinations.values()))
 
     async def _any_left(self, destinations: Iterable[Destination]) -> bool:
         for place, destination in enumerate(destinations):

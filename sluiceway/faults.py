@@ -25,10 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import CellType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
+from sluiceway.connections import Connections
 from sluiceway.flow import SourceController
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.log import get_logger
@@ -56,6 +57,7 @@ from sluiceway.queues.selector_scan import SelectorScan
 from sluiceway.queues.shared import SharedDistribution
 from sluiceway.queues.steps import Line
 from sluiceway.queues.subscription import Subscription
+from sluiceway.shard import Shard
 from sluiceway.store.gradual import Gradual
 from sluiceway.store.metadata.operations import OperationLine
 from sluiceway.store.places import Place
@@ -63,9 +65,6 @@ from sluiceway.store.queue_records import QueueRecords
 from sluiceway.store.spool import Spools
 from sluiceway.store.storequeue import StoreQueue
 from sluiceway.store.together import Shelf, Together
-
-if TYPE_CHECKING:
-    from sluiceway.broker import Broker
 
 SHARED: Final = (StoreQueue, Together, Gradual, OperationLine)
 """Parts whose frame in a traceback means that the broker itself is broken."""
@@ -89,18 +88,19 @@ log = get_logger("sluiceway.faults")
 class Faults:
     """Those of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, shard: Shard, connections: Connections, call_later: Callable[[float, Callable[[], None]], object]
+    ) -> None:
+        """`call_later`: of the dispatcher, which ends with what a timer raises."""
+        self._shard = shard
+        self._connections = connections
+        self._call_later = call_later
         self.counts = dict.fromkeys(KINDS, 0)
         self._bursts = WarningLimiter(trio.current_time)
         self.destinations_count = 0
         """Abandoned."""
         self.connections_count = 0
         self._dying = False
-
-    def met(self, _context: object, error: Exception) -> None:
-        """The error hook of the dispatcher."""
-        self.contain(error)
 
     def contain(self, error: Exception) -> None:
         """Abandon what this has interrupted. The first frame is that of the shell that caught it. Raises it if what all
@@ -114,7 +114,7 @@ class Faults:
             self.counts["shared"] += 1
             log.critical("the store's queue is broken: the broker ends", error=repr(error))
             # Also where the shell that caught it, or somebody above, answers a request with what is raised.
-            self._broker.dispatcher.call_later(0.0, partial(_raise, error))
+            self._call_later(0.0, partial(_raise, error))
             raise error
         parts = self._sessions_by_part()
         found = [self._owner_of(each, parts) for each in (*met, *waiting)]
@@ -159,7 +159,7 @@ class Faults:
                 case Session() | Log() | Destination():
                     return met
                 case MessageQueue():
-                    found = self._broker.registry.destinations.get(met.name_on_disk)
+                    found = self._shard.registry.destinations.get(met.name_on_disk)
                     return found if found is not None and met in found.queues else None
                 case Connection():
                     return met.session
@@ -197,7 +197,7 @@ class Faults:
         return None
 
     def _sessions(self) -> Iterator[Session]:
-        for connection in tuple(self._broker.connections):
+        for connection in tuple(self._connections):
             yield connection.session
 
     def _sessions_by_part(self) -> dict[int, Session]:
@@ -262,7 +262,7 @@ class Faults:
 
     def _forsake(self, owner: Destination | Log) -> list[Shelf]:
         """Nothing of it is written from now on. Returns what transactions bind to it."""
-        store = self._broker.store
+        store = self._shard.store
         if store is None:
             return []
         if isinstance(owner, Log):
@@ -272,15 +272,15 @@ class Faults:
         return [bound for shelf in shelves if shelf is not None for bound in store.abandon(shelf)]
 
     def _close_destination(self, destination: Destination) -> None:
-        self._broker.registry.abandon(destination, MISTAKE)
+        self._shard.registry.abandon(destination, MISTAKE)
 
     def _close_log(self, abandoned: Log) -> None:
         try:
-            if self._broker.logs is not None:
-                self._broker.logs.abandon(abandoned)
+            if self._shard.logs is not None:
+                self._shard.logs.abandon(abandoned)
         finally:
-            if self._broker.claims is not None:
-                self._broker.claims.abandon(abandoned)
+            if self._shard.claims is not None:
+                self._shard.claims.abandon(abandoned)
 
     def _tell(self, session: Session, name: str) -> None:
         session.fail(

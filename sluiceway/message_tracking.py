@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from sluiceway.config import Config
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.queues.observer import CompositeObserver, Observer, ObserverOf
 from sluiceway.queues.queue import MessageQueue
@@ -15,7 +16,6 @@ from sluiceway.trails.answering import BrokerTrails
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
-    from sluiceway.broker import Broker
     from sluiceway.tracing.exporting import SdkSpans
 
 CLOSING_SECONDS: Final = 6.0
@@ -27,31 +27,47 @@ class TracingError(Exception):
 
 
 class MessageTracking:
-    """Of one broker. Made when it knows its message token, and before its first queue."""
+    """Trails and tracing of one broker."""
 
-    def __init__(self, broker: Broker, token: bytes, *, spans: SpanSink | None = None) -> None:
-        """`token`: first part of every message-id; `spans`: where they go, in place of the configured collector. Raises
-        TracingError.
-        """
-        config = broker.config
-        self.trails = BrokerTrails(broker, config.trails) if config.trails.enabled else None
+    def __init__(
+        self,
+        config: Config,
+        *,
+        trails: BrokerTrails | None,
+        spans: SpanSink | None,
+        clock: Callable[[], float],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`trails`: None if they are switched off; `spans`: where they go, in place of the configured collector."""
+        self._config = config
+        self._spans = spans
+        self._clock = clock
+        self._now_ms = now_ms
         self._exporter: SdkSpans | None = None
-        if spans is None and config.tracing.enabled:
-            spans = self._exporter = _exporter(broker)
+        self.trails = trails
         self.tracing: Tracing | None = None
+        """None: not begun, or switched off."""
+        self.on_marked_sends: Callable[[SendHead, int, int], None] | None = None
+        """See Hub."""
+
+    def begin(self, token: bytes) -> ObserverOf | None:
+        """Follow the messages whose ids begin with `token`. Returns who follows those of a queue; None: nobody does.
+        Raises TracingError.
+        """
+        tracing, clock, spans = self._config.tracing, self._clock, self._spans
+        if spans is None and tracing.enabled:
+            spans = self._exporter = _exporter(self._config)
         if spans is not None:
             # Not a date, which may be set: the time of the broker, counted from the date of its start.
-            epoch_ns, clock = broker.now_ms() * 1_000_000 - int(broker.clock() * 1e9), broker.clock
+            epoch_ns = self._now_ms() * 1_000_000 - int(clock() * 1e9)
             self.tracing = Tracing(
                 spans,
-                ratio=config.tracing.sample_ratio,
+                ratio=tracing.sample_ratio,
                 now_ns=lambda: epoch_ns + int(clock() * 1e9),
                 token=token.decode(),
             )
-        self.on_marked_sends: Callable[[SendHead, int, int], None] | None = self._on_marked_sends()
-        """See Hub."""
-        self.observer_of: ObserverOf | None = self._observer_of()
-        """For queues."""
+        self.on_marked_sends = self._on_marked_sends()
+        return self._observer_of()
 
     def _on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
         trails, tracing = self.trails, self.tracing
@@ -88,7 +104,7 @@ class MessageTracking:
                 await trio.to_thread.run_sync(exporter.close, abandon_on_cancel=True)
 
 
-def _exporter(broker: Broker) -> SdkSpans:
+def _exporter(config: Config) -> SdkSpans:
     try:
         from sluiceway.tracing.exporting import otlp_spans
     except ModuleNotFoundError as error:
@@ -96,4 +112,4 @@ def _exporter(broker: Broker) -> SdkSpans:
             f"[tracing] is enabled, and {error.name} is not installed: pip install 'sluiceway[tracing]', or switch "
             "it off"
         ) from None
-    return otlp_spans(broker.config.tracing, name=broker.config.broker.name, version=VERSION)
+    return otlp_spans(config.tracing, name=config.broker.name, version=VERSION)

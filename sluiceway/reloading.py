@@ -124,7 +124,7 @@ class Reloader:
         if broker.admin is not None and broker.admin.use_certificate(certificate):
             read_again.append("admin.tls (certificate read again)")
         broker.look_after_certificates()
-        differs = broker.admission.carry_out(rules)
+        differs = broker.admission.carry_out(rules, broker.config, broker.connections)
         if differs and config.security.users_file is not None and not any(key.startswith("security.") for key in keys):
             read_again.append("security.users_file (read again)")
         broken = self._apply(dict.fromkeys(part for part in parts.values() if part is not None))

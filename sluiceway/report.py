@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from sluiceway.answering import GROUPS_MAX
+from sluiceway.answering import GROUPS_MAX, Part
 from sluiceway.flow.graph import Steps, at_once, best_in_steps, sorted_in_steps
 from sluiceway.flow.snapshot import ControllerSnapshot, FlowSnapshot
 from sluiceway.flow.survey import picture_in_steps
@@ -45,30 +45,6 @@ def rss_bytes() -> int:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
 
-
-@attrs.frozen(slots=True)
-class Part:
-    """Which rows of the lists of a report are asked for: of all lists the busiest, or a page of one of them."""
-
-    limit: int
-    """Rows of each list at most."""
-    offset: int = 0
-    of: str = ""
-    """Only this one of LISTS, in an order that stays; empty: everything."""
-
-
-LISTS: Final = (
-    "destinations",
-    "connections",
-    "durables",
-    "logs",
-    "resources",
-    "edges",
-    "chains",
-    "bottlenecks",
-    "cycles",
-)
-"""What of the report grows with what the broker has."""
 
 FLOWS_MAX: Final = 50
 """Shown of one resource: those that wait or hold others up first."""

@@ -23,7 +23,7 @@ import attrs
 import trio
 
 from sluiceway.bodies import body_files, recover_bodies
-from sluiceway.claims import Claims
+from sluiceway.claims import CLAIM_LOG_PREFIX, Claims
 from sluiceway.config import Config
 from sluiceway.data_folder import OnProgress, OpenDataFolder, open_data_folder, restore_destinations
 from sluiceway.dispatcher import Dispatcher
@@ -171,6 +171,15 @@ class Shard:
         if self.store is not None and end > self.store.numbers_enough_to:
             self.store.reserve_numbers(end)
         return number
+
+    def origin_of(self, name: str) -> str | None:
+        """Return the queue whose messages the log of this name holds. None: it is no log of claims; the name itself:
+        its queue is not known.
+        """
+        if not name.startswith(CLAIM_LOG_PREFIX):
+            return None
+        group = None if self.claims is None else self.claims.groups.get(name)
+        return name if group is None else group.state.queue
 
     @property
     def folder(self) -> Path | None:

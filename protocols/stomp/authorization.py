@@ -7,8 +7,8 @@ look-up, so that it may be asked for each SUBSCRIBE and each new head of a SEND.
 A refusal names the destination as the client wrote it and the permission that is missing, and nothing of what exists:
 whether there is such a destination is looked at only for those who may use it.
 
-`sluiceway.security` implements the port. Not here: how passcodes are checked (`Broker.log_in`), how entries are written
-(docs/permissions.md).
+`sluiceway.security` implements the port. Not here: how passcodes are checked (`SecurityGate.log_in`), how entries are
+written (docs/permissions.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a STOMP session needs of the broker around it. `sluiceway.broker` implements it."""
+"""What a STOMP session needs of the broker around it. `sluiceway.session_hub` implements it."""
 
 from __future__ import annotations
 

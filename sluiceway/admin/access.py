@@ -37,8 +37,8 @@ from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity
 from sluiceway.protocols.stomp.hub import LoginRefusedError
 
 if TYPE_CHECKING:
-    from sluiceway.broker import Broker
     from sluiceway.config.admin import AdminConfig
+    from sluiceway.security.gate import SecurityGate
 
 COOKIE: Final = "sluiceway-session"
 CSRF_HEADER: Final = "x-sluiceway-csrf"
@@ -85,9 +85,12 @@ STRANGER: Final = Caller(Identity(None), "stranger")
 class Access:
     """One per admin server."""
 
-    def __init__(self, broker: Broker, config: AdminConfig, *, clock: Callable[[], float]) -> None:
-        """`clock`: monotonic seconds."""
-        self._broker = broker
+    def __init__(
+        self, guard: SecurityGate, config: AdminConfig, *, keep: Callable[[int], None], clock: Callable[[], float]
+    ) -> None:
+        """`keep` is told how many bytes more are kept, or less (negative); `clock`: monotonic seconds."""
+        self._guard = guard
+        self._keep = keep
         self._clock = clock
         self.configure(config)
         self._key = secrets.token_bytes(32)
@@ -111,7 +114,7 @@ class Access:
     @property
     def users_configured(self) -> bool:
         """Whether one has to log in."""
-        return not self._broker.guard.allows_everything
+        return not self._guard.allows_everything
 
     # ------------------------------------------------------------------ who it is
 
@@ -143,7 +146,7 @@ class Access:
             raise refused from None
         if not colon:
             raise refused
-        generation = self._broker.guard.generation
+        generation = self._guard.generation
         key = hmac.digest(self._key, authorization.encode("utf-8", "surrogatepass"), "sha256")
         known = self._basic.get(key)
         now_seconds = self._clock()
@@ -160,7 +163,7 @@ class Access:
     def _count(self) -> None:
         """Tell the broker's memory what is remembered now."""
         size_bytes = SESSION_BYTES * len(self._sessions) + BASIC_ENTRY_BYTES * len(self._basic)
-        self._broker.manager.keep(size_bytes - self._kept_bytes)
+        self._keep(size_bytes - self._kept_bytes)
         self._kept_bytes = size_bytes
 
     async def _log_in(self, login: str, passcode: str, peer: str) -> Identity:
@@ -171,7 +174,7 @@ class Access:
                 503, "too-many-logins", "too many logins are under way", "Try again.", headers={"Retry-After": "5"}
             ) from None
         try:
-            identity = await self._broker.log_in(login, passcode, peer=peer, listener=LISTENER)
+            identity = await self._guard.log_in(login, passcode, peer=peer, listener=LISTENER)
         except LoginRefusedError as error:
             raise ApiError(401, "bad-credentials", str(error), "Check login and passcode.", headers=CHALLENGE) from None
         finally:
@@ -186,7 +189,7 @@ class Access:
         self._forget_idle()
         cookie = secrets.token_urlsafe(32)
         key = _hashed(cookie)
-        session = _Session(identity, self._token(cookie), self._broker.guard.generation, self._clock())
+        session = _Session(identity, self._token(cookie), self._guard.generation, self._clock())
         self._sessions[key] = session
         while len(self._sessions) > self._sessions_max:
             self._sessions.popitem(last=False)
@@ -205,7 +208,7 @@ class Access:
         now_seconds = self._clock()
         if (
             now_seconds - session.used_seconds > self._session_idle_seconds
-            or session.generation != self._broker.guard.generation  # the user may be another now, or gone
+            or session.generation != self._guard.generation  # the user may be another now, or gone
         ):
             del self._sessions[key]
             self._count()
@@ -269,7 +272,7 @@ class Access:
 
     def may(self, caller: Caller, action: Action, destination: str | None = None) -> bool:
         """Whether it may do that."""
-        return caller.is_known and self._broker.guard.may(caller.identity, action, destination)
+        return caller.is_known and self._guard.may(caller.identity, action, destination)
 
     def require(self, caller: Caller, action: Action, destination: str | None = None) -> None:
         """Raises ApiError if it may not."""

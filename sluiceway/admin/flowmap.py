@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from sluiceway.admin.errors import not_found
-from sluiceway.flow import FlowResource
+from sluiceway.flow import FlowManager, FlowResource
 from sluiceway.flow.graph import Steps, best_in_steps
 from sluiceway.flow.kinds import Role
 from sluiceway.flow.resource import ResourceId
@@ -31,7 +31,8 @@ from sluiceway.views.subscriptions import live_subscriptions, takers_of
 
 if TYPE_CHECKING:
     from sluiceway.admin.sampling import Sampler
-    from sluiceway.broker import Broker
+    from sluiceway.connections import Connections
+    from sluiceway.shard import Shard
     from sluiceway.steps import Pace
 
 KEPT_SECONDS: Final = 0.4
@@ -64,11 +65,15 @@ class _Candidate:
 class FlowMaps:
     """Makes maps of one broker."""
 
-    def __init__(self, broker: Broker, sampler: Sampler, pace: Pace) -> None:
-        self._broker = broker
+    def __init__(
+        self, manager: FlowManager, shard: Shard, connections: Connections, sampler: Sampler, pace: Pace
+    ) -> None:
+        self._manager = manager
+        self._shard = shard
+        self._connections = connections
         self._sampler = sampler
         self._pace = pace
-        self._clock = broker.clock
+        self._clock = manager.clock
         self._lock = trio.Lock()
         self._drawing: _Drawing | None = None
         self._due_seconds = 0.0
@@ -78,8 +83,8 @@ class FlowMaps:
         async with self._lock:
             if self._drawing is None or self._clock() >= self._due_seconds:
                 worked_seconds = self._pace.worked_seconds
-                survey = await self._pace.run(self._broker.manager.survey().snapshot_in_steps(with_idle=False))
-                drawing = _Drawing(self._broker, self._sampler, survey)
+                survey = await self._pace.run(self._manager.survey().snapshot_in_steps(with_idle=False))
+                drawing = _Drawing(self._manager, self._shard, self._connections, self._sampler, survey)
                 await self._pace.run(drawing.gather())
                 self._drawing = drawing
                 cost_seconds = self._pace.worked_seconds - worked_seconds
@@ -109,8 +114,17 @@ class FlowMaps:
 class _Drawing:
     """What is known of one moment; pictures are drawn from it."""
 
-    def __init__(self, broker: Broker, sampler: Sampler, survey: FlowSnapshot) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        manager: FlowManager,
+        shard: Shard,
+        connections: Connections,
+        sampler: Sampler,
+        survey: FlowSnapshot,
+    ) -> None:
+        self._manager = manager
+        self._shard = shard
+        self._connections = connections
         self._sampler = sampler
         self.survey = survey
         self._first: dict[int, int] = {}
@@ -128,7 +142,7 @@ class _Drawing:
     def gather(self) -> Steps[None]:
         """Find out what there is. Before anything else."""
         rates_in, rates_out = self._sampler.taken_in.rates, self._sampler.put_out.rates
-        for destination in list(self._broker.registry.destinations.values()):
+        for destination in list(self._shard.registry.destinations.values()):
             yield
             queues = destination.queues
             first = queues[0].resource_id
@@ -138,12 +152,12 @@ class _Drawing:
             self._candidates[first] = _Candidate(
                 list(queues), Role.DESTINATION, destination.name, rate, destination=destination
             )
-        for log in () if self._broker.logs is None else list(self._broker.logs):
+        for log in () if self._shard.logs is None else list(self._shard.logs):
             yield
             rate = max(rates_in.get(log.name, 0.0), rates_out.get(log.name, 0.0))
             self._candidates[log.resource_id] = _Candidate([log], Role.DESTINATION, log.name, rate)
         came, went = self._sampler.connection_in.rates, self._sampler.connection_out.rates
-        for connection in list(self._broker.connections):
+        for connection in list(self._connections):
             yield
             session = connection.session
             first = id_of(connection)
@@ -161,7 +175,7 @@ class _Drawing:
         for (_name, consumer), rate in list(self._sampler.delivered.rates.items()):
             yield
             by_consumer[consumer] = by_consumer.get(consumer, 0.0) + rate
-        subscriptions = yield from live_subscriptions(self._broker.connections)
+        subscriptions = yield from live_subscriptions(self._connections)
         for connection, subscription in subscriptions:
             yield
             key = subscription.resource_id
@@ -181,7 +195,7 @@ class _Drawing:
             self._waited_for[sink] = max(self._waited_for.get(sink, 0.0), edge.age_seconds)
         for end in (*self._waits, *self._waited_for):
             yield
-            resource = None if end in self._candidates else self._broker.manager.resource(ResourceId(end))
+            resource = None if end in self._candidates else self._manager.resource(ResourceId(end))
             if resource is not None:
                 self._candidates[end] = _Candidate(
                     [resource], resource.kind.role, resource.name, by_consumer.get(end, 0.0)

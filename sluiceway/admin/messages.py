@@ -9,7 +9,7 @@ somebody comes back to it: then what lies behind it is shown.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ import trio
 
 from sluiceway.admin.errors import ApiError, bad_request, not_found
 from sluiceway.admin.tables import Row
-from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter
+from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.queues.cursored import BLOCK_BITS
 from sluiceway.queues.destination import Destination
@@ -27,7 +27,8 @@ from sluiceway.queues.queue import MessageQueue
 from sluiceway.views.destinations import figure
 
 if TYPE_CHECKING:
-    from sluiceway.broker import Broker
+    from sluiceway.loop_monitor import LoopMonitor
+    from sluiceway.shard import Shard
     from sluiceway.steps import Pace
 
 READERS_MAX: Final = 4
@@ -51,12 +52,12 @@ Found = tuple[int, Message]
 class Reader(FlowResource):
     """Reads messages of queues without taking any. One per admin server."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__("admin reading", ResourceKind.BROWSER, broker.manager)
+    def __init__(self, manager: FlowManager) -> None:
+        super().__init__("admin reading", ResourceKind.BROWSER, manager)
         self._readers = trio.CapacityLimiter(READERS_MAX)
         self._held = Account(
-            self, Flow("what the admin port reads"), SizeLimiter(READ_BYTES_MAX, clock=broker.clock),
-            clock=broker.clock,
+            self, Flow("what the admin port reads"), SizeLimiter(READ_BYTES_MAX, clock=manager.clock),
+            clock=manager.clock,
         )  # fmt: skip
 
     async def walk(self, queue: MessageQueue, position: int, end: int) -> AsyncGenerator[list[Found], None]:
@@ -119,10 +120,23 @@ class Reader(FlowResource):
 class Messages:
     """Answers about messages."""
 
-    def __init__(self, broker: Broker, reader: Reader, pace: Pace) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        shard: Shard,
+        pulse: LoopMonitor,
+        reader: Reader,
+        pace: Pace,
+        *,
+        dead_letter_queues: Callable[[], Iterable[str]],
+        clock: Callable[[], float],
+    ) -> None:
+        """`pulse` knows how old messages are; `dead_letter_queues` gives their names."""
+        self._shard = shard
+        self._pulse = pulse
         self._reader = reader
         self._pace = pace
+        self._dead_letter_queues = dead_letter_queues
+        self._clock = clock
 
     async def messages(self, destination: Destination, start: str, limit: int) -> Row:
         """Some of those in a queue or a topic, in the order in which they would be delivered: the highest priority
@@ -163,10 +177,10 @@ class Messages:
     def number_of(self, message_id: str) -> int:
         """Of a message-id of this broker. Raises ApiError."""
         token, dash, digits = message_id.rpartition("-")
-        if not dash or token != self._broker.message_token.decode() or not (digits.isascii() and digits.isdigit()):
+        if not dash or token != self._shard.token.decode() or not (digits.isascii() and digits.isdigit()):
             raise bad_request(
                 f"{message_id[:100]!r} is no message-id of this broker",
-                f"They are written {self._broker.message_token.decode()}-NUMBER.",
+                f"They are written {self._shard.token.decode()}-NUMBER.",
             )
         return int(digits[:19])
 
@@ -185,16 +199,15 @@ class Messages:
                     yield queue, run
 
     def _row(self, queue: MessageQueue, sequence: int, message: Message) -> Row:
-        broker = self._broker
         body, total_bytes, is_whole = self._body_in_memory(message, PREVIEW_LENGTH * 4)
         attempts = queue.attempts_among((sequence,)).get(sequence)
-        now_seconds = broker.clock()
+        now_seconds = self._clock()
         return {
-            "message_id": f"{broker.message_token.decode()}-{message.number}",
+            "message_id": f"{self._shard.token.decode()}-{message.number}",
             "place": f"{queue.priority}.{sequence}",
             "state": queue.state_of(sequence),
             "size_bytes": len(message.wire) + (total_bytes if message.large is not None else 0),
-            "age_seconds": max(0.0, now_seconds - broker.pulse.ages.came_at(message.number)),
+            "age_seconds": max(0.0, now_seconds - self._pulse.ages.came_at(message.number)),
             "redelivered": attempts is not None,
             "headers": _headers_of(message),
             "preview": _preview(body, is_whole=is_whole),
@@ -226,7 +239,7 @@ class Messages:
         return {**row, "destination": destination.name, "body": shown}
 
     async def _read_large(self, message: LargeMessage, count_bytes: int) -> bytes:
-        bodies = self._broker.bodies
+        bodies = self._shard.bodies
         assert bodies is not None, "where else should it be"
         parts: list[bytes] = []
         offset = 0
@@ -255,10 +268,9 @@ class Messages:
 
     async def dead_letters(self, may_look: Callable[[str], bool]) -> Row:
         """The queues of dead letters, with reasons and origins of the first LETTERS_MAX of each."""
-        broker = self._broker
         items = []
-        for name in sorted(broker.config.dead_letter_queues):
-            destination = broker.registry.destinations.get(name)
+        for name in sorted(self._dead_letter_queues()):
+            destination = self._shard.registry.destinations.get(name)
             if destination is None or not may_look(name):
                 continue
             reasons: dict[str, int] = {}

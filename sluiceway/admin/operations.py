@@ -333,7 +333,7 @@ class Operations:
             answered.set()
 
         request = json.dumps({"log": log, "group": group, "to": to}).encode()
-        self._broker.answer("/sluiceway/log/seek", request, take, identity)
+        self._broker.requests.answer("/sluiceway/log/seek", request, take, identity)
         await answered.wait()
         answer = answers[0]
         if not answer.get("ok"):

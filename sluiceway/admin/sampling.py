@@ -25,7 +25,8 @@ from sluiceway.views.destinations import figure
 from sluiceway.views.subscriptions import takers_of
 
 if TYPE_CHECKING:
-    from sluiceway.broker import Broker
+    from sluiceway.connections import Connections
+    from sluiceway.shard import Shard
     from sluiceway.steps import Pace
 
 SAMPLE_SECONDS: Final = 1.0
@@ -106,9 +107,20 @@ class Totals:
 class Sampler:
     """One per admin server. `run` is its task."""
 
-    def __init__(self, broker: Broker, pace: Pace, clock: Callable[[], float] = trio.current_time) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        shard: Shard,
+        connections: Connections,
+        pace: Pace,
+        *,
+        contain: Callable[[Exception], None],
+        clock: Callable[[], float] = trio.current_time,
+    ) -> None:
+        """`contain` is given what one sample raised."""
+        self._shard = shard
+        self._connections = connections
         self._pace = pace
+        self._contain = contain
         self._clock = clock
         self._asked = trio.Event()
         self._asked_seconds = -math.inf
@@ -148,7 +160,7 @@ class Sampler:
                 await self._pace.run(self._sample(began_seconds - self._sampled_seconds))
                 self._sampled_seconds = began_seconds
             except Exception as error:  # noqa: BLE001 - the shell of one sample: whoever waits gets the last good numbers
-                self._broker.faults.contain(error)
+                self._contain(error)
             cost_seconds = self._pace.worked_seconds - worked  # or more, if others worked in between
             self._is_ready, self._has_tried, was_first = self._has_tried, True, not self._has_tried
             done, self._sampled = self._sampled, trio.Event()
@@ -164,22 +176,22 @@ class Sampler:
             await self._sampled.wait()
 
     def _sample(self, passed_seconds: float) -> Steps[None]:
-        broker = self._broker
+        shard = self._shard
         depth_count = depth_bytes = unsettled_count = flows_count = 0
-        destinations = list(broker.registry.destinations.values())
+        destinations = list(shard.registry.destinations.values())
         for destination in destinations:
             yield
             count, size_bytes, unsettled = yield from self._sample_destination(destination)
             depth_count += count
             depth_bytes += size_bytes
             unsettled_count += unsettled
-        for log in () if broker.logs is None else list(broker.logs):
+        for log in () if shard.logs is None else list(shard.logs):
             yield
             self.taken_in.note(log.name, log.records.next_index)
             self.put_out.note(log.name, sum([outlet.delivered_count for outlet in log.outlets]))
             yield from self._sample_takers(log.name, [log])
         subscriptions_count = 0
-        connections = list(broker.connections)
+        connections = list(self._connections)
         for connection in connections:
             session = connection.session
             key = id_of(connection)

@@ -183,10 +183,10 @@ class AdminServer:
 def make_services(broker: Broker, config: AdminConfig) -> Services:
     """What handlers work with."""
     pace = Pace(lambda: broker.dispatcher.statistics().turns_count)
-    sampler = Sampler(broker, pace)
-    maps = FlowMaps(broker, sampler, pace)
-    reader = Reader(broker)
-    access = Access(broker, config, clock=broker.clock)
+    sampler = Sampler(broker.shard, broker.connections, pace, contain=broker.contain)
+    maps = FlowMaps(broker.manager, broker.shard, broker.connections, sampler, pace)
+    reader = Reader(broker.manager)
+    access = Access(broker.guard, config, keep=broker.manager.keep, clock=broker.clock)
     return Services(
         broker=broker,
         access=access,
@@ -195,6 +195,13 @@ def make_services(broker: Broker, config: AdminConfig) -> Services:
         maps=maps,
         state=State(broker, sampler, maps, pace),
         reader=reader,
-        messages=Messages(broker, reader, pace),
+        messages=Messages(
+            broker.shard,
+            broker.pulse,
+            reader,
+            pace,
+            dead_letter_queues=lambda: broker.config.dead_letter_queues,
+            clock=broker.clock,
+        ),
         operations=Operations(broker, reader),
     )

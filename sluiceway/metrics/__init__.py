@@ -14,10 +14,7 @@ Ages come from `sluiceway.ages`, forecasts from `sluiceway.rates`, the loop's la
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from sluiceway.broker import Broker
+from typing import Final
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -35,11 +32,3 @@ def wants_openmetrics(accept: str) -> bool:
             if version == "1.0.0" and "q=0" not in parameters:
                 return True
     return False
-
-
-async def page(broker: Broker, *, openmetrics: bool = False) -> bytes:
-    """All metrics of a running broker. Made in small steps between which messages go on, for a tenth of the time at
-    most: who asks sooner gets the last page again. `openmetrics`: in that format, content type `OPENMETRICS`, else
-    `TEXT`.
-    """
-    return await broker.metrics.page(openmetrics=openmetrics)

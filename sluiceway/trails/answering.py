@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sluiceway.connections import Connections
+from sluiceway.dispatcher import Dispatcher
 from sluiceway.log_service import BadRequestError, Handler, Send
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.queues.logs.table import LogError
@@ -18,10 +20,8 @@ from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.trails import Found, Search, Trails, run
 from sluiceway.queues.trails.asking import Steps
 from sluiceway.queues.trails.locating import Elements
+from sluiceway.shard import Shard
 from sluiceway.trails.config import TrailsConfig
-
-if TYPE_CHECKING:
-    from sluiceway.broker import Broker
 
 LIMIT_DEFAULT: Final = 20
 LIMIT_MAX: Final = 100
@@ -57,14 +57,26 @@ class TooManySearchesError(Exception):
 class BrokerTrails:
     """Trails of one broker, for queries."""
 
-    def __init__(self, broker: Broker, config: TrailsConfig) -> None:
-        self._broker = broker
-        self.trails = Trails(bytes_max=config.bytes_max, keep_seconds=config.keep_seconds, clock=broker.clock)
+    def __init__(
+        self,
+        config: TrailsConfig,
+        shard: Shard,
+        connections: Connections,
+        *,
+        dispatcher: Dispatcher,
+        clock: Callable[[], float],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Take the shard with the messages, and the connections that may hold some of them."""
+        self._shard = shard
+        self._connections = connections
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._now_ms = now_ms
+        self.trails = Trails(bytes_max=config.bytes_max, keep_seconds=config.keep_seconds, clock=clock)
         self._search = Search(self.trails, self)
         self._executor: Callable[[Callable[[], None]], None] | None = None
         self._searches_count = 0
-        for key in ("trails.bytes_max", "trails.keep_seconds"):
-            broker.reloading.takes(key, lambda changed: self.configure(changed.trails))
 
     def configure(self, config: TrailsConfig) -> None:
         """Apply these limits from now on."""
@@ -126,7 +138,7 @@ class BrokerTrails:
             raise TooManySearchesError(f"{SEARCHES_MAX} searches are under way: ask again in a moment")
         self._searches_count += 1
         if self._executor is None:
-            self._executor = self._broker.dispatcher.executor(SEARCH_PRIORITY, "trails")
+            self._executor = self._dispatcher.executor(SEARCH_PRIORITY, "trails")
         self._executor(partial(self._step, steps, None, answered))
 
     def _step(self, steps: Steps[list[Trail]], elements: Elements, answered: Answered) -> None:
@@ -158,12 +170,12 @@ class BrokerTrails:
         if not token or not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
             raise TrailRequestError(
                 f"{message_id!r} is no message-id of this broker: those are a token, a dash and a number, as in "
-                f"{self._broker.message_token.decode()}-42"
+                f"{self._shard.token.decode()}-42"
             )
-        if token != self._broker.message_token.decode():
+        if token != self._shard.token.decode():
             raise TrailRequestError(
                 f"{message_id!r} is the id of another broker, or of an earlier run without a store: those of this one "
-                f"begin with {self._broker.message_token.decode()}"
+                f"begin with {self._shard.token.decode()}"
             )
         return int(digits)
 
@@ -186,10 +198,10 @@ class BrokerTrails:
         return told
 
     def _told(self, found: Found) -> Trail:
-        now_ms, now_seconds = self._broker.now_ms(), self._broker.clock()
+        now_ms, now_seconds = self._now_ms(), self._clock()
         place = found.place
         return {
-            "message_id": f"{self._broker.message_token.decode()}-{found.number}",
+            "message_id": f"{self._shard.token.decode()}-{found.number}",
             "correlation_id": found.correlation_id,
             "destination": found.destination,
             "words": found.words,
@@ -221,13 +233,13 @@ class BrokerTrails:
 
     def queues(self) -> Iterator[MessageQueue]:
         """See Surroundings."""
-        for destination in list(self._broker.registry.destinations.values()):
+        for destination in list(self._shard.registry.destinations.values()):
             yield from destination.queues
 
     def holder_of(self, queue: MessageQueue, sequence: int) -> Steps[str | None]:
         """See Surroundings."""
         passed_count = 0
-        for connection in list(self._broker.connections):
+        for connection in list(self._connections):
             passed_count += 1
             for subscription in list(connection.session.subscriptions.known):
                 ledger = subscription.ledger
@@ -251,7 +263,7 @@ class BrokerTrails:
 
     def now_ms(self) -> int:
         """See Surroundings."""
-        return self._broker.now_ms()
+        return self._now_ms()
 
 
 def _facts(found: list[Trail]) -> Generator[None, None, Mapping[str, Any]]:

@@ -16,32 +16,22 @@ from tests.architecture.sources import PACKAGES, imports_in, modules, name_of
 KNOWN: Final = [
     frozenset(
         {
-            "sluiceway.admin.access",
             "sluiceway.admin.action_routes",
             "sluiceway.admin.app",
-            "sluiceway.admin.flowmap",
             "sluiceway.admin.read_routes",
-            "sluiceway.admin.messages",
             "sluiceway.admin.openapi",
             "sluiceway.admin.operations",
             "sluiceway.admin.routes",
-            "sluiceway.admin.sampling",
             "sluiceway.admin.server",
             "sluiceway.admin.services",
             "sluiceway.admin.starting",
             "sluiceway.admin.state",
             "sluiceway.broker",
-            "sluiceway.draining",
-            "sluiceway.faults",
-            "sluiceway.message_tracking",
-            "sluiceway.metrics",
             "sluiceway.metrics.destinations",
             "sluiceway.metrics.gather",
             "sluiceway.readiness",
             "sluiceway.reloading",
             "sluiceway.report",
-            "sluiceway.security.admission",
-            "sluiceway.trails.answering",
         }
     ),
     frozenset(

@@ -16,8 +16,8 @@ import trio
 
 from sluiceway.admin.app import ROUTES
 from sluiceway.admin.routes import ApiRoute
+from sluiceway.answering import LISTS
 from sluiceway.queues.durables import Durable
-from sluiceway.report import LISTS
 from tests.admin.conftest import AdminStage
 from tests.limits.law import LawStage, frame
 from tests.limits.weighing import Plain

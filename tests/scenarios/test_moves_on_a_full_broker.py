@@ -30,7 +30,7 @@ SEEDS_COUNT: Final = 24
 
 def operations(stage: Stage) -> tuple[Operations, Reader]:
     """What an operator can do there. The reader is to be closed at the end."""
-    reader = Reader(stage.broker)
+    reader = Reader(stage.broker.manager)
     reader.open()
     return Operations(stage.broker, reader), reader
 

@@ -49,7 +49,7 @@ class Lives:
 
     async def run(self) -> None:
         async with self._stage as stage:
-            reader = Reader(stage.broker)
+            reader = Reader(stage.broker.manager)
             reader.open()
             operations = Operations(stage.broker, reader)
             if self._memory_bytes is not None:

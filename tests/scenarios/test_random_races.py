@@ -46,7 +46,7 @@ class Race:
 
     async def run(self) -> None:
         async with self.stage as stage:
-            self.reader = Reader(stage.broker)
+            self.reader = Reader(stage.broker.manager)
             self.reader.open()
             self.operations = Operations(stage.broker, self.reader)
             async with trio.open_nursery() as nursery:

@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from sluiceway.answering import WAITING_MAX, Answers
+from sluiceway.answering import LISTS, WAITING_MAX, Answers, Part
 from sluiceway.broker import Broker
 from sluiceway.flow.graph import Steps
-from sluiceway.report import LISTS, Part, stat_in_steps
+from sluiceway.report import stat_in_steps
 from sluiceway.steps import Pace
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LogStage

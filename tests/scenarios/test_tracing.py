@@ -59,7 +59,7 @@ class TracedStage(Stage):
 
     @property
     def tracing(self) -> Tracing:
-        tracing = self.broker.following.tracing
+        tracing = self.broker.tracking.tracing
         assert tracing is not None
         return tracing
 
@@ -258,6 +258,6 @@ async def test_too_many_are_followed_no_further() -> None:
 
 
 async def test_without_tracing_nobody_looks_for_traces(stage: Stage) -> None:
-    assert stage.broker.following.tracing is None
+    assert stage.broker.tracking.tracing is None
     producer = await stage.connect()
     await producer.sent(Q, "m", traceparent=SAMPLED)

@@ -27,7 +27,7 @@ CONFIG = Config(listeners=(Listener(address="127.0.0.1:0"),))
 async def test_a_broker_in_a_trio_program_has_its_page() -> None:
     """With what the system knows of the process."""
     async with Broker(CONFIG) as broker:
-        page = Page((await metrics.page(broker)).decode())
+        page = Page((await broker.metrics_page()).decode())
         assert page("process_resident_memory_bytes") > 1_000_000
         assert page("process_open_fds") > 3
         assert page("sluiceway_connections", listener="127.0.0.1:0") == 0

@@ -1,0 +1,130 @@
+"""Requests to the broker over STOMP (`/sluiceway/NAME`): who may make which, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from sluiceway.answering import LISTS, ROWS_MAX, Answers, Part, encoded
+from sluiceway.flow.graph import Steps
+from sluiceway.log_service import REQUEST_BYTES_MAX, BadRequestError, Handler, Send, answer, list_known, page_of
+from sluiceway.protocols.stomp.authorization import Action, ForbiddenError, Guard, Identity
+from sluiceway.security.requests import LIST, SESSIONS, SESSIONS_MAX, check_request, may_know
+from sluiceway.sessions import SessionTable
+from sluiceway.shard import Shard
+
+PREFIX: Final = "/sluiceway/"
+STAT: Final = "stat"
+TRAIL: Final = "trail"
+EVERYTHING: Final = Part(ROWS_MAX)
+SINK_BYTES_MAX: Final = 512 * 1024
+"""Maximum body of a request about staged commits, which names thousands of stages."""
+
+
+class Requests:
+    """Answers the requests of all connections of one broker."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        sessions: SessionTable,
+        guard: Guard,
+        answers: Answers,
+        *,
+        stat: Callable[[Part], Steps[Mapping[str, Any]]],
+        trail: Handler,
+        contain: Callable[[Exception], None],
+    ) -> None:
+        """`stat` gives the state of the broker in steps; `trail` answers about trails; `contain` is given what a
+        handler raised by mistake.
+        """
+        self._shard = shard
+        self._sessions = sessions
+        self._guard = guard
+        self._answers = answers
+        self._stat_in_steps = stat
+        self._contain = contain
+        self._trail = trail
+
+    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
+        """Do `Hub.answer`."""
+        name = destination.removeprefix(PREFIX)
+        handler: Handler
+        if name == SESSIONS:
+            handler = self._tell_sessions
+        elif name == STAT:
+            self._check_admin(identity)
+            handler = partial(self._stat, reply)
+        elif self._guard.allows_everything:
+            handler = self._handler_of(name)
+        else:
+            handler = partial(self._handle, name, self._handler_of(name), identity)
+        answer(handler, body, reply, self._answers, bytes_max=_bytes_max(name), contain=self._contain)
+
+    def check(self, destination: str, body: bytes, identity: Identity) -> None:
+        """Do `Hub.check_request`."""
+        name = destination.removeprefix(PREFIX)
+        if name == STAT:
+            self._check_admin(identity)
+        elif name != SESSIONS:
+            self._handler_of(name)
+            if not self._guard.allows_everything:
+                checking = partial(self._check, name, identity)
+                answer(checking, body, _ignore, self._answers, bytes_max=_bytes_max(name), contain=self._contain)
+
+    def _handler_of(self, name: str) -> Handler:
+        """Raises KeyError for an unknown one."""
+        return self._trail if name == TRAIL else self._shard.handlers[name]
+
+    def _check_admin(self, identity: Identity) -> None:
+        if not self._guard.may(identity, Action.ADMIN):
+            raise ForbiddenError(Action.ADMIN)
+
+    def _check(self, name: str, identity: Identity, request: Mapping[str, Any], _send: Send) -> None:
+        check_request(self._guard, identity, name, request, self._exists)
+
+    def _exists(self, name: str) -> bool:
+        logs = self._shard.logs
+        return name in self._shard.registry.destinations or (logs is not None and name in logs.logs)
+
+    def _handle(self, name: str, handler: Handler, identity: Identity, request: Mapping[str, Any], send: Send) -> None:
+        check_request(self._guard, identity, name, request, self._exists)
+        if name == LIST and self._shard.logs is not None:
+            list_known(self._shard.logs, partial(may_know, self._guard, identity), request, send)
+        else:
+            handler(request, send)
+
+    def _stat(self, reply: Callable[[bytes], None], request: Mapping[str, Any], _send: Send) -> None:
+        """Answer with the state of the broker, or with more rows of one of its lists. Equal requests share one
+        answer.
+        """
+        part = _part_of(request)
+        self._answers.make(
+            lambda: encoded(self._stat_in_steps(part)), reply, key=(STAT, part), ration=part == EVERYTHING
+        )
+
+    def _tell_sessions(self, request: Mapping[str, Any], send: Send) -> None:
+        """Answer which of the given sessions may still act: a client that lost a connection must know when its session
+        is over.
+        """
+        asked = request.get("sessions")
+        if not isinstance(asked, list) or len(asked) > SESSIONS_MAX or not all(isinstance(each, str) for each in asked):
+            raise BadRequestError(f'the request needs "sessions", a list of {SESSIONS_MAX:,} names at most')
+        send({"sessions": [name for name in asked if self._sessions.may_act(name)]})
+
+
+def _part_of(request: Mapping[str, Any]) -> Part:
+    of = request.get("list", "")
+    if not isinstance(of, str) or of not in ("", *LISTS):
+        raise BadRequestError(f'"list" must be one of {", ".join(LISTS)}')
+    offset, limit = page_of(request)
+    return Part(limit, offset, of)
+
+
+def _bytes_max(name: str) -> int:
+    return SINK_BYTES_MAX if name.startswith("sink/") else REQUEST_BYTES_MAX
+
+
+def _ignore(_answer: bytes) -> None:
+    return

@@ -1,0 +1,88 @@
+"""The broker as its STOMP sessions see it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from sluiceway.dispatcher import Dispatcher
+from sluiceway.flow import FlowManager
+from sluiceway.message_tracking import MessageTracking
+from sluiceway.protocols.arrivals import Arrivals
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.protocols.stomp.left_behind import LeftBehind
+from sluiceway.queues.logs.table import LogTable
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.requests import Requests
+from sluiceway.security.admission import Admission
+from sluiceway.shard import Shard
+from sluiceway.store.large import BodyFiles
+from sluiceway.store.spool import Spools
+from sluiceway.store.storequeue import StoreQueue
+from sluiceway.version import VERSION
+
+
+class SessionHub:
+    """Satisfies `sluiceway.protocols.stomp.hub.Hub`, which says what each member is."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        tracking: MessageTracking,
+        admission: Admission,
+        requests: Requests,
+        *,
+        manager: FlowManager,
+        dispatcher: Dispatcher,
+        clock: Callable[[], float],
+        arrivals: Arrivals | None,
+        left_behind: LeftBehind,
+        contain: Callable[[Exception], None],
+    ) -> None:
+        self._shard = shard
+        self._tracking = tracking
+        self.server_name = f"sluiceway/{VERSION}"
+        self.manager = manager
+        self.scheduling = dispatcher
+        self.clock = clock
+        self.arrivals = arrivals
+        self.left_behind = left_behind
+        self.guard = admission.gate
+        self.begin_login = admission.begin_login
+        self.answer = requests.answer
+        self.check_request = requests.check
+        self.take_numbers = shard.take_numbers
+        self.at_turn_end = dispatcher.at_turn_end
+        self.turn_with = dispatcher.turn_with
+        self.contain = contain
+
+    @property
+    def registry(self) -> DestinationRegistry:
+        return self._shard.registry
+
+    @property
+    def store(self) -> StoreQueue | None:
+        return self._shard.store
+
+    @property
+    def bodies(self) -> BodyFiles | None:
+        return self._shard.bodies
+
+    @property
+    def spools(self) -> Spools | None:
+        return self._shard.spools
+
+    @property
+    def logs(self) -> LogTable | None:
+        return self._shard.logs
+
+    @property
+    def message_token(self) -> bytes:
+        return self._shard.token
+
+    @property
+    def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
+        return self._tracking.on_marked_sends
+
+    def new_session_id(self) -> str:
+        return secrets.token_hex(8)
