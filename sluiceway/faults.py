@@ -72,8 +72,8 @@ AWAITED: Final = (*SHARED, Spools)
 """Parts that wait for answers without end, and others for them: one that is lost means the same."""
 MISTAKE: Final = "the broker made a mistake with it"
 _SESSION_PARTS: Final = (
-    "_committer", "_heart_beat", "_large", "_machine", "_replies", "_sender", "_temporary", "entering", "lanes",
-    "outbound", "subscriptions", "transactions",
+    "_committer", "_heart_beat", "_large", "_log_publisher", "_machine", "_queue_publisher", "_replies", "_requests",
+    "_router", "_sender", "_temporary", "entering", "lanes", "outbound", "subscriptions", "transactions",
 )  # fmt: skip
 KINDS: Final = ("destination", "connection", "other", "shared")
 """What a fault costs: a destination (and perhaps connections), a connection only, nobody (a request, a piece of

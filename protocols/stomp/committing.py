@@ -38,10 +38,11 @@ from .errors import ProtocolError
 from .frames import Frame, SendRun
 from .head import SendHead
 from .hub import Hub
-from .lanes import Barrier, Lane, SharedWires
+from .lanes import Barrier, Lane, Lanes, ParkingLimit, SharedWires
 from .limits import StompLimits
 from .replies import Replies
-from .requesting import ADMIN_PREFIX
+from .requesting import Requests
+from .routing import ADMIN_PREFIX, Router
 from .sending import Sender
 from .spooled_commits import SpooledCommits
 from .spooling import Spooler
@@ -79,8 +80,12 @@ class Committer:
     __slots__ = (
         "_fail",
         "_hub",
+        "_lanes",
         "_limits",
+        "_parking",
         "_replies",
+        "_requests",
+        "_router",
         "_sender",
         "_spooled",
         "_spooler",
@@ -95,6 +100,10 @@ class Committer:
         self,
         hub: Hub,
         transactions: Transactions,
+        lanes: Lanes,
+        parking: ParkingLimit,
+        router: Router,
+        requests: Requests,
         sender: Sender,
         subscriptions: Subscriptions,
         replies: Replies,
@@ -110,6 +119,10 @@ class Committer:
         self._hub = hub
         self._limits = limits
         self._transactions = transactions
+        self._lanes = lanes
+        self._parking = parking
+        self._router = router
+        self._requests = requests
         self._sender = sender
         self._subscriptions = subscriptions
         self._replies = replies
@@ -118,8 +131,8 @@ class Committer:
         self._waiting: deque[Commit] = deque()
         self._under_way_count = 0
         """What is done in steps now."""
-        self._spooler = Spooler(hub, limits, transactions, sender, resume=self._relieve_later, hold=hold)
-        self._spooled = SpooledCommits(hub, sender.lanes, replies, wake=wake, do=self._do_later, undo=self._undo)
+        self._spooler = Spooler(hub, limits, transactions, lanes, router, sender, resume=self._relieve_later, hold=hold)
+        self._spooled = SpooledCommits(hub, lanes, replies, wake=wake, do=self._do_later, undo=self._undo)
 
     def closing(self) -> Iterator[object]:
         """The connection is gone: undo what is open (b46), in steps. A COMMIT that waits was complete and came before
@@ -147,7 +160,7 @@ class Committer:
 
     def _told(self, command: str, headers: Mapping[str, str], work: Iterator[object]) -> Iterator[object]:
         """Work in steps for this frame; what is wrong with it ends the connection."""
-        lanes = self._sender.lanes
+        lanes = self._lanes
         lanes.in_use_count += 1
         self._under_way_count += 1
         try:
@@ -192,7 +205,7 @@ class Committer:
 
     def move_on(self) -> bool:
         """See which of them may go on. True: there are more to look at."""
-        return self._spooled.is_moving and self._sender.lanes.move_on()
+        return self._spooled.is_moving and self._lanes.move_on()
 
     @property
     def must_wait(self) -> bool:
@@ -211,7 +224,7 @@ class Committer:
     def send(self, run: SendRun) -> None:
         assert run.head.transaction is not None
         try:
-            self._sender.check_for_transaction(run)
+            self._router.check_for_transaction(run)
             transaction = self._transactions.add_sends(run.head.transaction, run)
         except ProtocolError as error:
             raise _about(run, error) from None
@@ -281,11 +294,11 @@ class Committer:
         self._waiting.append(commit)
         if not (yield from self._makes_room(transaction)):
             self._transactions.forget_bytes(transaction)
-            overfull = self._sender.overfull(transaction.size_bytes)
+            overfull = self._parking.refusal(transaction.size_bytes)
             if overfull is not None:
                 self._waiting.pop()
                 raise overfull
-            commit.barrier = yield from self._sender.lanes.holding(commit.lanes, transaction.size_bytes)
+            commit.barrier = yield from self._lanes.holding(commit.lanes, transaction.size_bytes)
             if not commit.barrier.waits_for:
                 self._wake()  # they let go meanwhile
             return
@@ -303,20 +316,23 @@ class Committer:
 
     def _routing(self, commit: Commit) -> Iterator[None]:
         """Find where its SENDs go. Raises ProtocolError for a destination that can't be."""
-        sends, lanes = commit.transaction.sends, self._sender.lanes
+        sends, lanes = commit.transaction.sends, self._lanes
         place = 0
         while sends:
             run = _without_receipts(sends.popleft())
             if run.head.destination.startswith(ADMIN_PREFIX):
                 commit.requests.append(run)
                 continue
-            route = lanes.route(run.head) or (yield from self._sender.finding_route(run))
+            route = lanes.route(run.head)
+            if route is None:
+                route = yield from self._router.finding(run)
+                yield
             if route is not None:
                 commit.add(run, route)
             place += 1
             if place % ROUTES_PER_STEP == 0:
                 yield
-        yield from self._sender.requests.checking(commit.requests)
+        yield from self._requests.checking(commit.requests)
 
     def _carrying_out_first(self, *, must_go: bool) -> Iterator[object]:
         """The first of those that wait; it may have to wait on. Raises ProtocolError, about that COMMIT; those behind
@@ -361,11 +377,11 @@ class Committer:
         joint: Joint | None = None
         in_steps = commit.steps_count > AT_ONCE_COUNT
         if in_steps:
-            joint = (store or self._hub.registry.turns).join(self._sender.lanes)
+            joint = (store or self._hub.registry.turns).join(self._lanes)
         try:
             if joint is not None and joint.waits:
                 yield from commit.ending_turns()
-                yield from self._sender.lanes.waiting_for_turn(joint)
+                yield from self._lanes.waiting_for_turn(joint)
             yield None
             for _step in commit.asking_for_room(in_steps=in_steps):
                 if in_steps:  # a small one looks and goes in one step
@@ -397,7 +413,7 @@ class Committer:
             return False
         if self._hub.spools is None:
             return (yield from commit.parked_bytes()) <= self._limits.transaction_bytes_max
-        on_disk_bytes = self._sender.lanes.spooled.limiter.used_bytes
+        on_disk_bytes = self._lanes.spooled.limiter.used_bytes
         return on_disk_bytes + commit.charge_bytes <= self._limits.transaction_spool_bytes_max
 
     def _carrying_out_now(self, commit: Commit, joint: Joint | None, *, parks: bool, in_steps: bool) -> Iterator[None]:
@@ -461,7 +477,7 @@ class Committer:
                 "have no room: none of it was carried out",
                 "COMMIT more often, to fewer destinations at once, or raise transaction_bytes_max of the listener.",
             )
-        overfull = None if commit.barrier is not None else self._sender.overfull(parked_bytes)
+        overfull = None if commit.barrier is not None else self._parking.refusal(parked_bytes)
         if overfull is not None:
             raise overfull
 
@@ -471,7 +487,7 @@ class Committer:
         """
         try:
             for run in requests:
-                yield from self._sender.requests.answering(run, is_checked=True)
+                yield from self._requests.answering(run, is_checked=True)
         except ProtocolError as error:
             self._fail(error)
 
@@ -515,14 +531,14 @@ class Committer:
         if commit.barrier is None:
             self._transactions.release(commit.transaction, min(size_bytes, commit.transaction.size_bytes))
         else:
-            self._sender.lanes.ease(commit.barrier, size_bytes)
+            self._lanes.ease(commit.barrier, size_bytes)
 
     def _is_over(self, commit: Commit) -> None:
         """It is carried out, or was refused."""
         commit.promise.let_go()
         barrier, commit.barrier = commit.barrier, None
         if barrier is not None:
-            self._sender.lanes.let_go(barrier)
+            self._lanes.let_go(barrier)
         else:
             self._transactions.forget_bytes(commit.transaction)
         if barrier is not None or commit.steps_count > AT_ONCE_COUNT:
@@ -541,7 +557,7 @@ class Committer:
         try:
             yield from self._spooler.writing_out(transaction)
             requests = list(map(_without_receipts, transaction.requests))
-            yield from self._sender.requests.checking(requests)
+            yield from self._requests.checking(requests)
             receipt_id = frame.headers.get("receipt")
             if not (yield from self._spooled.carrying_out(transaction, spool, receipt_id)):
                 yield from self._spooler.aborting(spool)

@@ -26,6 +26,7 @@ import attrs
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
 from ...flow.kinds import ResourceKind
 from ...queues.destination import Destination
+from ...queues.logs.log import Log
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
 from ...queues.message_sink import MessageSink, Target
 from ...queues.observer import Fate
@@ -33,6 +34,7 @@ from ...queues.queue import MessageQueue
 from ...queues.steps import Waiting
 from ...queues.storage import Joint
 from ..reading import Hold
+from .errors import ProtocolError
 from .head import SendHead
 from .replies import Owed
 from .temporary import LOCAL_PREFIXES
@@ -174,8 +176,14 @@ class Lane:
         return self.inlet
 
     @property
+    def log(self) -> Log:
+        """The log, where the lane `is_log`."""
+        assert isinstance(self.inlet, Log)
+        return self.inlet
+
+    @property
     def destination(self) -> Destination:
-        """Of that queue."""
+        """Of the queue."""
         assert isinstance(self.target, Destination)
         return self.target
 
@@ -677,6 +685,45 @@ class Lanes(FlowResource):
         if self.waiting_for:
             facts["waiting for"] = self.waiting_for
         return facts
+
+
+class ParkingLimit:
+    """How far the stash of one connection may be filled beyond its limit, while the connection is read on for ACKs.
+
+    A connection that holds nothing of the queues that it waits for is simply not read from; one that does could wait
+    for itself for ever. A single run always may be parked, or nothing larger than the limit could be sent at all.
+    """
+
+    __slots__ = ("_bytes_max", "_held_of", "_lanes")
+
+    def __init__(self, lanes: Lanes, bytes_max: int, held_of: Callable[[Container[object]], int]) -> None:
+        """`held_of`: how many unacknowledged deliveries of these queues the connection holds."""
+        self._lanes = lanes
+        self._bytes_max = bytes_max
+        self._held_of = held_of
+
+    def refusal(self, more_bytes: int) -> ProtocolError | None:
+        """Why so much more must not be parked, None if it may."""
+        lanes = self._lanes
+        if not lanes.stash_bytes or lanes.stash_bytes + more_bytes <= self._bytes_max:
+            return None
+        held_count = self._held_of(lanes.blocked_queues())
+        if not held_count:
+            return None
+        return ProtocolError(
+            "too-much-waits",
+            f"more than {self._bytes_max} bytes wait for blocked destinations",
+            f"The connection holds {held_count} unacknowledged messages of these destinations, so it was read on for "
+            "ACKs. Acknowledge faster, produce on a connection of its own, or choose another full policy.",
+        )
+
+    def check(self, destination: str, receipt_ids: list[str] | None, more_bytes: int) -> None:
+        """Raise ProtocolError, about a SEND, if so much more must not be parked."""
+        error = self.refusal(more_bytes)
+        if error is not None:
+            headers = {"destination": destination}
+            error.identify("SEND", {**headers, "receipt": receipt_ids[0]} if receipt_ids else headers)
+            raise error
 
 
 class _BlockedQueues(Container[object]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...queues.destination import Destination
 from ...queues.intake import Run as QueueRun
@@ -20,14 +20,13 @@ from .errors import ProtocolError
 from .frames import SendRun
 from .head import SendHead
 from .hub import Hub
+from .lanes import Lanes, ParkingLimit
+from .publishing import QueuePublisher
 from .replies import Replies
+from .routing import ADMIN_PREFIX, Router, about_send, send_error
 from .session_states import SessionState
 from .temporary import TemporaryDestinations
 
-if TYPE_CHECKING:
-    from .sending import Sender
-
-ADMIN_PREFIX: Final = "/sluiceway/"
 UNANSWERED_MAX: Final = 100
 """Requests of one connection that may wait for their answers."""
 
@@ -35,26 +34,45 @@ UNANSWERED_MAX: Final = 100
 class Requests:
     """Makes the requests of one connection, and sends their answers as its SENDs."""
 
-    __slots__ = ("_authorizer", "_fail", "_hub", "_replies", "_sender", "_state", "_temporary", "_unanswered_count")
+    __slots__ = (
+        "_authorizer",
+        "_fail",
+        "_hub",
+        "_lanes",
+        "_parking",
+        "_queues",
+        "_replies",
+        "_router",
+        "_state",
+        "_temporary",
+        "_unanswered_count",
+    )
 
     def __init__(
         self,
-        sender: Sender,
         hub: Hub,
+        lanes: Lanes,
+        parking: ParkingLimit,
+        router: Router,
+        queues: QueuePublisher,
         temporary: TemporaryDestinations,
         replies: Replies,
         authorizer: Authorizer,
+        *,
         fail: Callable[[ProtocolError], None],
         state: Callable[[], SessionState],
     ) -> None:
         """`fail`: end the connection with this error, found when no frame of it is being read; `state`: of its life."""
-        self._state = state
-        self._sender = sender
         self._hub = hub
+        self._lanes = lanes
+        self._parking = parking
+        self._router = router
+        self._queues = queues
         self._temporary = temporary
         self._replies = replies
         self._authorizer = authorizer
         self._fail = fail
+        self._state = state
         self._unanswered_count = 0
         """Those whose answers are not there yet."""
 
@@ -73,16 +91,15 @@ class Requests:
             if address.kind is Kind.LOG:
                 raise DestinationNameError(f"cannot reply to the log {reply_to}: name a queue or a topic")
         except DestinationNameError as error:
-            raise self._sender.send_error(head, run, "bad-reply-to", str(error)) from None
+            raise send_error(run, "bad-reply-to", str(error)) from None
         except DestinationLimitError as error:
-            raise self._sender.send_error(head, run, error.code, str(error)) from None
-        self._sender.check_send([address], head, run)
-        return reply_to, self._sender.destination_for_send(address, head, run)
+            raise send_error(run, error.code, str(error)) from None
+        self._router.check([address], run)
+        return reply_to, self._router.destination(address, run)
 
     def _check_unanswered(self, run: SendRun, reply_to: str, more_count: int) -> None:
-        if self._sender.lanes.stash_is_full or self._unanswered_count + more_count > UNANSWERED_MAX:
-            raise self._sender.send_error(
-                run.head,
+        if self._lanes.stash_is_full or self._unanswered_count + more_count > UNANSWERED_MAX:
+            raise send_error(
                 run,
                 "too-many-requests",
                 f"answers to {reply_to} are not read, or more than {UNANSWERED_MAX} are not there yet: read them "
@@ -94,11 +111,11 @@ class Requests:
         try:
             yield
         except ForbiddenError as forbidden:
-            raise self._sender.about(self._authorizer.refusal(forbidden), run.head, run) from None
+            raise about_send(self._authorizer.refusal(forbidden), run) from None
         except KeyError:
             name = run.head.destination
             message = f"there is no request {name}: try {ADMIN_PREFIX}stat"
-            raise self._sender.send_error(run.head, run, "unknown-request", message) from None
+            raise send_error(run, "unknown-request", message) from None
 
     def checking(self, runs: Sequence[SendRun]) -> Iterator[None]:
         """COMMIT: raises ProtocolError if one of these would be refused, nothing done. In steps."""
@@ -151,17 +168,17 @@ class Requests:
         reply = head.with_headers(headers)
         message = Message(reply, reply.block + b"\n\n" + body + b"\0", self._hub.take_numbers(1))
         size_bytes = len(message.wire)
-        lane = self._sender.lanes.lane(destination, destination.queue.partition(reply.priority))
+        lane = self._lanes.lane(destination, destination.queue.partition(reply.priority))
         if destination.queue.closed:
             return  # whoever asked has taken the place of the answer away
-        if lane.must_wait or not self._sender.publish(lane, [message], size_bytes, None):
+        if lane.must_wait or not self._queues.offer(lane, [message], size_bytes, None):
             if self._state() >= SessionState.DRAINING:
                 return  # nobody waits for an answer that finds no room
             if lane.queue.intake.takes_answer():
                 lane.queue.intake.take_together([QueueRun([message], message.size_bytes)], lane.source)
                 return
-            error = self._sender.overfull(size_bytes)
+            error = self._parking.refusal(size_bytes)
             if error is not None:
                 self._fail(error)
                 return
-            self._sender.lanes.park(lane, [message], size_bytes, None)
+            self._lanes.park(lane, [message], size_bytes, None)

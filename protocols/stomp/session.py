@@ -52,13 +52,16 @@ from .frames import (
 )
 from .heartbeat import HeartBeat, heart_beat_missed
 from .hub import Hub
-from .lanes import Lanes
+from .lanes import Lanes, ParkingLimit
 from .left_behind import Staying
 from .limits import StompLimits
 from .login import PendingLogin, connection_name, owned_client_id
 from .machine import ServerMachine
+from .publishing import LogPublisher, QueuePublisher
 from .read_rate import ReadRateLimit
 from .replies import Replies
+from .requesting import Requests
+from .routing import Router
 from .sending import Sender
 from .session_states import SessionEvent, SessionState, moved
 from .staging import LargeRun, LargeSends, body_unreadable
@@ -169,21 +172,41 @@ class Session:
             wake=self._context.request_dispatch,
             reading=reading,
         )
-        self._sender = Sender(
+        parking = ParkingLimit(self.lanes, limits.stash_overfull_bytes_max, held_of=self.subscriptions.unsettled_of)
+        self._router = Router(hub, self.lanes, self._temporary, self._authorizer)
+        self._queue_publisher = QueuePublisher(hub.registry, self.lanes, self._router, self._replies)
+        self._log_publisher = LogPublisher(self.lanes, self._replies, self.fail)
+        self._requests = Requests(
             hub,
-            limits,
             self.lanes,
+            parking,
+            self._router,
+            self._queue_publisher,
             self._temporary,
             self._replies,
             self._authorizer,
-            held_of=self.subscriptions.unsettled_of,
+            fail=self.fail,
+            state=lambda: self.state,
+        )
+        self._sender = Sender(
+            hub,
+            self.lanes,
+            parking,
+            self._router,
+            self._queue_publisher,
+            self._log_publisher,
+            self._requests,
+            self._replies,
             fail=self.fail,
             do=self.subscriptions.work.do,
-            state=lambda: self.state,
         )
         self._committer = Committer(
             hub,
             self.transactions,
+            self.lanes,
+            parking,
+            self._router,
+            self._requests,
             self._sender,
             self.subscriptions,
             self._replies,

@@ -29,7 +29,7 @@ from .frames import SendRun
 from .hub import Hub
 from .lanes import Lane, Lanes, Route
 from .limits import StompLimits
-from .requesting import ADMIN_PREFIX
+from .routing import ADMIN_PREFIX, Router
 from .sending import Sender
 from .spools import Spool, Target
 from .transactions import Transaction, Transactions, charge_of, parts_of, steps_for
@@ -49,13 +49,15 @@ PLACES_PER_STEP: Final = 64
 class Spooler:
     """Takes the open transactions of one connection out of memory."""
 
-    __slots__ = ("_hold", "_hub", "_lanes", "_limits", "_resume", "_sender", "_source", "_transactions")
+    __slots__ = ("_hold", "_hub", "_lanes", "_limits", "_resume", "_router", "_sender", "_source", "_transactions")
 
     def __init__(
         self,
         hub: Hub,
         limits: StompLimits,
         transactions: Transactions,
+        lanes: Lanes,
+        router: Router,
         sender: Sender,
         *,
         resume: Callable[[], None],
@@ -65,8 +67,9 @@ class Spooler:
         self._hub = hub
         self._limits = limits
         self._transactions = transactions
+        self._lanes = lanes
+        self._router = router
         self._sender = sender
-        self._lanes: Lanes = sender.lanes
         self._resume = resume
         self._hold = hold
         self._source: SourceController | None = None
@@ -164,9 +167,10 @@ class Spooler:
                 size_bytes += charge_of(run)
                 count += len(run.wires)
                 # Without its receipts: those went out when the SENDs came.
-                route = self._lanes.route(run.head) or (
-                    yield from self._sender.finding_route(attrs.evolve(run, receipts=None))
-                )
+                route = self._lanes.route(run.head)
+                if route is None:
+                    route = yield from self._router.finding(attrs.evolve(run, receipts=None))
+                    yield
                 for forwarded, lane in () if route is None else route.targets:
                     for part in parts_of(run):
                         messages, _wire_bytes = self._sender.messages(part, forwarded)

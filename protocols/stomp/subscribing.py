@@ -44,7 +44,7 @@ from .limits import StompLimits
 from .logreading import LogSubscription, log_wishes
 from .named import NamedDeliveries
 from .replies import Replies
-from .requesting import ADMIN_PREFIX
+from .routing import ADMIN_PREFIX
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
 from .subscribe_headers import ACK_AUTO, SubscriptionSpec, durable_name_of, prefetch_of, selecting
 from .temporary import TemporaryDestinations

@@ -70,12 +70,6 @@ KNOWN: Final = [
     ),
     frozenset(
         {
-            "sluiceway.protocols.stomp.requesting",
-            "sluiceway.protocols.stomp.sending",
-        }
-    ),
-    frozenset(
-        {
             "sluiceway.protocols.streams",
             "sluiceway.protocols.tls",
         }

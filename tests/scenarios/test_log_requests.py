@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from sluiceway.protocols.stomp.escaping import Version
-from sluiceway.protocols.stomp.sending import Sender
+from sluiceway.protocols.stomp.publishing import LogPublisher
 from sluiceway.store.bigarray.faulty import FaultyFiles
 from tests.scenarios.log_stage import (
     LOG,
@@ -540,7 +540,7 @@ async def test_an_answer_that_breaks_does_not_keep_its_log_from_being_deleted(
         one, two, asker = await stage.connect(), await stage.connect(), await stage.connect_asking()
         await fill(one, 3)
         files.fail(1, errno.ENOSPC, times=1_000_000)
-        failed = fail_once(Sender, "_appended", monkeypatch)
+        failed = fail_once(LogPublisher, "_appended", monkeypatch)
         for client in (one, two):
             await client.send(LOG, "waits", receipt="r")
         await trio.sleep(0.1)

@@ -1,0 +1,206 @@
+"""SENDs on their way into a queue or a log, and the RECEIPTs that are due then.
+
+A lane goes to one or the other; `QueuePublisher` and `LogPublisher` have the same three methods. The outcome never
+depends on how the network cut the frames: what goes in before a message is refused goes in whatever came in one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+
+from ...queues.atomic_offer import offer_together
+from ...queues.full_actions import QueueFullError
+from ...queues.intake import Run as QueueRun
+from ...queues.logs.log import GONE
+from ...queues.logs.offers import RefusedSendError
+from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
+from ...queues.registry import DestinationRegistry
+from .errors import ProtocolError
+from .frames import SendRun
+from .head import SendHead
+from .lanes import Lane, Lanes, ParkedRun
+from .replies import Owed, Replies
+from .routing import Router
+
+
+class QueuePublisher:
+    """Publishes the SENDs of one connection to queues and topics."""
+
+    __slots__ = ("_lanes", "_registry", "_replies", "_router")
+
+    def __init__(self, registry: DestinationRegistry, lanes: Lanes, router: Router, replies: Replies) -> None:
+        self._registry = registry
+        self._lanes = lanes
+        self._router = router
+        self._replies = replies
+
+    def publish(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
+        """Put messages into their queue, and see to the receipt: at once, or when what must be on disk is there. False:
+        the queue has no room now, and will resume the lane. Raises ProtocolError if the queue refuses a message.
+        """
+        if owed is None or not (lane.inlet.keeps and messages[0].head.persistent):
+            if not self.offer(lane, messages, size_bytes, owed):
+                return False
+            if owed is None:
+                self._replies.unconfirmed = self._replies.unconfirmed or lane.inlet.keeps
+            else:
+                self._replies.leg_done(owed)
+            return True
+        queue = lane.queue
+        first = queue.elements.next_sequence
+        if not self.offer(lane, messages, size_bytes, owed):
+            return False
+        owed_bytes = owed.size_bytes
+        self._replies.owe(owed_bytes)
+        queue.when_saved(first, partial(self._saved, owed, owed_bytes))
+        return True
+
+    def offer(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
+        """Put messages into their queue; False: it has no room now, and will resume the lane. Raises ProtocolError if
+        the queue refuses them, about the one of the `owed` that it refused first.
+        """
+        queue = lane.inlet
+        if queue.rejects and not queue.fits(len(messages), size_bytes):
+            return self._offer_one_by_one(lane, messages, owed)
+        if not queue.offer(messages, size_bytes, lane.source):
+            return False
+        lane.sent_count += len(messages)
+        return True
+
+    def publish_committed(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
+        """Put a part of a COMMIT into its queue, which must not refuse any of it. False: it has to wait on."""
+        run = QueueRun(messages, size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages))
+        if not offer_together(lane.queue, [run], lane.source):
+            return False
+        self._replies.leg_done(owed)
+        return True
+
+    def deleted(self, parked: ParkedRun) -> None:
+        """The queue is gone that these waited for."""
+        self._registry.unheard_count += len(parked.messages)
+        self._replies.leg_done(parked.owed)
+
+    def successor(self, lane: Lane, run: SendRun, forwarded: SendHead) -> Lane | None:
+        """The lane to the destination that takes the place of a deleted one, made anew. None: that was temporary.
+        Raises ProtocolError.
+        """
+        destination = self._router.destination(lane.destination.address, run)
+        return None if destination is None else self._lanes.lane(destination, destination.queue_for(forwarded))
+
+    def _saved(self, owed: Owed, owed_bytes: int, how: str) -> None:
+        self._replies.leg_done(owed, how)
+        self._replies.paid(owed_bytes)
+
+    def _offer_one_by_one(self, lane: Lane, messages: list[Message], owed: Owed | None) -> bool:
+        """The queue would refuse the run as a whole. What of it still fits goes in, as if the frames had come apart.
+        Raises ProtocolError for the first that does not fit. False: nothing went in, all has to wait.
+        """
+        queue = lane.queue
+        count = size_bytes = 0
+        for message in messages:
+            if not queue.fits(count + 1, size_bytes + len(message.wire)):
+                break
+            count += 1
+            size_bytes += len(message.wire)
+        if count and not queue.offer(messages[:count], size_bytes, lane.source):
+            return False
+        message = messages[count]
+        try:
+            if not count:
+                return queue.offer([message], len(message.wire), lane.source)
+            queue.add([message], len(message.wire), lane.source)  # whether or not the others have shut its gate
+            raise AssertionError(f"{queue.name} has taken what does not fit")
+        except QueueFullError as refusal:
+            error = ProtocolError("queue-full", str(refusal), "The destination's full policy is reject.")
+            headers = {"destination": message.head.destination}
+            if owed is not None:
+                # Nothing can follow the ERROR, so of what is not on disk yet nothing is promised.
+                if owed.legs_count == 1 and not (queue.keeps and message.head.persistent):
+                    self._replies.receipts(owed.receipt_ids[:count])
+                headers["receipt"] = owed.receipt_ids[count]
+            error.identify("SEND", headers)
+            raise error from None
+
+
+class LogPublisher:
+    """Appends the SENDs of one connection to logs."""
+
+    __slots__ = ("_fail", "_lanes", "_replies")
+
+    def __init__(self, lanes: Lanes, replies: Replies, fail: Callable[[ProtocolError], None]) -> None:
+        """`fail`: end the connection with this error, found when no frame of it is being read."""
+        self._lanes = lanes
+        self._replies = replies
+        self._fail = fail
+
+    def publish(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
+        """As `QueuePublisher.publish`: the receipt tells the index, and leaves when the records are as safe as they are
+        to be. Raises ProtocolError for an invalid batch.
+        """
+        log = lane.log
+        try:
+            if not log.offer(messages, size_bytes, lane.source):
+                return False
+        except RefusedSendError as refusal:
+            if good := refusal.good:
+                log.offer(good, wire_bytes_of(good), lane.source)
+            raise refused_by_log(refusal, messages, owed) from None
+        lane.sent_count += len(messages)
+        if owed is None:
+            self._replies.unconfirmed_logs.add(log)
+            return True
+        owed_bytes = owed.size_bytes
+        self._replies.owe(owed_bytes)
+        log.when_durable(partial(self._appended, log.name, owed, owed_bytes))
+        return True
+
+    def checking(self, lane: Lane, messages: list[Message], size_bytes: int) -> Generator[object, None, list[Message]]:
+        """`Log.checking`; these count as memory meanwhile. Raises RefusedSendError."""
+        account = self._lanes.unfinished
+        account.charge(0, size_bytes, None)
+        try:
+            return (yield from lane.log.checking(messages))
+        finally:
+            account.release(0, size_bytes)
+
+    def deleted(self, parked: ParkedRun) -> None:
+        """The log is gone that these waited for: its sender must know."""
+        self._fail(_log_is_gone(parked.owed))
+
+    def successor(self, lane: Lane, run: SendRun, forwarded: SendHead) -> Lane | None:
+        """A deleted log has none: another one under its name is not the log that was meant. Raises ProtocolError."""
+        raise _log_is_gone(None if run.receipts is None else Owed(run.receipts, 1))
+
+    def _appended(self, name: str, owed: Owed, owed_bytes: int, how: str, indexes: Sequence[tuple[int, int]]) -> None:
+        if how == GONE:
+            self._replies.paid(owed_bytes)
+            self._fail(_log_is_gone(owed))
+            return
+        if owed.is_single and indexes:
+            self._replies.appended(owed.receipt_ids, how, indexes)
+        else:
+            if indexes:
+                owed.indexes.append((name, indexes))
+            self._replies.leg_done(owed, how)
+        self._replies.paid(owed_bytes)
+
+
+def refused_by_log(refusal: RefusedSendError, messages: list[Message], owed: Owed | None) -> ProtocolError:
+    """The ERROR about the one of these that a log can't take."""
+    place = refusal.place
+    if refusal.is_unchecked:
+        error = ProtocolError("INTERNAL_ERROR", str(refusal), "Nothing of it was appended: send it again later.")
+    else:
+        code = "MESSAGE_SIZE_TOO_LARGE" if refusal.too_large else "bad-batch"
+        error = ProtocolError(code, str(refusal), "Nothing of it was appended. See the reference of logs.")
+    headers = {"destination": messages[place].head.destination}
+    error.identify("SEND", headers if owed is None else {**headers, "receipt": owed.receipt_ids[place]})
+    return error
+
+
+def _log_is_gone(owed: Owed | None) -> ProtocolError:
+    """The ERROR for SENDs that were on their way to a log when it was deleted."""
+    error = ProtocolError("TOPIC_NOT_EXIST", "the log was deleted before it had taken this", "Send it again.")
+    error.identify("SEND", {} if owed is None or not owed.receipt_ids else {"receipt": owed.receipt_ids[0]})
+    return error

@@ -1,0 +1,169 @@
+"""To which queues and logs the SENDs of one connection go: from a destination header to lanes. Checklist b28-b30.
+
+A composite has one target per destination, each with its own `destination` header. A request to the broker itself has
+no route (requesting.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Final
+
+from ...flow.graph import Steps
+from ...queues.destination import Destination
+from ...queues.logs.log import Log
+from ...queues.logs.table import LogError
+from ...queues.names import Address, DestinationNameError, Kind, parse_composite
+from ...queues.registry import DestinationLimitError
+from .authorization import Action, Authorizer
+from .errors import ProtocolError
+from .frames import SendRun
+from .head import SendHead
+from .hub import Hub
+from .lanes import Lane, Lanes, Route
+from .staging import LargeRun
+from .temporary import TemporaryDestinations
+
+ADMIN_PREFIX: Final = "/sluiceway/"
+"""SENDs to such names are requests to the broker itself."""
+DESTINATION_STEPS: Final = 3
+"""A destination that has to be made takes as long as so many legs of a composite."""
+LOG_STEPS: Final = 6
+REWRITING_STEPS: Final = 4
+"""So does a head that is rewritten for one destination of a composite."""
+_LOG_PREFIX: Final = "/log/"
+
+
+def about_send(error: ProtocolError, run: SendRun) -> ProtocolError:
+    """The error, with the headers of the first SEND of the run."""
+    headers = {"destination": run.head.destination}
+    error.identify("SEND", {**headers, "receipt": run.receipts[0]} if run.receipts else headers)
+    return error
+
+
+def send_error(run: SendRun, code: str, message: str) -> ProtocolError:
+    """An error about the first SEND of a run."""
+    return about_send(ProtocolError(code, message), run)
+
+
+class Router:
+    """Finds the routes of one connection, and makes the destinations on them."""
+
+    __slots__ = ("_authorizer", "_hub", "_lanes", "_temporary")
+
+    def __init__(self, hub: Hub, lanes: Lanes, temporary: TemporaryDestinations, authorizer: Authorizer) -> None:
+        self._hub = hub
+        self._lanes = lanes
+        self._temporary = temporary
+        self._authorizer = authorizer
+
+    def finding(self, run: SendRun) -> Steps[Route | None]:
+        """Find the lanes of a head, in steps. None: all that it names are temporary destinations that are gone. Raises
+        ProtocolError.
+        """
+        head = run.head
+        try:
+            forwarded = self._temporary.with_global_reply_to(head)
+            addresses = [self._temporary.to_global(address) for address in parse_composite(head.destination)]
+        except DestinationNameError as error:
+            raise send_error(run, "bad-destination", str(error)) from None
+        except DestinationLimitError as error:
+            raise send_error(run, error.code, str(error)) from None
+        self.check(addresses, run)
+        targets: list[tuple[SendHead, Lane]] = []
+        for address in addresses:
+            if address.wildcard:
+                raise send_error(
+                    run, "bad-destination", f"cannot SEND to the wildcard {address.canonical}: name one destination"
+                )
+            if address.kind is Kind.LOG:
+                yield from repeat(None, LOG_STEPS)
+                log = self._log(address, run)
+                targets.append((forwarded, self._lanes.lane(log, log)))
+                continue
+            if address.canonical not in self._hub.registry.destinations:
+                yield from repeat(None, DESTINATION_STEPS)
+            destination = self.destination(address, run)
+            if destination is None:
+                continue
+            own = forwarded
+            if len(addresses) > 1:
+                own = forwarded.with_headers({"destination": address.canonical})
+                yield from repeat(None, REWRITING_STEPS)
+            partitions = destination.queue.partitions
+            if partitions and own.priority not in partitions:
+                self._check_upkeep(f"priority {own.priority} of {address.canonical}", run)
+            targets.append((own, self._lanes.lane(destination, destination.queue_for(own))))
+        if not targets:
+            return None
+        route = Route(tuple(targets), plain=len(targets) == 1 and targets[0][0] is head and not head.delay_ms)
+        self._lanes.keep_route(head, route)
+        return route
+
+    def check_for_transaction(self, run: SendRun) -> None:
+        """Raise ProtocolError if this can't be part of a transaction: a leg of it is a log, or forbidden."""
+        head = run.head
+        if _LOG_PREFIX not in head.destination and self._authorizer.guard.allows_everything:
+            return
+        if head.destination.startswith(ADMIN_PREFIX):
+            return  # asked for when it is answered
+        try:
+            addresses = parse_composite(head.destination)
+        except DestinationNameError as error:
+            raise send_error(run, "bad-destination", str(error)) from None
+        self.check(addresses, run)
+        for address in addresses:
+            if address.kind is Kind.LOG:
+                raise send_error(
+                    run,
+                    "not-supported",
+                    f"SEND to {address.canonical} in a transaction: send it without, a batch is all or nothing",
+                )
+
+    def check(self, addresses: Sequence[Address], run: SendRun) -> None:
+        """Ask whether the user may send to all of them, before any is made. Raises ProtocolError."""
+        try:
+            self._authorizer.check(Action.SEND, addresses)
+        except ProtocolError as error:
+            raise about_send(error, run) from None
+        for address in addresses:
+            try:
+                self._hub.registry.check_prefix(address, to_send=True)
+            except DestinationNameError as error:
+                raise send_error(run, "bad-destination", str(error)) from None
+
+    def destination(self, address: Address, run: SendRun) -> Destination | None:
+        """The queue or topic of this address, made if need be; None: a temporary one that is gone. Raises
+        ProtocolError.
+        """
+        registry = self._hub.registry
+        if address.temporary_global and address.canonical not in registry.destinations:
+            # Its owner has gone: nobody will ever read this, and the sender did nothing wrong.
+            registry.unheard_count += len(run.wires)
+            return None
+        try:
+            return registry.get(address)
+        except DestinationLimitError as error:
+            raise send_error(run, error.code, str(error)) from None
+
+    def _log(self, address: Address, run: SendRun) -> Log:
+        logs = self._hub.logs
+        if logs is None:
+            raise send_error(run, "no-logs", "this broker keeps no logs: it has no data folder")
+        if isinstance(run, LargeRun):
+            raise send_error(
+                run,
+                "MESSAGE_SIZE_TOO_LARGE",
+                f"{address.canonical} can't take this body: give its content-length, and see log_batch_bytes_max",
+            )
+        try:
+            return logs.get(address.canonical)
+        except LogError as error:
+            raise send_error(run, error.code, str(error)) from None
+
+    def _check_upkeep(self, what: str, run: SendRun) -> None:
+        try:
+            self._hub.registry.check_upkeep(what)
+        except DestinationLimitError as error:
+            raise send_error(run, error.code, str(error)) from None
