@@ -210,7 +210,7 @@ async def test_a_relay_is_browsed_and_purged_like_a_queue() -> None:
         consumer.vanish()
         await stage.settled_down()
         assert stage.depth_count(R) == 1, "it came back"
-        reader = Reader(stage.broker)
+        reader = Reader(stage.broker.manager)
         reader.open()
         try:
             await Operations(stage.broker, reader).purge(stage.destination(R))
