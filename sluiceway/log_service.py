@@ -42,7 +42,7 @@ from sluiceway.store.metadata import (
 )
 from sluiceway.store.places import StoredPlaces, group_state_of
 from sluiceway.store.storequeue import StoreQueue
-from sluiceway.views.logs import group_reports, log_report
+from sluiceway.views.logs import groups_report, log_report
 
 INVALID_REQUEST: Final = "INVALID_REQUEST"
 REQUEST_BYTES_MAX: Final = 64 * 1024
@@ -388,7 +388,7 @@ def _groups(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     named = _named(table, request)
 
     def steps() -> Steps[Mapping[str, Any]]:
-        groups = yield from group_reports(table, named, offset=offset, limit=limit)
+        groups = yield from groups_report(table, named, offset=offset, limit=limit)
         return _page("groups", groups, len(table.groups.get(named.name, {})) - offset - limit)
 
     send(steps())

@@ -25,7 +25,7 @@ from sluiceway.queues.logs.log import Log
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.connections import connection_report
-from sluiceway.views.destinations import durable_report, figure, oldest_seconds, view_destination
+from sluiceway.views.destinations import destination_report, durable_report, figure, oldest_seconds
 from sluiceway.views.logs import log_report
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any
 
 def _destination_row(broker: Broker, destination: Destination) -> dict[str, Any]:
     return {
-        **view_destination(destination).to_dict(),
+        **destination_report(destination),
         "oldest_seconds": oldest_seconds(broker, destination),
     }
 

@@ -30,12 +30,12 @@ from sluiceway.version import VERSION
 from sluiceway.views.connections import connection_figure, connection_report, id_of
 from sluiceway.views.destinations import (
     backlog_count,
+    destination_report,
     durable_report,
     figure,
     oldest_seconds,
-    view_destination,
 )
-from sluiceway.views.logs import group_reports, log_report
+from sluiceway.views.logs import groups_report, log_report
 from sluiceway.views.subscriptions import Held, live_subscriptions, subscription_figure, subscription_report, takers_of
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class State:
         name, policy = destination.name, destination.policy
         return {
             "id": node_id(destination.queues[0].resource_id),
-            **view_destination(destination).to_dict(),
+            **destination_report(destination),
             "in_per_second": self._sampler.taken_in.rates.get(name, 0.0),
             "out_per_second": self._sampler.put_out.rates.get(name, 0.0),
             "oldest_seconds": oldest_seconds(self._broker, destination) or None,
@@ -379,7 +379,7 @@ class State:
         for log in () if table is None else list(table):
             yield
             if table is not None and not log.closed:
-                groups = yield from group_reports(table, log)
+                groups = yield from groups_report(table, log)
                 rows += [{"log": log.name, **group} for group in groups]
         return rows
 

@@ -16,7 +16,7 @@ from sluiceway.metrics.exposition import Gathered
 from sluiceway.metrics.series import Joined, Naming, Rest
 from sluiceway.queues.destination import Destination
 from sluiceway.rates import Trend
-from sluiceway.views.destinations import oldest_seconds, view_destination, waiting_since
+from sluiceway.views.destinations import destination_figures, oldest_seconds, waiting_since
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -74,7 +74,7 @@ class Destinations:
         broker.registry.on_delete = self._gone
 
     def _gone(self, destination: Destination) -> None:
-        counters = self._counters_of(destination, view_destination(destination).figures)
+        counters = self._counters_of(destination, destination_figures(destination))
         self._courses.pop(destination.name, None)
         if destination.address.temporary_global:
             self._temporary.keep(destination.name, counters)
@@ -92,7 +92,7 @@ class Destinations:
             if destination.queue.closed:
                 continue
             name = destination.name
-            figures = view_destination(destination).figures
+            figures = destination_figures(destination)
             counters, state = self._counters_of(destination, figures), self._state_of(destination, figures)
             if destination.address.temporary_global:
                 self._temporary.add(name, counters)

@@ -27,7 +27,7 @@ from sluiceway.steps import Pace
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.destinations import durable_report, lag_seconds
-from sluiceway.views.logs import view_groups, view_log
+from sluiceway.views.logs import groups_report, log_figures
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -152,11 +152,10 @@ class Metrics:
             yield
             if table is None or log.closed:
                 continue
-            view = view_log(table, log)
-            figures = [getattr(view, name) for name in LOG_FAMILIES.values()]
-            logs.put([*figures, _held_up_seconds(log, now_seconds)], log.name)
-            for group in (yield from view_groups(table, log)):
-                groups.put([getattr(group, name) for name in GROUP_FAMILIES.values()], log.name, group.group)
+            figures = log_figures(table, log)
+            logs.put([*[figures[name] for name in LOG_FAMILIES.values()], _held_up_seconds(log, now_seconds)], log.name)
+            for group in (yield from groups_report(table, log)):
+                groups.put([group[name] for name in GROUP_FAMILIES.values()], log.name, group["group"])
         logs.finish(self._never_less)
         groups.finish(self._never_less)
 

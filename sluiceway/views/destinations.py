@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
-import attrs
-
 from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import Durable
@@ -71,45 +69,26 @@ def figure(name: str, destination: Destination) -> int:
     return sum(map(FIGURES[name], destination.queues if name in _HELD else destination.queue.partitions.values()))
 
 
-@attrs.frozen(slots=True)
-class DestinationView:
-    """One destination at one moment."""
-
-    name: str
-    kind: str
-    paused: bool
-    idle_seconds: float
-    """Since something was added or settled."""
-    figures: Mapping[str, int]
-    """By name; `unheard_count` only of topics."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-able data."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "paused": self.paused,
-            "idle_seconds": self.idle_seconds,
-            **self.figures,
-        }
-
-
-def view_destination(destination: Destination) -> DestinationView:
-    """Read all of one destination. O(partitions)."""
-    partitions = list(destination.queue.partitions.values())
-    queues = destination.queues
+def destination_figures(destination: Destination) -> dict[str, int]:
+    """Read all figures of a destination; `unheard_count` only of a topic. O(partitions)."""
+    queues, partitions = destination.queues, list(destination.queue.partitions.values())
     figures = {name: read(destination) for name, read in _WHOLE.items()}
     figures |= {name: sum(map(FIGURES[name], queues)) for name in _HELD}
     figures |= {name: sum(map(FIGURES[name], partitions)) for name in _PASSED}
     if destination.address.kind.is_topic:
         figures["unheard_count"] = sum([queue.unheard_count for queue in partitions if isinstance(queue, Topic)])
-    return DestinationView(
-        name=destination.name,
-        kind=destination.address.kind.value,
-        paused=destination.is_paused,
-        idle_seconds=min([queue.idle_seconds for queue in partitions]),
-        figures=figures,
-    )
+    return figures
+
+
+def destination_report(destination: Destination) -> dict[str, Any]:
+    """Return one destination as JSON-able data. O(partitions)."""
+    return {
+        "name": destination.name,
+        "kind": destination.address.kind.value,
+        "paused": destination.is_paused,
+        "idle_seconds": min([queue.idle_seconds for queue in destination.queue.partitions.values()]),
+        **destination_figures(destination),
+    }
 
 
 def age_seconds(broker: Watched, oldest: Oldest | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sluiceway.flow import Flow, FlowResource, SourceController
 from sluiceway.queues.logs.log import AGAIN_SECONDS, Log
 from sluiceway.queues.logs.positions import Place, PositionKind
-from sluiceway.views.logs import view_log
+from sluiceway.views.logs import log_figures
 from tests.queues.logs.claim_rig import SinkWorld
 from tests.queues.logs.rig import DictKeeper, sends
 
@@ -41,7 +41,7 @@ def test_a_log_is_used_before_its_files_are_there() -> None:
     world.offer(log, b"x")
     assert not world.shelf.records, "the loop made files"
     assert len(world.disk.jobs) == 1, "what was sent waits for them"
-    assert view_log(world.table, log).next == 0
+    assert log_figures(world.table, log)["next"] == 0
     world.work()
     assert world.bodies(A) == ["x"]
     assert (log.records.next_index, log.failing) == (1, "")
