@@ -25,29 +25,23 @@ from ..flow.kinds import ResourceKind
 from .cursored import BLOCK_BITS
 from .cursors import Wait
 from .dead_letters import FAILED, REJECTED
+from .delay_timer import DelayTimer
 from .delayed import DelayedElements, backoff_ms
-from .distribution import Distribution
+from .distribution import ConsumedDistribution
 from .element_states import WORDS, ElementStates
-from .environment import QueueEnvironment, TimerHandle
+from .environment import QueueEnvironment
 from .intake import Run
 from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from .observer import Fate
 from .policy import QueuePolicy
 from .queue import MessageQueue, QueueOptions
 from .removal import Removal, gives_up
-from .selectors.selector import Selection
 from .slices import Slice
 from .storage import Restored
 from .subscription import Subscription
 
-DUE_COUNT: Final = 512
-"""Elements whose time has come that are let go in one go: about a millisecond of work."""
-
 PASS_COUNT: Final = 4096
 """Elements that one look for something to deliver passes over at most."""
-
-WALL_CLOCK_SECONDS: Final = 60.0
-"""A time is a date: so often, at least, it is held against the wall clock, which may have been set."""
 
 DUE_MS_MAX: Final = 2**63 - 1
 
@@ -55,12 +49,14 @@ DUE_MS_MAX: Final = 2**63 - 1
 class ConsumedQueue(MessageQueue):
     """One consuming cursor; each message goes to one consumer."""
 
+    distribution: ConsumedDistribution
+
     def __init__(
         self,
         name: str,
         policy: QueuePolicy,
         environment: QueueEnvironment,
-        distribution: Callable[[ConsumedQueue], Distribution],
+        distribution: Callable[[ConsumedQueue], ConsumedDistribution],
         *,
         kind: ResourceKind = ResourceKind.QUEUE,
         **options: Unpack[QueueOptions],
@@ -72,16 +68,14 @@ class ConsumedQueue(MessageQueue):
         self._cursor = self.states.cursor
         self.removal = Removal(self, self.states, environment, self._drop)
         """How elements leave unread."""
+        self.delays = DelayTimer(self, self.states, environment, self._is_due)
+        """When elements go on that wait for their time."""
         self._reading_index = -1
-        self._later_timer: TimerHandle | None = None
-        self._unknown_due: list[int] = []
-        """Blocks of an earlier run with delayed elements, which ones is not known yet; the next one last."""
         self._restored_ms = 0
         self._lost_in_hand: set[int] = set()
         """In a consumer's hands, and not here any more: their records could not be read."""
         self.distribution = distribution(self)
-        self.dispatch = self.distribution.dispatch
-        self._arrived = self.distribution.arrived
+        self._distribute_by(self.distribution)
 
     def _full_action(self) -> str:
         policy = self.policy
@@ -106,7 +100,7 @@ class ConsumedQueue(MessageQueue):
         passed_count = 0
         while passed_count < PASS_COUNT:
             part = cursor.take(count_max, bytes_max)
-            if part is not None and self._storage is not None and not self._storage.may_hand_over(part.first, part.end):
+            if part is not None and self.storage is not None and not self.storage.may_hand_over(part.first, part.end):
                 cursor.untake(part, 0)
                 cursor.waiting_for = Wait.NOTED
                 return None
@@ -146,14 +140,14 @@ class ConsumedQueue(MessageQueue):
             if (later is not None and later.holds(sequence)) or (letters is not None and sequence in letters):
                 passed.append(sequence)
             elif message.due_at_ms > now_ms:
-                later = self.make_later()
+                later = self.delays.index()
                 if later.is_full and not part.returned:
                     self._cursor.untake(part, place)
                     self._cursor.waiting_for = Wait.CROWDED
                     passed += part.sequences[place:]
                     break
                 passed.append(sequence)
-                self.put_later([sequence], message.due_at_ms)
+                self.delays.put([sequence], message.due_at_ms)
         rest = part.without(passed) if passed else part
         if rest is not None and rest.attempts is not None:
             rest.attempts = self.seen_of(rest.sequences, rest.messages)
@@ -206,8 +200,7 @@ class ConsumedQueue(MessageQueue):
     def came_in(self, index: int) -> None:
         super().came_in(index)
         self.distribution.resume(index)
-        if self._unknown_due and index == self._unknown_due[-1]:
-            self._learn_due(index)
+        self.delays.came_in(index)
         if self.states.dead_lettering is not None:
             self.states.dead_lettering.came_in()
         if self._cursor.arrived(index):
@@ -227,7 +220,7 @@ class ConsumedQueue(MessageQueue):
         """Whether the store knows that what lies in `first` .. `end - 1` may be handed out; else it is told."""
         cursor = self._cursor
         cursor.out_to = max(cursor.out_to, end)  # how far it is to know
-        return self._storage is None or self._storage.may_hand_over(first, end)
+        return self.storage is None or self.storage.may_hand_over(first, end)
 
     def restored(self, found: Restored) -> None:
         super().restored(found)
@@ -235,12 +228,10 @@ class ConsumedQueue(MessageQueue):
         seen_to = min(found.handed_to, self.elements.next_sequence)  # what comes in from now on is new
         self._cursor.restore(seen_to, found.attempts)
         self._restored_ms = self.environment.now_ms()
-        self._unknown_due = sorted(found.due, reverse=True)
+        self.delays.restored(found.due)
         most = self.policy.redeliveries_max
         spent = [] if most is None or not self.removal.gives_up else [s for s, n in found.attempts.items() if n > most]
-        if self._unknown_due:
-            self.make_later()
-        if self._unknown_due or spent:
+        if self.delays.has_unknown or spent:
             # Not from in here: the storage is not ready yet.
             self.environment.scheduling.call_later(0.0, lambda: self._take_up(spent))
 
@@ -252,14 +243,14 @@ class ConsumedQueue(MessageQueue):
             sequence for sequence in spent if self.states.waits(sequence) and self.elements.is_alive(sequence)
         ]:
             self.removal.give_up(spent, FAILED)
-        if self._unknown_due:
-            self._look_up_due()
+        if self.delays.has_unknown:
+            self.delays.look_up()
 
     def reading_blocks(self) -> Iterable[int]:
         returned = self._cursor.next_returned
         here = self._cursor.position >> BLOCK_BITS
         blocks = (here,) if returned is None else (here, returned >> BLOCK_BITS)
-        return (*blocks, *self.distribution.reading_blocks())
+        return (*blocks, *super().reading_blocks())
 
     def pinned_below(self) -> int:
         return self.distribution.pinned_below()
@@ -280,22 +271,6 @@ class ConsumedQueue(MessageQueue):
         return handed_to if cursor.seen_exactly else max(handed_to, cursor.seen_to)
 
     # ------------------------------------------------------------------ consumers
-
-    def _check_newcomer(self, selection: Selection | None) -> None:
-        self.distribution.check(selection)
-
-    def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
-        self.distribution.joined(subscription)
-
-    def _detached(self, subscription: Subscription) -> None:
-        self.distribution.left(subscription)
-
-    def enter_ring(self, subscription: Subscription) -> None:
-        if self.distribution.credited(subscription):
-            super().enter_ring(subscription)
-
-    def _is_in_line(self, subscription: Subscription) -> bool:
-        return subscription in self.ring or self.distribution.is_seeking(subscription)
 
     def hand_over(self, subscription: Subscription, part: Slice) -> None:
         """Deliver what was taken."""
@@ -327,8 +302,8 @@ class ConsumedQueue(MessageQueue):
         self.unsettled_count -= count
         self.settled_count += count
         self._last_active_seconds = self.environment.clock()
-        if self._storage is not None:
-            self._storage.settled(sequences)
+        if self.storage is not None:
+            self.storage.settled(sequences)
         if inside_count < count:
             self._account_for_outside_gone()
         self.controller.release(inside_count, wire_bytes + inside_count * MESSAGE_OVERHEAD_BYTES)
@@ -376,9 +351,9 @@ class ConsumedQueue(MessageQueue):
         if charged:
             sequences, spent = self._charge(sequences, charged, for_good=for_good)
         self.distribution.requeue(sequences)
-        if self._storage is not None:
+        if self.storage is not None:
             attempts_of = self._cursor.attempts_of
-            self._storage.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
+            self.storage.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
         if spent:
             self.removal.give_up(spent, REJECTED if for_good else FAILED)
 
@@ -418,7 +393,7 @@ class ConsumedQueue(MessageQueue):
                 waiting.setdefault(count, []).append(sequence)
         now_ms = self.environment.now_ms()
         for count, failed in waiting.items():
-            self.put_later(failed, now_ms + backoff_ms(policy, count))
+            self.delays.put(failed, now_ms + backoff_ms(policy, count))
         if out := set(spent).union(*waiting.values()):
             cursor.let_in(out)
             sequences = [sequence for sequence in sequences if sequence not in out]
@@ -447,8 +422,8 @@ class ConsumedQueue(MessageQueue):
         self.states.forget(sequences)
         if self.states.delayed is not None:
             self._go_on_if_crowded()
-        if self._storage is not None:
-            self._storage.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
+        if self.storage is not None:
+            self.storage.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
         if self.elements.outside_gone_count:
             self._account_for_outside_gone()
         if messages:
@@ -477,79 +452,18 @@ class ConsumedQueue(MessageQueue):
     def _append(self, messages: list[Message], run: Run) -> int:
         first = self.elements.extend(messages, run.charge_bytes)
         if messages[0].due_at_ms:
-            later = self.make_later()
+            later = self.delays.index()
             if len(later) + len(messages) <= later.count_max:  # else the cursor stops there, when it comes there
-                self.put_later(self.elements.live_sequences(first, self.elements.next_sequence), messages[0].due_at_ms)
+                self.delays.put(self.elements.live_sequences(first, self.elements.next_sequence), messages[0].due_at_ms)
         return first
 
-    def make_later(self) -> DelayedElements:
-        """The index of what waits for its time, made if it is not there yet."""
-        if self.states.delayed is None:
-            self.states.delayed = DelayedElements(self.policy.delayed_count_max)
-        return self.states.delayed
-
-    def put_later(self, sequences: SequenceOf[int], due_ms: int) -> None:
-        """Let these elements wait until then."""
-        if self.make_later().put(sequences, due_ms):
-            self._arm_later()
-
-    def _arm_later(self) -> None:
-        if self._later_timer is not None:
-            self._later_timer.cancel()
-            self._later_timer = None
-        next_ms = None if self.states.delayed is None else self.states.delayed.next_ms
-        if next_ms is not None and not self.closed:
-            delay_seconds = max(0, next_ms - self.environment.now_ms()) / 1000
-            self._later_timer = self.environment.scheduling.call_later(
-                min(delay_seconds, WALL_CLOCK_SECONDS), self._let_due_go
-            )
-
-    def _let_due_go(self) -> None:
-        """The time of some has come: those that the cursor has passed are as good as given back."""
-        self._later_timer = None
-        assert self.states.delayed is not None, "a timer runs only for what waits"
+    def _is_due(self, sequences: list[int]) -> None:
+        """Make elements available whose time has come: those that the cursor has passed are as good as given back."""
         position = self._cursor.position
-        due = self.states.delayed.take_due(self.environment.now_ms(), DUE_COUNT)
-        if due:
-            self.distribution.requeue([sequence for sequence in due if sequence < position])
-            self.distribution.available_again([sequence for sequence in due if sequence >= position])
-            self._go_on_if_crowded()
-            self.context.request_dispatch()
-        self._arm_later()
-
-    def _look_up_due(self) -> None:
-        """Read the next block of an earlier run that has delayed elements: whoever asks is told how many there are, and
-        the cursor need not look at each of them.
-        """
-        assert self.pager is not None, "what has a storage can page"
-        while self._unknown_due:
-            index = self._unknown_due[-1]
-            block = self.elements.block(index)
-            if block is None:
-                self._unknown_due.pop()
-            elif block.outside is None:
-                self._learn_due(index)
-                return
-            else:
-                self.pager.want(index)
-                return
-
-    def _learn_due(self, index: int) -> None:
-        self._unknown_due.pop()
-        block = self.elements.block(index)
-        if block is not None and block.outside is None:
-            later, now_ms = self.make_later(), self.environment.now_ms()
-            for sequence, message in enumerate(block.elements, block.base):
-                if (
-                    message is not None
-                    and message.due_at_ms > now_ms
-                    and not later.holds(sequence)
-                    and not later.is_full
-                    and (self.states.dead_lettering is None or sequence not in self.states.dead_lettering)
-                ):
-                    self.put_later([sequence], message.due_at_ms)
-        if self._unknown_due:
-            self.environment.scheduling.call_later(0.0, self._look_up_due)
+        self.distribution.requeue([sequence for sequence in sequences if sequence < position])
+        self.distribution.available_again([sequence for sequence in sequences if sequence >= position])
+        self._go_on_if_crowded()
+        self.context.request_dispatch()
 
     @property
     def delayed_count(self) -> int:
@@ -561,8 +475,7 @@ class ConsumedQueue(MessageQueue):
         return WORDS[self.states.of(sequence)]
 
     def _close_gates(self) -> int:
-        if self._later_timer is not None:
-            self._later_timer.cancel()
+        self.delays.close()
         self.distribution.close()
         return super()._close_gates()
 

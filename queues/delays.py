@@ -15,6 +15,7 @@ Source: DESIGN section 9 (`delay`); issue 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -38,14 +39,6 @@ RETRY_SECONDS: Final = 0.1
 """After the topic would have refused one."""
 
 
-class DelayedDistribution(SingleDistribution):
-    """Elements go to the publisher when their time has come, not sooner: senders don't wait for that."""
-
-    __slots__ = ()
-
-    senders_wait = False
-
-
 def delay_queue(
     name: str,
     policy: QueuePolicy,
@@ -63,7 +56,7 @@ def delay_queue(
         f"{name} (delayed)",
         policy,
         environment,
-        DelayedDistribution,
+        partial(SingleDistribution, senders_wait=False),  # elements go on when their time has come, not sooner
         priority=priority,
         destination=destination,
         lasting=lasting,

@@ -88,7 +88,7 @@ class Destination:
             lasting = not address.temporary_global
             if address.kind.is_topic:
                 topic = Topic(name, self.policy, environment, priority=priority, destination=own_name, lasting=lasting)
-                topic.begin_with_readers(self.durable_ids)
+                topic.readers.begin_with(self.durable_ids)
                 if self.is_paused:
                     topic.pause()
                 return topic

@@ -1,9 +1,7 @@
 """Which consumer of a consumed queue gets its next elements: the port to the strategies.
 
-A queue has one strategy for its life: `SharedDistribution` (shared.py) or `SingleDistribution` (exclusive.py). The
-queue asks it to dispatch, and tells it of what else may change who gets what. A strategy takes elements by
-`ConsumedQueue.take` and passes them on by `ConsumedQueue.hand_over`. Topics, where every reader gets everything, need
-none.
+A queue has one strategy for its life: `SharedDistribution` (shared.py) or `SingleDistribution` (exclusive.py). That of
+a topic is `FanOut` (fan_out.py), which has the port of all queues only (`Distribution`, queue.py).
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
-from typing import ClassVar
 
 from .cursors import Wait
 from .message import Message
@@ -19,58 +16,32 @@ from .selectors.selector import Selection
 from .subscription import Subscription
 
 
-class Distribution(ABC):
-    """One strategy for one queue. What is not abstract concerns only strategies with groups or selectors.
+class ConsumedDistribution(ABC):
+    """A strategy for a queue whose messages are consumed: each goes to one consumer. The strategy takes elements by
+    `ConsumedQueue.take` and passes them on by `ConsumedQueue.hand_over`. What is not abstract concerns only strategies
+    with groups or selectors.
 
     Attributes:
         grouped_count: elements with a message group. Plain, because the hot path reads it.
+        senders_wait: senders wait while consumers take. Else what has no room in memory goes to the disk at once.
     """
 
-    __slots__ = ("grouped_count",)
+    __slots__ = ("grouped_count", "senders_wait")
 
-    senders_wait: ClassVar[bool] = True
-    """Senders wait while consumers take. Else what has no room in memory goes to the disk at once."""
-
-    def __init__(self) -> None:
+    def __init__(self, *, senders_wait: bool = True) -> None:
         self.grouped_count = 0
+        self.senders_wait = senders_wait
 
     @abstractmethod
     def dispatch(self, budget: int) -> bool:
-        """Hand out at most about `budget` messages; True when there is more to do at once."""
+        """See `Distribution`."""
 
     @abstractmethod
     def requeue(self, sequences: SequenceOf[int]) -> None:
         """Make elements that a consumer held, or that were not handed over, available again."""
 
-    # ------------------------------------------------------------------ consumers
-
-    def check(self, selection: Selection | None) -> None:
-        """Raise ValueError if one more consumer, with this selection, can't be served."""
-
-    def joined(self, subscription: Subscription) -> None:
-        """Note a new subscription, before its first dispatch."""
-
-    def left(self, subscription: Subscription) -> None:
-        """Note that a subscription is gone."""
-
-    def credited(self, subscription: Subscription) -> bool:
-        """Note that this subscription may have credit. Return whether its place is in the ring of the queue."""
-        return True
-
-    def is_seeking(self, subscription: Subscription) -> bool:
-        """Whether the next dispatch serves this subscription though it is not in the ring."""
-        return False
-
-    # ------------------------------------------------------------------ elements
-
-    def arrived(self, messages: list[Message]) -> None:
-        """Note messages of one envelope that came into the queue."""
-
     def available_again(self, sequences: SequenceOf[int]) -> None:
         """Note elements ahead of the cursor that are available from now on."""
-
-    def dropped(self, messages: SequenceOf[Message]) -> None:
-        """Note elements that left unread: those that were in memory had these messages."""
 
     def resume(self, why: int | Wait) -> None:
         """Go on with what waits for this block to come into memory, or for this to happen."""
@@ -85,6 +56,35 @@ class Distribution(ABC):
     def given_back(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
         """Note that a subscription gave back elements with these group keys, and perhaps others."""
 
+    # ------------------------------------------------------------------ the rest of the port of all queues
+
+    def check(self, selection: Selection | None) -> None:
+        """See `Distribution`."""
+
+    def joined(self, subscription: Subscription) -> None:
+        """See `Distribution`."""
+
+    def left(self, subscription: Subscription) -> None:
+        """See `Distribution`."""
+
+    def credited(self, subscription: Subscription) -> bool:
+        """See `Distribution`."""
+        return True
+
+    def is_seeking(self, subscription: Subscription) -> bool:
+        """See `Distribution`."""
+        return False
+
+    def arrived(self, messages: list[Message]) -> None:
+        """See `Distribution`."""
+
+    def dropped(self, messages: SequenceOf[Message]) -> None:
+        """See `Distribution`."""
+
+    def reading_blocks(self) -> Iterable[int]:
+        """See `Distribution`."""
+        return ()
+
     # ------------------------------------------------------------------ blocks
 
     def restored(self, grouped: Iterable[int]) -> None:
@@ -93,10 +93,6 @@ class Distribution(ABC):
     def may_read(self, sequences: SequenceOf[int]) -> bool:
         """Whether a selector scan may yet come to where some of these lie."""
         return False
-
-    def reading_blocks(self) -> Iterable[int]:
-        """The blocks that selector scans read next."""
-        return ()
 
     @property
     def awaits_disk(self) -> bool:

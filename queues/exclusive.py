@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 
 from .consumed import ConsumedQueue
-from .distribution import Distribution
+from .distribution import ConsumedDistribution
 from .selectors.selector import Selection
 
 
-class SingleDistribution(Distribution):
+class SingleDistribution(ConsumedDistribution):
     """At most one subscription at a time."""
 
     __slots__ = ("_cursor", "_queue")
 
-    def __init__(self, queue: ConsumedQueue) -> None:
-        super().__init__()
+    def __init__(self, queue: ConsumedQueue, *, senders_wait: bool = True) -> None:
+        super().__init__(senders_wait=senders_wait)
         self._queue = queue
         self._cursor = queue.states.cursor
 

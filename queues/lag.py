@@ -5,7 +5,7 @@ goes to the disk; of one that takes in more than the disk is meant to take for i
 the oldest.
 
 *Room is made* in this order: what was passed over behind something that is held, and that nobody needs, goes
-(skipping.py); it is looked whether anybody lags by so much that it would help; and all who lag are moved on. Each of
+(pinned.py); it is looked whether anybody lags by so much that it would help; and all who lag are moved on. Each of
 these asks every subscriber. Up to DROP_COUNT of them are asked at once; of more some, at each dispatch and by as much
 as comes in meanwhile.
 """
@@ -14,15 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..flow.bounds import UNBOUNDED
 from .blocks import NOTHING_GONE, Gone
+from .chores import Chores
+from .cursors import TrackingCursor
+from .durables import DurableReader
+from .fan_out import FanOut
+from .lead import Lead
 from .message import MESSAGE_OVERHEAD_BYTES
-from .slices import FAN_OUT_COUNT
-
-if TYPE_CHECKING:
-    from .topic import Topic
+from .overdue import Overdue
+from .pinned import Pinned
+from .queue import MessageQueue
+from .readers import Readers
+from .refusals import RefusalTable
+from .slices import FAN_OUT_COUNT, VISIT_COST
+from .subscription import Subscription
+from .topic_intake import TopicIntake
 
 DROP_SHARE: Final = 16
 """A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
@@ -52,9 +61,8 @@ class LagBudget:
         if self._left_bytes <= 0:
             self._exhausted = True
 
-    @property
-    def exhausted(self) -> bool:
-        """Nothing should go out now."""
+    def is_exhausted(self) -> bool:
+        """Return whether nothing should go out now."""
         if self._exhausted:
             self._refill()
             if self._left_bytes * 2 >= self._burst_bytes:
@@ -108,13 +116,54 @@ class _Making:
 class Laggards:
     """The subscribers of one topic, as far as they lag."""
 
-    __slots__ = ("_is_asked", "_making", "_topic")
+    __slots__ = (
+        "_budget", "_chores", "_drops_durables", "_elements", "_fan_out", "_intake", "_is_asked", "_lead", "_making",
+        "_overdue", "_pinned", "_queue", "_readers", "_refusals",
+    )  # fmt: skip
 
-    def __init__(self, topic: Topic) -> None:
-        self._topic = topic
+    def __init__(
+        self,
+        queue: MessageQueue,
+        intake: TopicIntake,
+        chores: Chores,
+        lead: Lead,
+        readers: Readers,
+        refusals: RefusalTable,
+        overdue: Overdue,
+        pinned: Pinned,
+        fan_out: FanOut,
+    ) -> None:
+        self._queue = queue
+        self._elements = queue.elements
+        self._intake = intake
+        self._chores = chores
+        self._lead = lead
+        self._readers = readers
+        self._refusals = refusals
+        self._overdue = overdue
+        self._pinned = pinned
+        self._fan_out = fan_out
+        policy = queue.policy
+        self._drops_durables = policy.full == "drop_oldest"
+        """Also what a durable subscription has yet to read is dropped for others."""
+        self._budget: LagBudget | None = None
+        """What may go to the disk; None: everything."""
+        if intake.may_page_out and intake.follows_fastest and policy.lag_bytes_per_second is not None:
+            self._budget = LagBudget(policy.lag_bytes_per_second, policy.memory_bytes, queue.environment.clock)
         self._making: _Making | None = None
         self._is_asked = False
         """What the room is for is not in the topic yet."""
+
+    def spare_disk(self) -> bool:
+        """Return whether laggards must do with memory: too much goes to the disk for them, and none is durable."""
+        return self._budget is not None and not self._readers.count and self._budget.is_exhausted()
+
+    def went_out(self, indices: list[int]) -> None:
+        """Note blocks that went to the disk."""
+        if self._budget is not None and not self._readers.count:
+            for block in map(self._elements.block, indices):
+                if block is not None and block.outside is not None:
+                    self._budget.spend(block.outside.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES)
 
     @property
     def busy(self) -> bool:
@@ -130,20 +179,19 @@ class Laggards:
         lag that goes on in later dispatches, and as more comes in.
         """
         if self._making is not None:
-            self.go_on(self._making.due_count(over_count, over_bytes))
+            self._advance(self._making.due_count(over_count, over_bytes))
             return
-        topic = self._topic
-        share_bytes = min(topic.policy.limit_bytes, topic.intake.memory_limit_bytes) // DROP_SHARE
-        share_count = (topic.policy.count_max or 0) // DROP_SHARE
+        share_bytes = min(self._queue.policy.limit_bytes, self._intake.memory_limit_bytes) // DROP_SHARE
+        share_count = (self._queue.policy.count_max or 0) // DROP_SHARE
         over, share = (over_count, over_bytes), (share_count, share_bytes)
-        passes_count = 1 + topic.pins + self._may_be_vain
-        looks_count = passes_count * (len(topic.subscriptions) + len(topic.readers))
+        passes_count = 1 + self._pinned.may_be_there + self._may_be_vain
+        looks_count = passes_count * (len(self._queue.subscriptions) + len(self._readers.by_id))
         self._making = _Making(self._steps(over, share), looks_count, over, share)
         self._is_asked = True
-        self.go_on(passes_count * DROP_COUNT)
+        self._advance(passes_count * DROP_COUNT)
         self._is_asked = False
 
-    def go_on(self, count: int) -> None:
+    def _advance(self, count: int) -> None:
         """Do so many steps."""
         making = self._making
         if count <= 0 or making is None:
@@ -152,32 +200,36 @@ class Laggards:
         if making.is_done:
             self._making = None
         elif self._making is making:  # not closed meanwhile
-            self._topic.context.request_dispatch()
-        self._topic._gone(gone)
+            self._chores.add(self._go_on)
+        self._queue.free(gone)
+
+    def _go_on(self, _budget: int) -> int:
+        if self._making is None:
+            return 0
+        self._advance(DROP_COUNT)
+        return DROP_COUNT * VISIT_COST
 
     @property
     def _may_be_vain(self) -> bool:
         """Durable subscriptions that lose nothing may hold all the room."""
-        topic = self._topic
-        return topic.intake.residency is not None and topic.has_durables and not topic.drops_durables
+        return self._intake.residency is not None and self._readers.count > 0 and not self._drops_durables
 
     def _steps(self, over: tuple[int, int], share: tuple[int, int]) -> Iterator[Gone]:
         """Make so much room, at least this share. Yields what left with each who was asked."""
-        topic = self._topic
         over_count, over_bytes = over
-        before_count, before_bytes = topic.intake.overhang(0, 0)
-        if topic.pins:
-            yield from topic.looking_for_pinned()
-        may_be_vain, front = self._may_be_vain, topic.lead_position
+        before_count, before_bytes = self._intake.overhang(0, 0)
+        if self._pinned.may_be_there:
+            yield from self._pinned.letting_go()
+        may_be_vain, front = self._may_be_vain, self._lead.position
         if may_be_vain:
-            if (beginning := topic.beginning) is not None:
+            if (beginning := self._readers.beginning.cursor) is not None:
                 front = min(front, beginning.front)
-            for subscription in list(topic.subscriptions.values()):
+            for subscription in list(self._queue.subscriptions.values()):
                 cursor = subscription.cursor
                 if cursor is not None and cursor.front < front and subscription.durable_id is None:
                     front = cursor.front
                 yield NOTHING_GONE
-        now_count, now_bytes = topic.intake.overhang(0, 0)
+        now_count, now_bytes = self._intake.overhang(0, 0)
         if self._is_asked:  # some has gone
             over_count += now_count - before_count
             over_bytes += now_bytes - before_bytes
@@ -195,11 +247,10 @@ class Laggards:
         """Nobody who may lose anything, of whom the last is there, is so far behind that it would help. O(blocks that
         this one lags).
         """
-        topic = self._topic
-        residency = topic.intake.residency
+        residency = self._intake.residency
         assert residency is not None, "or nothing would be held beyond memory"
         left_count, left_bytes = residency.total_count - over_count, residency.total_bytes - over_bytes
-        for block in topic.elements.latest_blocks():
+        for block in self._elements.latest_blocks():
             if block.base + block.length <= front:
                 break
             left_count -= block.live_count
@@ -211,13 +262,12 @@ class Laggards:
 
     def _floor(self, over_count: int, over_bytes: int) -> int:
         """Up to where the oldest elements take so much. Not beyond the foremost reader."""
-        topic = self._topic
-        elements = topic.elements
+        elements, lead = self._elements, self._lead
         position = floor = elements.first_sequence
-        if topic.spares_disk and over_count <= 0:
+        if self.spare_disk() and over_count <= 0:
             floor = self._floor_by_blocks(over_bytes)
             over_bytes = 0
-        while (over_count > 0 or over_bytes > 0) and position < topic.lead_position:
+        while (over_count > 0 or over_bytes > 0) and position < lead.position:
             count_max = FAN_OUT_COUNT if over_bytes > 0 else min(FAN_OUT_COUNT, over_count)
             part, position = elements.read(position, count_max, over_bytes if over_bytes > 0 else UNBOUNDED)
             if part is None:
@@ -231,14 +281,13 @@ class Laggards:
             floor = part.end
             over_count -= len(part.messages)
             over_bytes -= part.charge_bytes
-        return min(floor, topic.lead_position)
+        return min(floor, lead.position)
 
     def _floor_by_blocks(self, over_bytes: int) -> int:
         """Up to where whole blocks take so much memory, by their sums alone. What is outside takes none."""
-        topic = self._topic
-        floor = topic.elements.first_sequence
-        for _index, block in topic.elements.blocks():
-            if over_bytes <= 0 or block.base + block.length > topic.lead_position:
+        floor = self._elements.first_sequence
+        for _index, block in self._elements.blocks():
+            if over_bytes <= 0 or block.base + block.length > self._lead.position:
                 break
             if block.outside is None:
                 over_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
@@ -249,21 +298,44 @@ class Laggards:
         """Move every cursor that lags past everything below this, one after the other. Yields what left because of each
         that was looked at. Whoever comes meanwhile begins behind that.
         """
-        topic = self._topic
-        yield topic.beginning_skips(floor)
-        for reader in list(topic.readers.values()) if topic.drops_durables else ():
+        readers = self._readers
+        yield readers.beginning.skip_to(floor) if readers.are_made or self._drops_durables else NOTHING_GONE
+        for reader in list(readers.by_id.values()) if self._drops_durables else ():
             gone = NOTHING_GONE
-            if not reader.subscriptions and reader.cursor.front < floor and reader.durable_id in topic.readers:
-                gone = topic.reader_skips(reader, floor)
+            if not reader.subscriptions and reader.cursor.front < floor and reader.durable_id in readers.by_id:
+                gone = self._reader_skips(reader, floor)
             yield gone
-        for subscription in list(topic.subscriptions.values()):
+        for subscription in list(self._queue.subscriptions.values()):
             cursor, gone = subscription.cursor, NOTHING_GONE
             if (
                 cursor is not None
                 and cursor.front < floor
                 and not subscription.closed
-                and (subscription.durable_id is None or topic.drops_durables)
+                and (subscription.durable_id is None or self._drops_durables)
             ):
-                gone = topic.subscription_skips(subscription, cursor, floor)
+                gone = self._subscription_skips(subscription, cursor, floor)
             yield gone
-        topic.all_skipped(floor)
+        overdue = self._overdue
+        if overdue.sequences and self._refusals:  # what was withdrawn, and has no holder now
+            overdue.let_go([sequence for sequence in overdue.sequences if sequence < floor])
+
+    def _reader_skips(self, reader: DurableReader, floor: int) -> Gone:
+        """Let a durable subscription without consumers give up all below this. Return what left because of it."""
+        queue = self._queue
+        if queue.observer is not None:
+            queue.observer.missed(f"durable subscription {reader.durable_id}", reader.cursor.front, floor)
+        missed_count, gone = self._refusals.skip(reader.cursor, floor)
+        queue.dropped_count += missed_count
+        self._readers.moved(reader)
+        return gone
+
+    def _subscription_skips(self, subscription: Subscription, cursor: TrackingCursor, floor: int) -> Gone:
+        """Let a subscription give up all below this, and tell it with its next message. Return what left."""
+        queue = self._queue
+        if queue.observer is not None:
+            queue.observer.missed(subscription.who, cursor.front, floor)
+        missed_count, gone = self._refusals.skip(cursor, floor)
+        queue.dropped_count += missed_count
+        subscription.dropped_unreported_count += missed_count
+        self._fan_out.skipped(subscription)
+        return gone

@@ -1,6 +1,7 @@
 """What all queue kinds have in common behind the intake (intake.py): expiry, paging, counters, subscriptions.
 
-A kind says how elements reach its subscriptions (`dispatch`) and what settling means (`settled`, `given_back`).
+A kind says what settling means (`settled`, `given_back`), and has a `Distribution`, which says how elements reach its
+subscriptions.
 
 Expiry (expiry.py). One timer stands for the earliest date. What is due goes in portions of EXPIRE_COUNT, so that a
 backlog that expires together stops nobody. What a consumer holds at its date is looked at when it comes back; nothing
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import repeat
-from typing import Final, TypedDict
+from typing import Final, Protocol, TypedDict
 
 from ..flow import FlowClosedError, FlowController, FlowResource, ResidencyLimiter, SourceController, WaitEdge
 from ..flow.kinds import ResourceKind
@@ -58,6 +59,39 @@ class QueueOptions(TypedDict, total=False):
     lasting: bool
 
 
+class Distribution(Protocol):
+    """Which consumer gets what: the port to the strategy of one queue. The queue has one for its life, asks it to
+    dispatch, and tells it of what else may change who gets what.
+    """
+
+    def dispatch(self, budget: int) -> bool:
+        """Hand out at most about `budget` messages; True when there is more to do at once."""
+
+    def check(self, selection: Selection | None) -> None:
+        """Raise ValueError if one more consumer, with this selection, can't be served."""
+
+    def joined(self, subscription: Subscription) -> None:
+        """Note a new subscription, before its first dispatch."""
+
+    def left(self, subscription: Subscription) -> None:
+        """Note that a subscription is gone."""
+
+    def credited(self, subscription: Subscription) -> bool:
+        """Note that this subscription, which is open, may have credit. Return whether it goes into the queue's ring."""
+
+    def is_seeking(self, subscription: Subscription) -> bool:
+        """Whether the next dispatch serves this subscription though it is not in the ring."""
+
+    def arrived(self, messages: list[Message]) -> None:
+        """Note messages of one envelope that came into the queue."""
+
+    def dropped(self, messages: SequenceOf[Message]) -> None:
+        """Note elements that left unread: those that were in memory had these messages."""
+
+    def reading_blocks(self) -> Iterable[int]:
+        """The blocks that consumers with credit read next, beside that of the queue's own cursor."""
+
+
 class MessageQueue(FlowResource):
     """Base of the queue kinds that hold elements. Not for direct use."""
 
@@ -71,10 +105,12 @@ class MessageQueue(FlowResource):
     can_page = True
     """It goes to disk when memory is short, if the broker has a store and the policy says so."""
 
+    distribution: Distribution
+    """Its strategy, which each kind makes."""
     dispatch: Callable[[int], bool]
-    """Hands out at most about so many messages; True when there is more to do at once. Each kind has its own."""
+    """See `Distribution.dispatch`."""
     _arrived: Callable[[list[Message]], None]
-    """Takes note of messages that came into `elements`. Each kind has its own."""
+    """See `Distribution.arrived`."""
 
     def __init__(
         self,
@@ -103,9 +139,11 @@ class MessageQueue(FlowResource):
         self.observer: Observer | None = None if environment.observer_of is None else environment.observer_of(self)
         """Is told what becomes of its messages."""
         self._store = environment.store
-        self._storage: QueueStorage | None = None
-        self._may_keep = self._store is not None and lasting
-        self.keeps = self._may_keep and self.keeps_persistent
+        self.storage: QueueStorage | None = None
+        """Its place in the store, taken when it is first needed (`open_storage`)."""
+        self.may_keep = self._store is not None and lasting
+        """Persistent messages may outlive the broker."""
+        self.keeps = self.may_keep and self.keeps_persistent
         """Persistent messages are stored."""
         action = ACTIONS[self._full_action()]
         self.intake = self._make_intake(action, self._make_residency(action) if self.can_page else None)
@@ -148,6 +186,11 @@ class MessageQueue(FlowResource):
         """Clock reading since when it delivers nothing, by somebody's will. None: it is not paused."""
         self.open()
 
+    def _distribute_by(self, distribution: Distribution) -> None:
+        """Call this strategy, without a hop where it is called for each run."""
+        self.dispatch = distribution.dispatch
+        self._arrived = distribution.arrived
+
     def _full_action(self) -> str:
         """Return what happens at the limit: one of `full_actions.ACTIONS`."""
         full = self.policy.full or self.full_default
@@ -170,11 +213,11 @@ class MessageQueue(FlowResource):
         return Intake(self, self, self.policy, self.environment, action, residency, priority=self.priority)
 
     def open_storage(self) -> QueueStorage:
-        """Its place in the store, taken when it is first needed."""
-        if self._storage is None:
+        """Return its place in the store, taken now if need be."""
+        if self.storage is None:
             assert self._store is not None, "only a queue with a store asks"
-            self._storage = self._store.storage_of(self, topic=False)
-        return self._storage
+            self.storage = self._store.storage_of(self, topic=self.kind is ResourceKind.TOPIC)
+        return self.storage
 
     def open_stored(self) -> None:
         """Take what an earlier run left of it."""
@@ -242,7 +285,7 @@ class MessageQueue(FlowResource):
         # Before they are in: a new storage takes care of what comes, not of what is there.
         storage = None
         if self.keeps and head.persistent:
-            storage = self._storage if self._storage is not None else self.open_storage()
+            storage = self.storage if self.storage is not None else self.open_storage()
         before = self.elements.next_sequence
         if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
             self._accept_expiring(run)
@@ -316,7 +359,7 @@ class MessageQueue(FlowResource):
         """
         if self.closed:
             raise FlowClosedError(f"{self.name} was deleted: look it up again before you subscribe to it")
-        self._check_newcomer(selection)
+        self.distribution.check(selection)
         subscription = Subscription(
             self, consumer, exclusive=exclusive, clock=self.environment.clock, on_resume=self._subscription_resumed
         )
@@ -336,18 +379,16 @@ class MessageQueue(FlowResource):
         self.ring.pop(subscription, None)
         self.held_turns.forget(subscription)
         self._last_active_seconds = self.environment.clock()
-        self._detached(subscription)
+        self.distribution.left(subscription)
         if not self.subscriptions:
-            if self._storage is not None:
-                self._storage.rested()
+            if self.storage is not None:
+                self.storage.rested()
             if self.pager is not None:
                 self.pager.consumers_left()
 
-    def _check_newcomer(self, selection: Selection | None) -> None:
-        """Hook: raise ValueError if no subscription can be added."""
-
     def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
-        """Hook: before its first dispatch."""
+        """Note a new subscription, before its first dispatch."""
+        self.distribution.joined(subscription)
 
     def hold_beginning(self) -> None:
         """Consumers that were there before it are attached in steps: what comes in from now on is theirs, too. As often
@@ -356,9 +397,6 @@ class MessageQueue(FlowResource):
 
     def let_go_of_beginning(self) -> None:
         """All of those consumers are attached."""
-
-    def _detached(self, subscription: Subscription) -> None:
-        """Hook: after it is gone."""
 
     def _subscription_resumed(self, subscription: Subscription) -> bool:
         """It has credit, and holds its turn: others that share the credit go on when a dispatch has come by here."""
@@ -369,12 +407,12 @@ class MessageQueue(FlowResource):
         return True
 
     def _is_in_line(self, subscription: Subscription) -> bool:
-        """It waits to be served by the next dispatch."""
-        return subscription in self.ring
+        """Whether the next dispatch serves this subscription."""
+        return subscription in self.ring or self.distribution.is_seeking(subscription)
 
     def enter_ring(self, subscription: Subscription) -> None:
         """It has credit: the next dispatch considers it."""
-        if subscription.closed:
+        if subscription.closed or not self.distribution.credited(subscription):
             return
         self.ring[subscription] = None  # one that is in it keeps its place
         self.context.request_dispatch()
@@ -426,8 +464,8 @@ class MessageQueue(FlowResource):
             pager.relieve()  # readers have moved: there may be blocks now that can go
         return more
 
-    def _gone(self, gone: Gone) -> int:
-        """These left the elements: free their space, which may let senders go on. Returns how many."""
+    def free(self, gone: Gone) -> None:
+        """Free the space of elements that left, which may let senders go on."""
         count, wire_bytes = gone
         inside_count, inside_bytes = count, wire_bytes
         if self.elements.outside_gone_count:
@@ -439,7 +477,6 @@ class MessageQueue(FlowResource):
         if self.elements.trims_to is not None and not self._trims:
             self._trims = True
             self.environment.do_in_steps(self.name_on_disk, self._trimming())
-        return count
 
     def _trimming(self) -> Iterator[None]:
         """Let go of all that nobody needs any more, in steps; until the queue is closed, which lets go of all."""
@@ -452,7 +489,7 @@ class MessageQueue(FlowResource):
     def _trimming_on(self) -> Iterator[None]:
         """One block."""
         assert self.elements.trims_to is not None, "there is something to trim"
-        self._gone(self.elements.trim(self.elements.trims_to, 1))
+        self.free(self.elements.trim(self.elements.trims_to, 1))
         return repeat(None, TRIM_STEPS)
 
     def note_activity(self) -> None:
@@ -475,7 +512,7 @@ class MessageQueue(FlowResource):
 
     def reading_blocks(self) -> Iterable[int]:
         """The blocks that cursors with credit read next."""
-        return ()
+        return self.distribution.reading_blocks()
 
     def pinned_below(self) -> int:
         """Elements below this must stay in memory as they are."""
@@ -505,13 +542,8 @@ class MessageQueue(FlowResource):
 
     def when_saved(self, first: int, callback: Saved) -> None:
         """Call this when the persistent elements from `first` on are on disk or settled."""
-        storage = self._storage if self._storage is not None else self.open_storage()
+        storage = self.storage if self.storage is not None else self.open_storage()
         storage.when_saved(first, self.elements.next_sequence, callback)
-
-    @property
-    def storage(self) -> QueueStorage | None:
-        """Its place in the store, if it has one."""
-        return self._storage
 
     @property
     def handed_to(self) -> int:
@@ -593,8 +625,8 @@ class MessageQueue(FlowResource):
         self.context.close()
         self.expiry.close()
         try:
-            if self._storage is not None and not keep:
-                self._storage.forget()  # first: what those who wait do now is not to be on disk before that
+            if self.storage is not None and not keep:
+                self.storage.forget()  # first: what those who wait do now is not to be on disk before that
         finally:  # though one of those who are told, or are let go, raised
             try:
                 waiting_count = self._close_gates()

@@ -1,4 +1,4 @@
-"""What one subscriber of a topic has refused: tried again later, or given up.
+"""What subscribers of a topic have refused: tried again later, or given up.
 
 The other subscribers know nothing of it: the element is there as long as any cursor needs it, and what is refused is
 *withdrawn* from this cursor only. It waits for its time (delayed.py) and is given back then; or it was tried too often
@@ -7,7 +7,8 @@ message may be refused by others, too. When that is done the cursor has settled 
 very write that stores the dead letter.
 
 The end of a subscription without a name ends all this: it loses what it has yet to read anyway. With a durable one it
-stays; after a restart what had failed too often is given up when it is read again.
+stays. What had failed too often before a restart, or by a policy that has become stricter, is given up when its cursor
+comes to it.
 
 Bound: `delayed_count_max` of those that wait (beyond it they come again at once); what is given up stays within the
 limits of the topic.
@@ -16,54 +17,51 @@ Source: issue 3 (redelivery and dead letters).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING
+from typing import Final
 
+from .blocks import Gone
 from .cursors import TrackingCursor
-from .dead_letters import FAILED, DeadLettering
+from .dead_letters import FAILED, REJECTED, DeadLettering
 from .delayed import DelayedElements, backoff_ms
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
 from .observer import Fate
+from .overdue import Overdue
+from .queue import MessageQueue
+from .readers import Readers
+from .slices import Slice
+from .subscription import Subscription
+from .waking import Waking
 
-if TYPE_CHECKING:
-    from .queue import MessageQueue
-    from .readers import ReaderQueue
-    from .subscription import Subscription
-
-DUE_COUNT = 512
+DUE_COUNT: Final = 512
 """Elements whose time has come that are let go in one go."""
 
 
 class Refusals:
-    """See the module. Made when the first is refused."""
+    """What was refused of one cursor. Made when the first is refused."""
 
     __slots__ = (
-        "_dead_lettering",
-        "_environment",
-        "_later",
-        "_subscription",
-        "_timer",
-        "_topic",
-        "closed",
-        "cursor",
+        "_dead_lettering", "_environment", "_later", "_queue", "_subscription", "_table", "_timer", "closed", "cursor",
         "reader",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
-        topic: ReaderQueue,
+        queue: MessageQueue,
+        table: RefusalTable,
         cursor: TrackingCursor,
         by: Subscription | DurableReader,
         environment: QueueEnvironment,
     ) -> None:
-        self._topic = topic
+        self._queue = queue
+        self._table = table
         self.cursor = cursor
         self.reader = by if isinstance(by, DurableReader) else None
         self._subscription = None if isinstance(by, DurableReader) else by
         self._environment = environment
-        self._later = DelayedElements(topic.policy.delayed_count_max)
+        self._later = DelayedElements(queue.policy.delayed_count_max)
         self._timer: TimerHandle | None = None
         self._dead_lettering: DeadLettering | None = None
         """None: nothing was ever given up."""
@@ -71,7 +69,7 @@ class Refusals:
 
     @property
     def subscriptions(self) -> Iterable[Subscription]:
-        """Who reads with this cursor now."""
+        """The subscriptions that read with this cursor now."""
         if self.reader is not None:
             return self.reader.subscriptions
         return () if self._subscription is None else (self._subscription,)
@@ -95,7 +93,7 @@ class Refusals:
 
     def failed(self, sequences: SequenceOf[int]) -> None:
         """These have just been given back, and charged."""
-        policy, cursor = self._topic.policy, self.cursor
+        policy, cursor = self._queue.policy, self.cursor
         spent = self.spent_among(sequences)
         if policy.redelivery_delay_ms:
             out, now_ms, soonest = set(spent), self._environment.now_ms(), False
@@ -110,8 +108,8 @@ class Refusals:
 
     def spent_among(self, sequences: SequenceOf[int]) -> list[int]:
         """Those of these that have failed too often."""
-        most = self._topic.policy.redeliveries_max
-        if most is None or not self._topic.gives_up:
+        most = self._queue.policy.redeliveries_max
+        if most is None or not self._table.gives_up:
             return []
         attempts_of = self.cursor.attempts_of
         return [sequence for sequence in sequences if attempts_of(sequence) > most]
@@ -120,20 +118,20 @@ class Refusals:
         """These, which the cursor has passed and nobody holds, go to the dead letters; without any they are dropped."""
         if not sequences:
             return
-        topic, to, router = self._topic, self._topic.policy.dead_letter, self._environment.dead_letters
+        queue, to, router = self._queue, self._queue.policy.dead_letter, self._environment.dead_letters
         self.cursor.withdraw(sequences)
         if to is None or router is None:
-            topic.dropped_count += len(sequences)
-            if topic.observer is not None:
-                topic.observer.left(Fate.DROPPED, sequences, "given up, and there are no dead letters for it")
-            topic.done_with(self, sequences)
+            queue.dropped_count += len(sequences)
+            if queue.observer is not None:
+                queue.observer.left(Fate.DROPPED, sequences, "given up, and there are no dead letters for it")
+            self._table.done_with(self, sequences)
             return
         if self._dead_lettering is None:
             reader = self.reader
             assert reader is not None or self._subscription is not None
             label = "" if self._subscription is None else self._subscription.consumer.label
             refused_by = (label, None) if reader is None else router.durable_names(reader.durable_id)
-            self._dead_lettering = DeadLettering(topic, self, router, to, self._environment, refused_by=refused_by)
+            self._dead_lettering = DeadLettering(queue, self, router, to, self._environment, refused_by=refused_by)
         self._dead_lettering.add(sequences, reason)
         self._dead_lettering.move()
 
@@ -153,15 +151,21 @@ class Refusals:
 
     def still_has(self, sequence: int) -> bool:
         """It may have left: expired, skipped, or lost on disk."""
-        return sequence in self.cursor.withdrawn and self._topic.elements.is_alive(sequence)
+        return sequence in self.cursor.withdrawn and self._queue.elements.is_alive(sequence)
 
     def attempts_of(self, sequence: int) -> int:
         """How often it has failed here."""
         return self.cursor.attempts_of(sequence)
 
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
-        """These have gone to that queue."""
-        self._topic.refused_for_good(self, sorted(sequences), to)
+        """See `GivesUp`."""
+        queue, store, left = self._queue, self._environment.store, sorted(sequences)
+        queue.dead_lettered_count += len(left)
+        if queue.observer is not None:
+            queue.observer.left(Fate.DEAD_LETTERED, left, f"{to.name}, as a copy")
+        self._table.done_with(self, left)
+        if self.reader is not None and queue.storage is not None and to.storage is not None and store is not None:
+            store.bind((queue.storage, to.storage))
 
     # ------------------------------------------------------------------ out
 
@@ -184,7 +188,7 @@ class Refusals:
         due = sorted(self._later.take_due(self._environment.now_ms(), DUE_COUNT))
         due = [sequence for sequence in due if sequence in self.cursor.withdrawn]
         if due:
-            self._topic.again(self, due)
+            self._table.again(self, due)
         self._arm()
 
     def close(self) -> None:
@@ -194,3 +198,126 @@ class Refusals:
             self._timer.cancel()
         if self._dead_lettering is not None:
             self._dead_lettering.close()
+
+
+class RefusalTable:
+    """What the subscribers of one topic have refused.
+
+    Attributes:
+        gives_up: messages may leave a subscriber for having failed too often.
+    """
+
+    __slots__ = ("_by_cursor", "_environment", "_overdue", "_queue", "_readers", "_waking", "gives_up")
+
+    def __init__(
+        self, queue: MessageQueue, readers: Readers, overdue: Overdue, waking: Waking, environment: QueueEnvironment
+    ) -> None:
+        self._queue = queue
+        self._readers = readers
+        self._overdue = overdue
+        self._waking = waking
+        self._environment = environment
+        self._by_cursor: dict[TrackingCursor, Refusals] = {}
+        self.gives_up = queue.policy.dead_letter is None or environment.dead_letters is not None
+
+    def __bool__(self) -> bool:
+        return bool(self._by_cursor)
+
+    def get(self, cursor: TrackingCursor) -> Refusals | None:
+        """What was refused of this cursor; None: nothing ever was."""
+        return self._by_cursor.get(cursor)
+
+    def refuse(self, subscription: Subscription, sequences: SequenceOf[int], *, for_good: bool) -> None:
+        """Note elements that a subscription has just given back, and that are charged."""
+        policy, cursor = self._queue.policy, subscription.cursor
+        assert cursor is not None
+        if for_good and self.gives_up:
+            self._of(subscription).give_up([s for s in sequences if cursor.is_given_back(s)], REJECTED)
+            return
+        most = policy.redeliveries_max if self.gives_up else None
+        if sequences and (
+            policy.redelivery_delay_ms
+            or (most is not None and any(cursor.attempts_of(sequence) > most for sequence in sequences))
+        ):
+            self._of(subscription).failed(sequences)
+
+    def without_spent(self, subscription: Subscription, part: Slice) -> Slice | None:
+        """What of this, some of which failed before, may be tried again. The rest is given up."""
+        most = self._queue.policy.redeliveries_max
+        if most is None or not self.gives_up or part.attempts is None or max(part.attempts.values()) <= most:
+            return part
+        spent = [sequence for sequence in part.sequences if part.attempts.get(sequence, 0) > most]
+        rest = part.without(spent)
+        self._of(subscription).give_up(spent)
+        return rest
+
+    def _of(self, subscription: Subscription) -> Refusals:
+        cursor = subscription.cursor
+        assert cursor is not None
+        refusals = self._by_cursor.get(cursor)
+        if refusals is None:
+            by = subscription if subscription.durable_id is None else self._readers.by_id[subscription.durable_id]
+            refusals = self._by_cursor[cursor] = Refusals(self._queue, self, cursor, by, self._environment)
+        return refusals
+
+    def again(self, refusals: Refusals, sequences: SequenceOf[int]) -> None:
+        """Let elements come again that were withdrawn and whose time has come."""
+        refusals.cursor.give_back(sequences, attempted=False)
+        self._overdue.given_back(sequences)
+        if refusals.reader is not None:
+            self._waking.wake_all(refusals.reader)
+        else:
+            for subscription in refusals.subscriptions:
+                self._queue.enter_ring(subscription)
+
+    def done_with(self, refusals: Refusals, sequences: SequenceOf[int]) -> None:
+        """Settle elements that were withdrawn."""
+        self._queue.note_activity()
+        self._queue.free(refusals.cursor.settle(sequences))
+        if refusals.reader is not None:
+            self._readers.moved(refusals.reader)
+        if self._overdue.sequences:
+            self._overdue.let_go(sequences)
+
+    def skip(self, cursor: TrackingCursor, floor: int) -> tuple[int, Gone]:
+        """See TrackingCursor.skip_to."""
+        skipped = cursor.withdrawn_below(floor)
+        passed = cursor.skip_to(floor)
+        if skipped:
+            self._by_cursor[cursor].forget_below(floor, skipped)
+        return passed
+
+    def came_in(self) -> None:
+        """Let what is given up go on to the dead letters, in steps: a block is in memory."""
+        if self._by_cursor:
+            self._environment.do_in_steps(self._queue, self._coming_in(list(self._by_cursor.values())))
+
+    @staticmethod
+    def _coming_in(all_refusals: list[Refusals]) -> Iterator[None]:
+        for refusals in all_refusals:
+            if not refusals.closed:
+                refusals.came_in()
+            yield
+
+    def close_cursor(self, cursor: TrackingCursor) -> None:
+        """Close a cursor, and forget what was refused of it."""
+        refusals = self._by_cursor.pop(cursor, None)
+        if refusals is not None:
+            refusals.close()
+        self._queue.free(cursor.close())
+
+    def close(self) -> None:
+        """Let nothing come again: the topic is closed."""
+        for refusals in self._by_cursor.values():
+            refusals.close()
+
+    def facts(self) -> dict[str, object]:
+        """What people are told about it."""
+        facts: dict[str, object] = {}
+        if waiting_count := sum([refusals.waiting_count for refusals in self._by_cursor.values()]):
+            facts["wait to be tried again"] = waiting_count
+        if dead_lettering_count := sum([refusals.dead_lettering_count for refusals in self._by_cursor.values()]):
+            facts["dead letters that wait"] = dead_lettering_count
+            if trouble := next((r.trouble for r in self._by_cursor.values() if r.trouble), ""):
+                facts["because"] = trouble
+        return facts

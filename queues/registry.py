@@ -512,7 +512,7 @@ class DestinationRegistry:
         """In all partitions that are there; in others it begins with them."""
         for partition in destination.queue.partitions.values():
             assert isinstance(partition, Topic), "only topics have durable subscriptions"
-            partition.add_reader(durable.durable_id)
+            partition.readers.add(durable.durable_id)
         destination.durable_ids.add(durable.durable_id)
 
     def restore_durable(self, durable: Durable, address: Address, *, exactly: bool = True) -> None:
@@ -524,8 +524,8 @@ class DestinationRegistry:
         destination.durable_ids.add(durable.durable_id)
         for partition in destination.queue.partitions.values():
             assert isinstance(partition, Topic), "only topics have durable subscriptions"
-            if durable.durable_id not in partition.readers:
-                partition.add_reader(durable.durable_id)
+            if durable.durable_id not in partition.readers.by_id:
+                partition.readers.add(durable.durable_id)
 
     def remove_durable(self, durable: Durable, done: Done) -> None:
         """Remove it with what only it has yet to read. Nobody may be attached. `done` is called, perhaps at once, when

@@ -45,17 +45,12 @@ from .cursors import Wait
 from .environment import QueueEnvironment
 from .message import Message, size_of
 from .paging import BLOCK_BYTES_MAX
-from .selectors import Selection
+from .selectors.selector import LOOK_COUNT_MIN, LOOKS_PER_COST, Selection
 from .slices import Slice, fit
 from .subscription import Subscription
 
-LOOK_COUNT_MIN: Final = 16
-"""Elements looked at together at first; twice as many each time that nothing was found."""
-
 LOOK_COUNT_MAX: Final = 1024
-
-LOOKS_PER_COST: Final = 4
-"""Of a dispatch's budget: so many elements looked at cost as much as one that is handed over."""
+"""Elements looked at together. Beginning with LOOK_COUNT_MIN twice as many each time that nothing was found."""
 
 DENSE_SHARE: Final = 8
 """A search that takes at least this part of what it meets is better served by blocks that come in."""
@@ -497,10 +492,10 @@ class SelectorScan:
             if not self._states.lies_free(sequence) or 0 < message.expires_at_ms <= now_ms:
                 continue
             if message.due_at_ms and message.due_at_ms > (now_ms or self._environment.now_ms()):
-                if self._queue.make_later().is_full and portion.end is not None:
+                if self._queue.delays.index().is_full and portion.end is not None:
                     self._wait(search, Wait.CROWDED)
                     return taken, place
-                self._queue.put_later([sequence], message.due_at_ms)
+                self._queue.delays.put([sequence], message.due_at_ms)
                 continue
             key = message.head.group
             if key is not None:

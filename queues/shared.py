@@ -32,7 +32,7 @@ from typing import Final, Unpack
 from ..flow.bounds import UNBOUNDED
 from .consumed import ConsumedQueue
 from .cursors import Wait
-from .distribution import Distribution
+from .distribution import ConsumedDistribution
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
 from .fair_share import FairShare, Taken
@@ -58,7 +58,7 @@ PLACED_COST: Final = 4
 """
 
 
-class SharedDistribution(Distribution):
+class SharedDistribution(ConsumedDistribution):
     """Many subscriptions, each message to one of them."""
 
     __slots__ = (

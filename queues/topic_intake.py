@@ -7,18 +7,16 @@ the foremost, never for a slow one. With the other full actions it is as with a 
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from ..flow import Flow, FlowController, ResidencyLimiter, SourceController, WindowLimiter
+from ..flow import Flow, FlowController, FlowResource, ResidencyLimiter, SourceController, WindowLimiter
 from .environment import QueueEnvironment
 from .full_actions import FullAction
-from .intake import Intake, Run
+from .intake import Intake, IntakeOwner, Run
+from .lead import Lead
 from .message import MESSAGE_OVERHEAD_BYTES, Message
 from .paging import HIGH
 from .policy import QueuePolicy
-
-if TYPE_CHECKING:
-    from .topic import Topic
 
 LAG_FACTOR: Final = 16
 """With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:
@@ -27,6 +25,23 @@ LAG_FACTOR: Final = 16
 
 SPARING_SHARE: Final = HIGH - 1 / 32
 """Of memory, for those who lag while nothing goes to the disk for them."""
+
+
+class TopicIntakeOwner(IntakeOwner, Protocol):
+    """What a topic's intake asks of it beside that."""
+
+    closed: bool
+    lead: Lead
+
+    @property
+    def is_heard(self) -> bool:
+        """Some subscription is to get what comes in."""
+
+    def spares_disk(self) -> bool:
+        """Return whether what laggards have yet to read must do with memory."""
+
+    def unheard(self, messages: list[Message]) -> None:
+        """Drop messages that have no subscriber."""
 
 
 class TopicIntake(Intake):
@@ -41,7 +56,8 @@ class TopicIntake(Intake):
 
     def __init__(
         self,
-        topic: Topic,
+        topic: TopicIntakeOwner,
+        resource: FlowResource,
         policy: QueuePolicy,
         environment: QueueEnvironment,
         action: FullAction,
@@ -49,12 +65,13 @@ class TopicIntake(Intake):
         *,
         priority: int,
     ) -> None:
-        super().__init__(topic, topic, policy, environment, action, residency, priority=priority)
+        """`resource`: the topic as a place on the flow map."""
+        super().__init__(topic, resource, policy, environment, action, residency, priority=priority)
         self._topic = topic
         self.follows_fastest = action.drops_oldest
         lead_bytes = min(policy.lead_bytes, policy.limit_bytes)
         self.lead: FlowController[Run] = FlowController(
-            topic,
+            resource,
             Flow(f"{topic.name} (lead)"),
             WindowLimiter(
                 policy.count_max,
@@ -100,10 +117,10 @@ class TopicIntake(Intake):
             self.controller.wait_in_line(source)  # until the disk has taken something
             return False
         run = Run(messages, charge_bytes)
-        if topic.is_led or topic.closed:
+        if topic.lead.is_led or topic.closed:
             return self.lead.offer(run, len(messages), charge_bytes, source)
         self._take_in(run)
-        topic.lead_position = topic.elements.next_sequence
+        topic.lead.position = topic.elements.next_sequence
         return True
 
     def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
@@ -116,12 +133,12 @@ class TopicIntake(Intake):
                 topic.observer.origin = source
             if not topic.is_heard:
                 topic.unheard(run.messages)
-            elif topic.is_led:
+            elif topic.lead.is_led:
                 self.lead.charge(len(run.messages), run.charge_bytes, source)
                 self._accept_lead(run)
             else:
                 self._take_in(run)
-                topic.lead_position = topic.elements.next_sequence
+                topic.lead.position = topic.elements.next_sequence
 
     def fits(self, count: int, wire_bytes: int) -> bool:
         if not self._topic.is_heard:
@@ -146,7 +163,7 @@ class TopicIntake(Intake):
         over_count = 0 if policy.count_max is None else residency.total_count + count - policy.count_max
         if not self.may_page_out:
             return over_count, residency.used_bytes + charge_bytes - min(policy.limit_bytes, self.memory_limit_bytes)
-        if self._topic.spares_disk:
+        if self._topic.spares_disk():
             return over_count, residency.used_bytes + charge_bytes - int(self.memory_limit_bytes * SPARING_SHARE)
         return over_count, residency.total_bytes + charge_bytes - self.bytes_max
 
@@ -160,7 +177,7 @@ class TopicIntake(Intake):
         if not topic.is_heard:
             return None
         gate = super()._shut_gate(source)
-        if gate is None and self.follows_fastest and topic.is_led and not self.lead.accepts(source):
+        if gate is None and self.follows_fastest and topic.lead.is_led and not self.lead.accepts(source):
             return self.lead
         return gate
 

@@ -18,7 +18,7 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.readers import ReaderQueue
+from sluiceway.queues.topic import Topic
 from sluiceway.shard import Shard
 
 LOOK_SECONDS: Final = 0.2
@@ -110,7 +110,7 @@ def _has_left(queue: MessageQueue, *, is_paused: bool) -> bool:
     """Whether consumers that are there have something to get from it, or to acknowledge."""
     if queue.unsettled_count or is_paused:
         return queue.unsettled_count > 0
-    if not isinstance(queue, ReaderQueue):
+    if not isinstance(queue, Topic):
         return bool(queue.subscriptions and queue.elements.live_count)
     end = queue.elements.next_sequence  # of a topic, each for itself: others may be away
     return any(s.cursor is not None and s.cursor.position < end for s in queue.subscriptions.values())

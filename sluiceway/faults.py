@@ -38,19 +38,23 @@ from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.session import Session
 from sluiceway.protocols.warning_limiter import WarningLimiter
 from sluiceway.queues.dead_letters import DeadLettering
+from sluiceway.queues.delay_timer import DelayTimer
 from sluiceway.queues.delays import Publisher
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.expiry import Expiry
+from sluiceway.queues.fan_out import FanOut
 from sluiceway.queues.intake import Intake
 from sluiceway.queues.logs.claims import ClaimGroup
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.log_readers import LogReaders
 from sluiceway.queues.logs.refused import Refused
+from sluiceway.queues.overdue import Overdue
 from sluiceway.queues.pace import Pace
 from sluiceway.queues.paging import Pager
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.refusals import Refusals
+from sluiceway.queues.readers import Readers
+from sluiceway.queues.refusals import Refusals, RefusalTable
 from sluiceway.queues.relay import RelayGate
 from sluiceway.queues.removal import Removal
 from sluiceway.queues.selector_scan import SelectorScan
@@ -180,12 +184,16 @@ class Faults:
                     | Removal()
                     | SelectorScan()
                     | SharedDistribution()
+                    | FanOut()
+                    | DelayTimer()
+                    | Overdue()
+                    | Readers()
+                    | Refusals()
+                    | RefusalTable()
                 ):
                     met = met._queue
                 case Intake():
                     met = met.queue
-                case Refusals():
-                    met = met._topic
                 case Refused():
                     met = met._outlet
                 case Pace() | RelayGate():

@@ -22,6 +22,12 @@ SELECTOR_WORDS_MAX: Final = 1000
 UNITS_PER_COST: Final = 8
 """Units of a selector's cost that count like one delivered message in a dispatch's budget."""
 
+LOOK_COUNT_MIN: Final = 16
+"""Messages that a consumer with little credit tests together, at first."""
+
+LOOKS_PER_COST: Final = 4
+"""Tested messages that cost as much of a dispatch's budget as one delivered message."""
+
 LOOK_COST: Final = 10
 """Units of cost of an evaluation, whatever the selector."""
 

@@ -18,7 +18,7 @@ import attrs
 from ...flow.graph import sorted_in_steps
 from ..message import Message
 from ..queue import MessageQueue
-from ..readers import ReaderQueue
+from ..topic import Topic
 from . import recording as kinds
 from .locating import Elements, Place, Step, locate, place_of
 from .recording import QueueTrail, Trails
@@ -308,7 +308,7 @@ def _outside_entry(trail: QueueTrail, event: Event) -> TrailEntry:
 def _tell(home: _Home, kind: int, seconds: float, who: str) -> None:
     """Add the text of an event about the message."""
     what, detail = _PLAIN.get(kind, ("", ""))
-    is_topic = isinstance(home.queue, ReaderQueue)
+    is_topic = isinstance(home.queue, Topic)
     match kind:
         case kinds.ACCEPTED:
             home.accepted = True

@@ -18,7 +18,7 @@ from ..blocks import Block
 from ..cursored import BLOCK_BITS, CursoredQueue
 from ..message import Message
 from ..queue import MessageQueue
-from ..readers import ReaderQueue
+from ..topic import Topic
 
 READS_MAX: Final = 32
 """Maximum blocks read from disk to find one message: each takes some milliseconds."""
@@ -163,7 +163,7 @@ def place_of(
         return None
     needed_by: list[str] = []
     needed_by_count = 0
-    if isinstance(queue, ReaderQueue):
+    if isinstance(queue, Topic):
         holder = None
         needed_by, needed_by_count = yield from _needed_by(queue, sequence)
     elif holder is None and sequence < queue.handed_to:
@@ -185,7 +185,7 @@ def place_of(
     )
 
 
-def _needed_by(queue: ReaderQueue, sequence: int) -> Generator[Step, Elements, tuple[list[str], int]]:
+def _needed_by(queue: Topic, sequence: int) -> Generator[Step, Elements, tuple[list[str], int]]:
     """Return the first names and the number of the topic's readers that have not settled this element."""
     names: list[str] = []
     count = 0
@@ -196,7 +196,7 @@ def _needed_by(queue: ReaderQueue, sequence: int) -> Generator[Step, Elements, t
                 names.append(subscription.consumer.label)
         if place % READERS_PER_STEP == 0:
             yield None
-    for place, reader in enumerate(list(queue.readers.values()), 1):
+    for place, reader in enumerate(list(queue.readers.by_id.values()), 1):
         if not reader.subscriptions and reader.cursor.needs(sequence):
             count += 1
             if count <= WAITING_NAMES_MAX:

@@ -121,14 +121,14 @@ def _topics_of(broker: Watched, durable: Durable) -> list[Topic]:
 
 def backlog_count(broker: Watched, durable: Durable) -> int:
     """Return how many messages a durable subscription has yet to settle. O(partitions)."""
-    return sum([topic.backlog_of(durable.durable_id) for topic in _topics_of(broker, durable)])
+    return sum([topic.readers.backlog_of(durable.durable_id) for topic in _topics_of(broker, durable)])
 
 
 def lag_seconds(broker: Watched, durable: Durable) -> float:
     """Return the age of the oldest message that a durable subscription has yet to settle; 0: there is none."""
     now_ms, seconds = broker.now_ms(), 0.0
     for topic in _topics_of(broker, durable):
-        reader = topic.readers.get(durable.durable_id)
+        reader = topic.readers.by_id.get(durable.durable_id)
         if reader is not None and reader.cursor.unsettled_count:
             oldest = oldest_of(topic.elements, now_ms, reader.cursor.front)
             seconds = max(seconds, age_seconds(broker, oldest))

@@ -99,13 +99,6 @@ KNOWN: Final = [
     ),
     frozenset(
         {
-            "sluiceway.queues.lag",
-            "sluiceway.queues.topic",
-            "sluiceway.queues.topic_intake",
-        }
-    ),
-    frozenset(
-        {
             "sluiceway.queues.logs.epochs",
             "sluiceway.queues.logs.line",
             "sluiceway.queues.logs.log",
@@ -115,12 +108,6 @@ KNOWN: Final = [
             "sluiceway.queues.logs.refused",
             "sluiceway.queues.logs.runs",
             "sluiceway.queues.logs.page_cache",
-        }
-    ),
-    frozenset(
-        {
-            "sluiceway.queues.readers",
-            "sluiceway.queues.refusals",
         }
     ),
     frozenset(

@@ -35,11 +35,11 @@ async def test_the_leader_of_a_crowd_that_lags_leaves() -> None:
         sender = await stage.client()
         await send(sender, 20, 1_000)
         topic = topic_of(stage)
-        assert topic.is_led
+        assert topic.lead.is_led
         with stage.law("UNSUBSCRIBE of the leader", limit="one frame", crowd=OTHERS):
             await leader.unsubscribe()
             await trio.sleep(1)
-        assert not topic.is_led
+        assert not topic.lead.is_led
 
 
 @pytest.mark.slow

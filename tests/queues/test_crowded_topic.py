@@ -76,12 +76,12 @@ def test_senders_go_on_when_all_who_were_foremost_have_left_together() -> None:
     world.run()
     world.send(topic, 40)
     world.run()
-    assert topic.lead.limiter.throttled
+    assert topic.lead.controller.limiter.throttled
     for subscription in foremost:
         subscription.close()
     world.run()
-    assert not topic.lead.limiter.used_count
-    assert not topic.lead.limiter.throttled
+    assert not topic.lead.controller.limiter.used_count
+    assert not topic.lead.controller.limiter.throttled
 
 
 def test_the_last_who_leaves_frees_senders_at_once() -> None:
@@ -90,7 +90,7 @@ def test_the_last_who_leaves_frees_senders_at_once() -> None:
     subscription = topic.subscribe(world.consumer(1))
     world.send(topic, 40)
     subscription.close()
-    assert not topic.lead.limiter.used_count
+    assert not topic.lead.controller.limiter.used_count
 
 
 def test_a_portion_of_what_is_past_its_date_is_smaller_the_more_look_at_it() -> None:
@@ -233,11 +233,11 @@ def test_room_that_nobody_needs_is_used_also_while_it_is_looked_for(turns_count:
         topic.subscribe(consumer, selection=selection)
     world.send(topic, 1, color="red")
     world.run()
-    topic._look_count = 1 << 30
+    topic.pinned._look_count = 1 << 30
     world.send(topic, 1, wire_bytes=90_000, color="blue")
     world.run()
     assert topic.elements.live_count == 2, "all have passed it"
-    topic._begin_look()
+    topic.pinned.begin()
     world.core._config = attrs.evolve(world.core._config, dispatches_per_turn_count=1)
     for _ in range(turns_count):
         world.core.run_turn()
@@ -280,10 +280,10 @@ def test_one_who_takes_over_while_it_is_looked_for_leads() -> None:
     leader.close()
     world.core._config = attrs.evolve(world.core._config, dispatches_per_turn_count=1)
     world.core.run_turn()
-    assert topic._lead_search is not None, "it goes on"
+    assert topic.lead.is_sought, "it goes on"
     for _ in range(5):
         heir.settle()
         world.core.run_turn()
-    assert len(heir.deliveries) == 5 and topic._lead_search is None
+    assert len(heir.deliveries) == 5 and not topic.lead.is_sought
     world.run()
-    assert topic.is_led
+    assert topic.lead.is_led

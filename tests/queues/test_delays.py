@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.queues.consumed import DUE_COUNT, PASS_COUNT, ConsumedQueue
+from sluiceway.queues.consumed import PASS_COUNT, ConsumedQueue
+from sluiceway.queues.delay_timer import DUE_COUNT
 from sluiceway.queues.delayed import DEAD_MIN, DelayedElements
 from sluiceway.queues.exclusive import SingleDistribution
 from sluiceway.queues.names import parse

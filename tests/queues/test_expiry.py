@@ -239,7 +239,7 @@ def test_a_topic_where_all_that_waits_expires_lets_its_sender_go() -> None:
     consumer.settle()
     world.run()
     assert consumer.numbers == [0, 5, 6]
-    assert topic.lead.limiter.used_bytes == 0
+    assert topic.lead.controller.limiter.used_bytes == 0
 
 
 @pytest.mark.parametrize("runs", [1, 4 * EXPIRE_COUNT])
@@ -320,7 +320,7 @@ def test_what_a_holder_keeps_at_its_date_leaves_when_it_lets_go(ends: str) -> No
         subscription.close()
     world.run()
     assert (topic.elements.live_count, topic.expired_count) == (1, 4)
-    assert not topic._overdue
+    assert not topic.overdue.sequences
     assert_exact(topic)
 
 

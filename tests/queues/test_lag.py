@@ -17,13 +17,13 @@ def test_a_budget_that_is_used_up_stays_so_until_half_of_it_is_there_again() -> 
     clock = _Clock()
     budget = LagBudget(10.0, 100, clock)
     budget.spend(60)
-    assert not budget.exhausted
+    assert not budget.is_exhausted()
     budget.spend(40)
-    assert budget.exhausted
+    assert budget.is_exhausted()
     clock.seconds = 4.9
-    assert budget.exhausted
+    assert budget.is_exhausted()
     clock.seconds = 5.0
-    assert not budget.exhausted
+    assert not budget.is_exhausted()
 
 
 def test_no_more_than_a_burst_gathers() -> None:
@@ -31,4 +31,4 @@ def test_no_more_than_a_burst_gathers() -> None:
     budget = LagBudget(10.0, 100, clock)
     clock.seconds = 1_000.0
     budget.spend(100)
-    assert budget.exhausted
+    assert budget.is_exhausted()

@@ -150,8 +150,8 @@ def test_a_topic_with_a_durable_subscription_takes_messages_of_all_sizes(
     with world_of(bits) as world:
         policy = QueuePolicy(memory_bytes=MEMORY_BYTES, paging=paging, lag_bytes_per_second=None)
         topic = Topic("/topic/a", policy, world.environment)
-        topic.add_reader(1)
-        topic.add_reader(2)
+        topic.readers.add(1)
+        topic.readers.add(2)
         still = world.consumer(1 if spent else None)
         topic.subscribe(still, durable_id=2)
         fast = world.consumer(auto=True)

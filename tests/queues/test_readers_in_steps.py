@@ -24,8 +24,8 @@ class _Begun:
         self._work: list[Iterator[object]] = []
         environment = attrs.evolve(self.world.environment, in_steps=lambda _owner, work: self._work.append(work))
         self.topic = Topic("/topic/a", make_policy(**policy), environment)
-        self.topic.begin_with_readers(range(1, COUNT + 1))
-        assert not self.topic.readers
+        self.topic.readers.begin_with(range(1, COUNT + 1))
+        assert not self.topic.readers.by_id
 
     def steps(self, count: int) -> None:
         for _ in range(count):
@@ -35,7 +35,7 @@ class _Begun:
     def read_all(self) -> dict[int, int]:
         """How many messages each gets that is there."""
         got = {}
-        for durable_id in list(self.topic.readers):
+        for durable_id in list(self.topic.readers.by_id):
             consumer = self.world.consumer()
             subscription = self.topic.subscribe(consumer, durable_id=durable_id)
             self.world.run()
@@ -49,9 +49,9 @@ def test_each_gets_what_came_before_its_place_was_made() -> None:
     begun.world.send(begun.topic)
     begun.steps(COUNT // 2)
     begun.world.send(begun.topic)
-    assert len(begun.topic.readers) == COUNT // 2
+    assert len(begun.topic.readers.by_id) == COUNT // 2
     begun.steps(COUNT)
-    assert begun.topic.beginning is None
+    assert begun.topic.readers.beginning.cursor is None
     assert begun.read_all() == dict.fromkeys(range(1, COUNT + 1), 2)
 
 
@@ -71,7 +71,7 @@ def test_one_that_attaches_before_its_place_is_made_gets_all() -> None:
 def test_one_that_is_new_meanwhile_begins_behind_what_is_there() -> None:
     begun = _Begun()
     begun.world.send(begun.topic)
-    begun.topic.add_reader(COUNT + 1)
+    begun.topic.readers.add(COUNT + 1)
     begun.steps(COUNT)
     assert begun.read_all()[COUNT + 1] == 0
 
@@ -80,12 +80,12 @@ def test_those_that_are_removed_before_they_have_a_place_hold_nothing_back() -> 
     begun = _Begun()
     begun.world.send(begun.topic)
     begun.steps(1)
-    assert begun.topic.backlog_of(LAST) == 1
+    assert begun.topic.readers.backlog_of(LAST) == 1
     for durable_id in range(1, COUNT + 1):
         begun.topic.remove_reader(durable_id)
-    assert begun.topic.beginning is None and begun.topic.is_empty and not begun.topic.has_durables
+    assert begun.topic.readers.beginning.cursor is None and begun.topic.is_empty and not begun.topic.readers.count
     begun.steps(COUNT)
-    assert not begun.topic.readers
+    assert not begun.topic.readers.by_id
 
 
 def test_what_they_are_to_get_is_not_dropped_for_room() -> None:
@@ -104,4 +104,4 @@ def test_one_that_is_closed_meanwhile_makes_no_more_places() -> None:
     begun.world.send(begun.topic)
     begun.topic.close_queue("a test")
     begun.steps(COUNT)
-    assert not begun.topic.readers
+    assert not begun.topic.readers.by_id

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sluiceway.queues.pinned import Pinned
 from sluiceway.queues.selectors import Selection, compile_selector
-from sluiceway.queues.skipping import SkippingQueue
 from tests.queues.rig import Head, Producer, World
 
 READERS_COUNT = 500
@@ -22,14 +22,14 @@ def test_looking_for_what_nobody_needs_costs_no_more_than_passing_it_over(monkey
     due after some messages of each, but after as many messages as it looks at readers.
     """
     looks_count = 0
-    looking = SkippingQueue._looking
+    looking = Pinned._looking
 
-    def counted(topic: SkippingQueue) -> Iterator[list[int]]:
+    def counted(pinned: Pinned) -> Iterator[list[int]]:
         nonlocal looks_count
         looks_count += 1
-        return looking(topic)
+        return looking(pinned)
 
-    monkeypatch.setattr(SkippingQueue, "_looking", counted)
+    monkeypatch.setattr(Pinned, "_looking", counted)
     world = World()
     topic = world.topic()
     selector = compile_selector("color = 'red'")

@@ -137,7 +137,7 @@ def test_the_sender_is_paced_by_the_fastest() -> None:
     world.run()
     assert fast.numbers == list(range(20))
     assert producer.is_blocked()
-    assert topic.lead.limiter.used_count == 10
+    assert topic.lead.controller.limiter.used_count == 10
     fast.settle()
     world.run()
     assert fast.numbers == list(range(40))
@@ -206,7 +206,7 @@ def test_the_lead_is_let_go_when_the_last_subscriber_leaves_that_was_behind() ->
     subscriptions[1].close()
     world.send(topic, 1)
     subscriptions[0].close()
-    assert topic.lead.limiter.used_count == 0
+    assert topic.lead.controller.limiter.used_count == 0
     assert topic.is_empty
 
 
@@ -338,7 +338,7 @@ def test_a_deleted_topic_lets_everybody_go() -> None:
             assert consumer.cancelled_for == ["over"]
             consumer.give_back()
             world.run()
-            assert topic.controller.limiter.used_bytes == topic.lead.limiter.used_bytes == 0
+            assert topic.controller.limiter.used_bytes == topic.lead.controller.limiter.used_bytes == 0
             assert topic.close_queue("again") == 0
 
 
@@ -351,5 +351,5 @@ def test_ten_thousand_subscribers_may_leave_in_any_order() -> None:
     world.run()
     for subscription in subscriptions[::2] + subscriptions[1::2]:
         subscription.close()
-    assert not topic.ring and not topic._caught_up
+    assert not topic.ring and not topic.distribution._caught_up
     assert topic.is_empty

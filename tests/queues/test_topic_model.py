@@ -178,17 +178,17 @@ class TopicMachine(RuleBasedStateMachine):
             return
         topic = self.topic
         assert_exact(topic)
-        lead_position = topic.lead_position
+        lead_position = topic.lead.position
         foremost = max((x.subscription.cursor.position for x in self._open()), default=0)
         assert not topic.elements.count_live(lead_position, foremost), "only gaps lie between"
         ahead = topic.elements.count_live(lead_position, topic.elements.next_sequence)
         if self.drops_oldest:
-            assert topic.lead.limiter.used_count == ahead
-            assert topic.lead.limiter.used_bytes == ahead * CHARGE_BYTES
+            assert topic.lead.controller.limiter.used_count == ahead
+            assert topic.lead.controller.limiter.used_bytes == ahead * CHARGE_BYTES
         else:
-            assert topic.lead.limiter.used_count == 0
+            assert topic.lead.controller.limiter.used_count == 0
         if not self.listeners:
-            assert topic.elements.live_count == topic.lead.limiter.used_count == 0
+            assert topic.elements.live_count == topic.lead.controller.limiter.used_count == 0
         assert topic.unsettled_count == sum(len(listener.consumer.held) for listener in self.listeners)
 
     @invariant()
@@ -205,7 +205,7 @@ class TopicMachine(RuleBasedStateMachine):
             self._check_nothing_waits()
 
     def _check_nothing_waits(self) -> None:
-        for gate in (self.topic.controller, self.topic.lead):
+        for gate in (self.topic.controller, self.topic.lead.controller):
             assert gate.limiter.throttled or not gate.overflow_count
             assert gate.limiter.throttled or not gate.blocked_sources()
         for listener in self._open():
@@ -271,7 +271,7 @@ class ExpiringTopicMachine(TopicMachine):
             message = self.topic.elements.get(sequence)
             if message is not None and 0 < message.expires_at_ms <= self.world.now_ms:
                 assert sequence in held, "past its date and in nobody's hands"
-        assert self.topic._overdue <= held
+        assert self.topic.overdue.sequences <= held
 
 
 class SelectingTopicMachine(ExpiringTopicMachine):
@@ -281,7 +281,7 @@ class SelectingTopicMachine(ExpiringTopicMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._patch = patch("sluiceway.queues.skipping.PINNED_COUNT", 2)
+        self._patch = patch("sluiceway.queues.pinned.PINNED_COUNT", 2)
         self._patch.start()
 
     def teardown(self) -> None:
@@ -299,7 +299,7 @@ class SteppingTopicMachine(SelectingTopicMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps_patch = patch("sluiceway.queues.topic.DROP_COUNT", 1)
+        self._steps_patch = patch("sluiceway.queues.lag.DROP_COUNT", 1)
         self._steps_patch.start()
 
     def teardown(self) -> None:
@@ -337,7 +337,7 @@ class DelayingTopicMachine(ExpiringTopicMachine):
         for listener in self.listeners if hasattr(self, "world") else ():
             cursor = listener.subscription.cursor
             assert cursor is not None
-            refusals = self.topic._refusals.get(cursor)
+            refusals = self.topic.refusals.get(cursor)
             assert cursor.withdrawn == {s for s in cursor.withdrawn if self.topic.elements.is_alive(s)}
             assert len(cursor.withdrawn) == (0 if refusals is None else refusals.waiting_count)
             assert not any(cursor.is_given_back(s) or not cursor.front <= s < cursor.position for s in cursor.withdrawn)

@@ -74,7 +74,7 @@ def test_what_the_topic_drops_waits_to_be_tried_again_no_more() -> None:
 def test_what_is_past_its_date_goes_when_it_waits_for_nobody_any_more() -> None:
     """Also when the durable subscription that refused it is removed."""
     news = News(redelivery_delay_ms=60_000, redeliveries_max=None)
-    news.topic.add_reader(2)  # needs it as well, and is away
+    news.topic.readers.add(2)  # needs it as well, and is away
     refuser = news.hear(durable_id=1)
     news.tell(ttl_ms=1000)
     refuser.give_back()
@@ -85,7 +85,7 @@ def test_what_is_past_its_date_goes_when_it_waits_for_nobody_any_more() -> None:
     news.topic.remove_reader(1)
     news.world.run()
     assert news.topic.elements.live_count == 0
-    assert not news.topic._overdue
+    assert not news.topic.overdue.sequences
 
 
 def test_what_is_past_its_date_goes_when_who_refused_it_is_moved_on() -> None:
@@ -95,7 +95,7 @@ def test_what_is_past_its_date_goes_when_who_refused_it_is_moved_on() -> None:
     refuser.give_back()
     news.world.advance(2)
     news.tell(8)
-    assert not news.topic._overdue
+    assert not news.topic.overdue.sequences
     assert_exact(news.topic)
 
 

@@ -111,10 +111,10 @@ class Estate:
         """What nobody was handed yet holds senders back."""
         for topic in self.topics():
             places = [s.cursor.position for s in topic.subscriptions.values() if s.cursor is not None]
-            if topic.is_led and places and not topic._lead_unsure and topic._lead_search is None:
-                assert topic.lead_position <= max(places)
-                ahead_count = topic.elements.count_live(topic.lead_position, topic.elements.next_sequence)
-                assert topic.lead.limiter.used_count == ahead_count
+            if topic.lead.is_led and places and not topic.lead.is_sought:
+                assert topic.lead.position <= max(places)
+                ahead_count = topic.elements.count_live(topic.lead.position, topic.elements.next_sequence)
+                assert topic.lead.controller.limiter.used_count == ahead_count
 
     def topics(self) -> list[Topic]:
         found = [queue for it in self.registry.destinations.values() for queue in it.queues]

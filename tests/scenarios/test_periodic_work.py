@@ -47,7 +47,7 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
 OWNED: Final = frozenset(
     {
         "Session", "ConsumedQueue", "DeadLettering", "Publisher", "ClaimGroup", "Log", "LogReaders", "Refused",
-        "Expiry", "Pager", "ReaderQueue", "Refusals",
+        "DelayTimer", "Expiry", "Overdue", "Pager", "Refusals",
     }
 )  # fmt: skip
 """Timers of one destination or connection, which does not outlive what they raise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from sluiceway.queues.skipping import PINNED_COUNT
+from sluiceway.queues.pinned import PINNED_COUNT
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
 from tests.scenarios.log_stage import LOG, LogStage

@@ -361,7 +361,7 @@ def test_making_room_in_vain_looks_at_no_more_of_a_topic_than_somebody_lags(monk
 
     world = StoreWorld(MemoryEngine())
     topic = Topic("/topic/a", QueuePolicy(memory_bytes=1 << 20, bytes_max=2 << 20), world.environment)
-    topic.add_reader(1)
+    topic.readers.add(1)
     listener = world.consumer(auto=True)
     topic.subscribe(listener)
     world.run()

@@ -47,4 +47,4 @@ def test_a_block_that_comes_in_for_a_crowd_lets_them_go_on_in_steps() -> None:
         assert longest_step(world, partial(world.worker.step, read=True)) < CROWD
         world.settle_down()
         assert {len(consumer.deliveries) for consumer in crowd} == {16}
-        assert not topic._awaiting and not topic._telling
+        assert not topic.blocks._awaiting and not topic.blocks._telling

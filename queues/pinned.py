@@ -1,0 +1,178 @@
+"""Elements of a topic that no reader needs, but that lie behind one that some reader holds.
+
+An element leaves a topic when all fronts have passed it, so one that is held for long would keep all that its reader
+passes over behind it. Such elements are let go by name: now and then (PINNED_COUNT), and before anything else has to
+make room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from .blocks import NOTHING_GONE, Gone
+from .chores import Chores
+from .cursors import TrackingCursor
+from .overdue import Overdue
+from .queue import MessageQueue
+from .ranges import RangeSet
+from .readers import Readers
+
+PINNED_COUNT: Final = 256
+"""Messages passed over behind one that is held, after which a look is due at what no reader needs. Where a look takes
+more steps than that, as many as those: a look never costs more than the passing itself."""
+
+PINNED_SHARE: Final = 8
+"""Or this part of the topic's memory, when half of that is in use."""
+
+LOOKED_AT_ONCE: Final = 64
+"""Readers that are asked in one dispatch what they need."""
+
+RUNS_PER_STEP: Final = 16
+FREED_AT_ONCE: Final = 256
+FREED_PER_STEP: Final = 8
+"""What one of them has settled, and what goes, in steps that take about as long as to ask one reader."""
+
+
+class Pinned:
+    """The pinned elements of one topic.
+
+    Attributes:
+        count: what was passed over behind something that is held, since the last look.
+    """
+
+    __slots__ = ("_bytes", "_chores", "_look", "_look_count", "_overdue", "_queue", "_readers", "count")
+
+    def __init__(self, queue: MessageQueue, readers: Readers, overdue: Overdue, chores: Chores) -> None:
+        self._queue = queue
+        self._readers = readers
+        self._overdue = overdue
+        self._chores = chores
+        self.count = self._bytes = 0
+        self._look_count = PINNED_COUNT
+        """After so many the next look is due."""
+        self._look: Iterator[list[int]] | None = None
+        """The look that is under way: what it finds, step by step."""
+
+    @property
+    def is_sought(self) -> bool:
+        """Whether a look is under way."""
+        return self._look is not None
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether the topic may hold what no reader needs."""
+        return self.count > 0 or self._look is not None
+
+    def passed(self, count: int, charge_bytes: int) -> None:
+        """Note elements that a reader passed over behind one that it holds."""
+        self.count += count
+        self._bytes += charge_bytes
+        if self.count >= self._look_count or self._may_be_much():
+            self.begin()  # and the dispatch goes on with it: one look for all that are passed over
+
+    def _may_be_much(self) -> bool:
+        """Whether it may be a good part of the memory, and that is needed. (Of many readers each counts the same.)"""
+        memory_bytes, used_bytes = self._queue.policy.memory_bytes, self._queue.controller.limiter.used_bytes
+        return self._bytes * PINNED_SHARE >= memory_bytes and used_bytes * 2 >= memory_bytes
+
+    def begin(self) -> None:
+        """Begin a look, unless one is under way. The next dispatches go on with it."""
+        if self._look is None:
+            self.count = self._bytes = 0
+            self._look = self._looking()
+            self._chores.add(self._go_on)
+
+    def letting_go(self) -> Iterator[Gone]:
+        """Let all of it go, in steps of the caller."""
+        yield from self._rest()  # that look began before the latest was passed over
+        if self.count:
+            self.begin()
+            yield from self._rest()
+
+    def _rest(self) -> Iterator[Gone]:
+        while self._look is not None:
+            self.look_on(1)
+            yield NOTHING_GONE
+
+    def _go_on(self, _budget: int) -> int:
+        if self._look is None:
+            return 0
+        self.look_on(LOOKED_AT_ONCE)
+        return LOOKED_AT_ONCE
+
+    def look_on(self, count: int) -> None:
+        """Go on with the look, by so many steps."""
+        look, gone_count, gone_bytes = self._look, 0, 0
+        while count > 0 and look is not None:
+            free = next(look, None)
+            if free is None:
+                look = self._look = None
+                break
+            count -= 1
+            if free:
+                count -= len(free) // FREED_PER_STEP
+                gone_count += len(free)
+                gone_bytes += self._let_go_of(free)
+        if look is not None:
+            self._chores.add(self._go_on)
+        if gone_count:
+            self._queue.free((gone_count, gone_bytes))
+
+    def _let_go_of(self, free: list[int]) -> int:
+        """Remove elements that no reader needs. Return their bytes."""
+        elements, storage = self._queue.elements, self._queue.storage
+        get, outside_bytes = elements.get, elements.outside_gone_bytes
+        wires = [len(message.wire) for sequence in free if (message := get(sequence)) is not None]
+        elements.remove(free, unread=True)
+        if storage is not None:
+            storage.settled(free)
+        self._overdue.sequences.difference_update(free)
+        return sum(wires) + elements.outside_gone_bytes - outside_bytes
+
+    def _looking(self) -> Iterator[list[int]]:
+        """Ask all readers what they need of what is there now, one after the other; then say what none of them does,
+        a portion at a time. What a reader does not need now it will never need, and one that comes meanwhile begins
+        behind all that, or with the beginning, which is asked first. O(holes in what each of them has settled).
+        """
+        elements = self._queue.elements
+        end, steps_count = elements.next_sequence, 0
+        lowest, needed = end, RangeSet()
+        # All from the lowest on is needed, and more.
+        for cursor in self._cursors():
+            steps_count += 1
+            if cursor.front < lowest:
+                settled = cursor.settled_above()
+                if not settled:
+                    lowest = cursor.front
+                    if elements.first_live(0) >= lowest:
+                        break  # all that is there is needed
+                start = cursor.front
+                for number, (first, stop) in enumerate(settled, 1):
+                    if first >= lowest:
+                        break
+                    needed.add(start, first)
+                    start = stop
+                    if number % RUNS_PER_STEP == 0:
+                        steps_count += 1
+                        yield []
+                if settled:
+                    needed.add(start, lowest)
+            yield []
+        self._look_count = max(PINNED_COUNT, steps_count)
+        for first, stop in needed.holes(elements.first_live(0), lowest):
+            for start in range(first, stop, FREED_AT_ONCE):
+                yield elements.live_sequences(start, min(stop, start + FREED_AT_ONCE))
+
+    def _cursors(self) -> Iterator[TrackingCursor]:
+        """All cursors that are there now, the beginning first, but for those that are gone when their turn comes."""
+        by_id = self._readers.by_id
+        subscriptions, readers = list(self._queue.subscriptions.values()), list(by_id.values())
+        if self._readers.beginning.cursor is not None:
+            yield self._readers.beginning.cursor
+        for subscription in subscriptions:
+            if subscription.durable_id is None and subscription.cursor is not None and not subscription.closed:
+                yield subscription.cursor
+        for reader in readers:
+            if reader.durable_id in by_id:
+                yield reader.cursor
