@@ -1,6 +1,6 @@
 """Committed transactions of an earlier run that had not all come to their queues: they go on before clients are let in.
 
-For each queue one leg (protocols/stomp/spool_drain.py) brings what is left, in order of the commits. Queues page out
+For each queue one leg (queues/spools.py) brings what is left, in order of the commits. Queues page out
 what is more than their memory. Only where a queue has room for nothing more until somebody consumes from it (or its
 policy keeps it from paging, or the disk is full) the start does not wait: the rest goes on later, and is first in line
 there.
@@ -18,11 +18,9 @@ import trio
 
 from sluiceway.flow import Flow, SourceController
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.spool_drain import SpoolDrain, drop
-from sluiceway.protocols.stomp.spooled_commits import queue_of
-from sluiceway.protocols.stomp.spools import Target
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.spools import SpoolDrain, Target, drop, queue_of
 from sluiceway.store.spool import Spool, Spools
 
 PROGRESS_SECONDS: Final = 1.0

@@ -28,13 +28,14 @@ import attrs
 from ..flow.bounds import UNBOUNDED
 from ..queues.blocks import Dates, Outside, bit_range
 from ..queues.message import DelayedMessage, Envelope
+from ..queues.spools import Target
 from . import keys
 from .chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
 from .durables import durable_changes, kept_durables, removal
 from .engine import Change, CorruptionError, Engine, delete, delete_range, put
 from .keys import StoreFormatError
 from .metadata.damage import DamageSearch
-from .spool_records import CommitRecord, PieceError, Target, decode_commit, decode_piece
+from .spool_records import CommitRecord, PieceError, decode_commit, decode_piece
 from .states import (
     KIND_TOPIC,
     CursorRecord,

@@ -4,7 +4,7 @@ for room.
 While a transaction is open its pieces are written as they come, without a sync. COMMIT is one synced batch, with all
 that the transaction settles and the record that says so: batches survive in order, so its pieces are there, too. From
 then on a piece is read when its queue has room, and is deleted in the very batch that saves its messages there
-(`attach` of shelf.py): at any moment a message of it is either in a piece or in its queue on disk. The commit record
+(`QueueRecords.attach`): at any moment a message of it is either in a piece or in its queue on disk. The commit record
 goes last.
 
 Large bodies: a piece is one more record that names their files, so these are kept until it is gone.
@@ -29,6 +29,7 @@ from ..flow import Account, Flow, SizeLimiter, SourceController
 from ..queues.large import LargeMessage
 from ..queues.message import Message, wire_bytes_of
 from ..queues.queue import MessageQueue
+from ..queues.spools import Target
 from ..queues.storage import Confirms
 from . import keys
 from .chunks import ChunkError, decode_chunk, encode_chunk
@@ -36,7 +37,7 @@ from .engine import Change, CorruptionError, EngineError, delete, put
 from .places import Place
 from .queue_records import QueueRecords
 from .recovery import RecoveredTransaction
-from .spool_records import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
+from .spool_records import CommitRecord, PieceError, decode_piece, encode_commit, encode_piece
 from .storequeue import StoreQueue
 from .together import Shelf
 

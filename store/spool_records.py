@@ -19,6 +19,7 @@ from typing import Final
 from attrs import frozen
 from zlib_ng.zlib_ng import crc32
 
+from ..queues.spools import Target
 from . import chunks
 from .keys import StoreFormatError
 from .states import KIND_QUEUE, KIND_TOPIC
@@ -34,12 +35,6 @@ _COMMIT: Final = Struct("<BQI")
 
 _FLAGS_AT: Final = 1
 """Offset of the flags in a chunk."""
-
-
-Target = tuple[str, int, bool]
-"""A queue, as in the record of one: full name of the destination, priority, whether it is a topic (and not what waits
-in front of one for its time).
-"""
 
 
 class PieceError(StoreFormatError):

@@ -32,6 +32,7 @@ import attrs
 from ...flow.graph import at_once
 from ...queues.intake import Run
 from ...queues.message import MESSAGE_OVERHEAD_BYTES
+from ...queues.spools import Spool
 from ...queues.storage import Joint
 from ..reading import Hold
 from .errors import ProtocolError
@@ -44,9 +45,7 @@ from .replies import Replies
 from .requesting import Requests
 from .routing import ADMIN_PREFIX, Router
 from .sending import Sender
-from .spooled_commits import SpooledCommits
-from .spooling import Spooler
-from .spools import Spool
+from .spooling import SpooledCommits, Spooler
 from .subscribing import Subscriptions
 from .transactions import (
     AT_ONCE_COUNT,

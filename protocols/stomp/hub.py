@@ -9,11 +9,11 @@ from ...flow import FlowManager
 from ...queues.environment import Scheduling
 from ...queues.logs.table import LogTable
 from ...queues.registry import DestinationRegistry
+from ...queues.spools import Spools
 from ...queues.storage import Store
 from ..arrivals import Arrivals
 from .authorization import Guard, Identity
 from .head import SendHead
-from .spools import Spools
 from .staging import Bodies
 
 if TYPE_CHECKING:

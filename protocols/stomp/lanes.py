@@ -132,7 +132,7 @@ class Barrier:
         """Lanes that hold it up: blocked, or with something parked before it. A deleted queue holds nobody up."""
         self.charge_bytes = charge_bytes
         self.go = go
-        """Whoever has this place uses the turns of its lane, or ends them, when this is called (see spool_drain.py)."""
+        """Callback of the holder of this place: it uses the turns of its lane, or ends them (see `SpooledCommits`)."""
         self.is_over = False
         """Nothing has this place any more."""
 

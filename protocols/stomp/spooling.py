@@ -1,14 +1,18 @@
-"""Transactions that are too large for memory: their SENDs go to the store while the transaction is open.
+"""Transactions of one connection that go by way of the disk: too large for memory, or without room when they COMMIT.
 
 A transaction begins to be *spooled* when all open ones of its connection hold more than `transaction_bytes_max`. From
 then on its SENDs leave memory from the front, as they came: PIECE_BYTES of them become one piece for each destination
 and priority that they go to. Routes are taken here, so a destination that cannot be is an ERROR now, and not at COMMIT.
-Requests to the broker itself stay in memory: they are answered at COMMIT.
+Requests to the broker itself stay in memory: they are answered at COMMIT. While too much waits for the disk the
+connection is not read. So its memory is that of its transactions and what one read adds to it.
 
-While too much waits for the disk the connection is not read. So its memory is that of its transactions and what one
-read adds to it.
+*COMMIT* of a spooled transaction never waits. All that it settles, and the record that it is to be carried out, are one
+synced batch: then its RECEIPT goes out, and it will be carried out whatever happens. Its SENDs follow as their queues
+have room (`sluiceway.queues.spools`), in its place in the lanes: nothing that the connection sends later to the same
+queue overtakes them. ACKs pass as always, so a transaction that is larger than its queue gets through though its
+consumer is on the same connection.
 
-Deliberately not here: what keeps them (spools.py says what that must do), and how they come back (spool_drain.py).
+Bound: `transaction_spool_bytes_max` of the connection, on the disk; a barrier and a drain for each queue.
 Source: seed 002 "Transactions".
 """
 
@@ -16,34 +20,55 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
+from itertools import repeat
 from typing import Final
 
 import attrs
 
 from ...flow import Flow, SourceController
+from ...queues.atomic_offer import PromisedRoom
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from ...queues.queue import MessageQueue
+from ...queues.registry import DestinationLimitError
+from ...queues.spools import Spool, SpoolDrain, Target, drop, queue_of
+from ...queues.storage import Joint
 from ...queues.topic import Topic
 from ..reading import Hold
 from .errors import ProtocolError
 from .frames import SendRun
 from .hub import Hub
-from .lanes import Lane, Lanes, Route
+from .lanes import Barrier, Lane, Lanes, Route
 from .limits import StompLimits
+from .replies import Replies
 from .routing import ADMIN_PREFIX, Router
 from .sending import Sender
-from .spools import Spool, Target
-from .transactions import Transaction, Transactions, charge_of, parts_of, steps_for
+from .transactions import (
+    AT_ONCE_COUNT,
+    CHEAP_PER_STEP,
+    LANES_PER_STEP,
+    Transaction,
+    Transactions,
+    charge_of,
+    parts_of,
+    settling,
+    some_of,
+    steps_for,
+)
 
 PIECE_BYTES: Final = 1 << 20
 """About how much leaves memory at a time, and comes back at a time: half a millisecond of encoding."""
 
 PIECE_COUNT: Final = 256
-"""About so many messages, if they are small."""
+"""Number of messages in a piece, if they are small."""
 
 ROUTE_STEPS: Final = 4
-"""A destination that may have to be made counts as so many steps."""
+"""Number of steps that a destination counts as which may have to be made."""
 
 PLACES_PER_STEP: Final = 64
+
+ROUNDS_MAX: Final = 4
+"""Rounds in which deleted queues are looked for in steps, if more are deleted meanwhile."""
 
 
 class Spooler:
@@ -73,20 +98,20 @@ class Spooler:
         self._resume = resume
         self._hold = hold
         self._source: SourceController | None = None
-        """What the store blocks; made when it is needed."""
+        """Source that the store blocks; made when it is needed."""
 
     @property
     def must_wait(self) -> bool:
-        """Too much waits for the disk: nothing more should be read now."""
+        """Whether too much waits for the disk: nothing more should be read now."""
         return self._source is not None and self._source.blocked
 
     @property
     def waits_for_room(self) -> bool:
-        """It waits because the disk is nearly full, or fails: ACKs may help."""
+        """Whether that is because the disk is nearly full, or fails: ACKs may help."""
         return self.must_wait and self._hub.store is not None and not self._hub.store.accepting
 
     def close(self) -> None:
-        """The connection is gone: what is written from now on waits for nobody."""
+        """End with the connection: pieces that are written from now on block no source."""
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -95,8 +120,8 @@ class Spooler:
     # ------------------------------------------------------------------ open transactions
 
     def relieving(self) -> Iterator[None]:
-        """Take as much out of memory as is due, in steps. Raises ProtocolError: there is no room for it anywhere; or
-        about one SEND, that can't be sent.
+        """Take as much out of memory as is due, in steps. Raises ProtocolError if there is no room for it anywhere, or
+        about one SEND that can't be sent.
         """
         transactions = self._transactions
         while transactions.is_over:
@@ -136,7 +161,7 @@ class Spooler:
         )
 
     def _pumping(self, transaction: Transaction, keep_bytes: int) -> Generator[None, None, bool]:
-        """Take this one out of memory, until less than this is left there. False: it has to wait for the disk."""
+        """Take a transaction out of memory, until less than this is left there. False: it has to wait for the disk."""
         source = self._source
         while transaction.sends and transaction.size_bytes > keep_bytes:
             if source is not None and not self._may_write(source):
@@ -151,7 +176,7 @@ class Spooler:
         return not source.blocked
 
     def writing_out(self, transaction: Transaction) -> Iterator[None]:
-        """COMMIT: all that is left of it in memory goes, now, in steps. Raises ProtocolError."""
+        """COMMIT: take all that is left of a transaction out of memory, now, in steps. Raises ProtocolError."""
         while transaction.sends:
             yield from self._writing_piece(transaction)
 
@@ -183,18 +208,15 @@ class Spooler:
         finally:
             self._transactions.release(transaction, size_bytes)
         assert transaction.spool is not None, "it is spooled"
-        bytes_max = self._limits.transaction_spool_bytes_max
         for target, messages in by_target.items():
             for start in range(0, len(messages), PIECE_COUNT):
                 piece = messages[start : start + PIECE_COUNT]
-                self._write(transaction.spool, target, piece, bytes_max, self._source)
+                self._write(transaction.spool, target, piece)
                 yield from steps_for(len(piece))
 
-    def _write(
-        self, spool: Spool, target: Target, messages: list[Message], bytes_max: int, source: SourceController | None
-    ) -> None:
-        account = self._lanes.spooled
-        account.charge(0, spool.write(target, messages, source), None)
+    def _write(self, spool: Spool, target: Target, messages: list[Message]) -> None:
+        account, bytes_max = self._lanes.spooled, self._limits.transaction_spool_bytes_max
+        account.charge(0, spool.write(target, messages, self._source), None)
         if account.limiter.used_bytes > bytes_max:
             raise ProtocolError(
                 "transaction-too-large",
@@ -206,12 +228,11 @@ class Spooler:
     # ------------------------------------------------------------------ COMMITs that must not wait
 
     def spooling(self, routed: Iterable[tuple[SendRun, Route]]) -> Generator[None, None, Spool]:
-        """A spool with these messages, for a COMMIT that was in memory, made in steps. Raises ProtocolError, with
-        nothing left, if the connection has too much on the disk already.
+        """Make a spool of these messages, for a COMMIT that was in memory, in steps. Raises ProtocolError, with nothing
+        left, if the connection has too much on the disk already.
         """
         spools = self._hub.spools
         assert spools is not None, "only with a store"
-        bytes_max = self._limits.transaction_spool_bytes_max
         spool = spools.begin()
         pieces: dict[Lane, list[Message]] = {}
         sizes: Counter[Lane] = Counter()
@@ -226,11 +247,11 @@ class Spooler:
                         pieces.setdefault(lane, []).extend(messages)
                         sizes[lane] += size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages)
                         if sizes[lane] >= PIECE_BYTES or len(pieces[lane]) >= PIECE_COUNT:
-                            self._write(spool, target_of(lane), pieces.pop(lane), bytes_max, self._source)
+                            self._write(spool, target_of(lane), pieces.pop(lane))
                             del sizes[lane]
                         yield from steps_for(len(messages))
             for lane, piece in pieces.items():
-                self._write(spool, target_of(lane), piece, bytes_max, self._source)
+                self._write(spool, target_of(lane), piece)
                 yield from steps_for(len(piece))
         except ProtocolError:
             yield from self.aborting(spool)
@@ -238,7 +259,7 @@ class Spooler:
         return spool
 
     def aborting(self, spool: Spool) -> Iterator[None]:
-        """This one never was."""
+        """Delete a spool that is not committed, in steps."""
         spool.abort()
         for spooled in spool.targets.values():
             places = spooled.places
@@ -249,5 +270,229 @@ class Spooler:
 
 
 def target_of(lane: Lane) -> Target:
-    """Where SENDs of this lane go, by name: the queue may be another one by then."""
+    """Return the name of a lane's queue: when the pieces come back it may name another queue."""
     return lane.destination.address.canonical, lane.queue.priority, isinstance(lane.queue, Topic)
+
+
+class SpooledCommit:
+    """A COMMIT whose SENDs are on the disk."""
+
+    __slots__ = ("drains", "gone", "is_durable", "lanes", "promise", "receipt_id", "spool")
+
+    def __init__(self, spool: Spool, receipt_id: str | None) -> None:
+        self.spool = spool
+        self.receipt_id = receipt_id
+        self.lanes: dict[Target, Lane] = {}
+        self.gone: list[Target] = []
+        """Targets whose destinations were gone when lanes were looked for."""
+        self.promise = PromisedRoom()
+        self.drains: dict[SpoolDrain, Barrier] = {}
+        """Drains to its queues, with their places in the lanes."""
+        self.is_durable = False
+        """Whether the disk knows of the COMMIT."""
+
+    def wanting(self) -> Generator[None, None, dict[MessageQueue, tuple[int, int]]]:
+        """Return the room that it needs in queues that may refuse, in steps."""
+        wanted: dict[MessageQueue, tuple[int, int]] = {}
+        for place, (target, lane) in enumerate(self.lanes.items(), 1):
+            if lane.queue.rejects:
+                spooled = self.spool.targets[target]
+                wanted[lane.queue] = spooled.count, spooled.wire_bytes + MESSAGE_OVERHEAD_BYTES * spooled.count
+            if place % CHEAP_PER_STEP == 0:
+                yield None
+        return wanted
+
+
+class SpooledCommits:
+    """COMMITs of one connection whose SENDs are not all in their queues."""
+
+    __slots__ = ("_do", "_drains", "_dropping_count", "_hub", "_lanes", "_replies", "_undo", "_wake")
+
+    def __init__(
+        self,
+        hub: Hub,
+        lanes: Lanes,
+        replies: Replies,
+        *,
+        wake: Callable[[], None],
+        do: Callable[[Iterator[object]], None],
+        undo: Callable[[Spool, Iterator[object]], None],
+    ) -> None:
+        """`wake`: something that was parked may go on, look soon; `do` this in steps, for the connection; `undo`: this
+        COMMIT can't be carried out, for the broker made a mistake: end the connection, do this, and abort the spool.
+        """
+        self._do = do
+        self._undo = undo
+        self._hub = hub
+        self._lanes = lanes
+        self._replies = replies
+        self._wake = wake
+        self._drains: dict[SpoolDrain, None] = {}
+        self._dropping_count = 0
+        """COMMITs whose pieces for destinations that were gone are being deleted."""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether some of them have not left the lanes yet."""
+        return bool(self._drains or self._dropping_count)
+
+    def carrying_out(
+        self, transaction: Transaction, spool: Spool, receipt_id: str | None, *, instead_of: Barrier | None = None
+    ) -> Generator[object, None, bool]:
+        """COMMIT: from now on nothing holds it up. In steps. `instead_of`: its place in the lanes, if it has one
+        already. Raises ProtocolError, nothing done, if a queue refuses or there can't be one. False: the broker made a
+        mistake with a queue of it, nothing of it will be on the disk; the connection ends, and the spool is to be
+        aborted.
+        """
+        commit = SpooledCommit(spool, receipt_id)
+        yield from self._finding_lanes(commit)
+        store = self._hub.store
+        joint: Joint | None = None
+        is_promised = False
+        try:
+            yield from transaction.checking_room((yield from commit.wanting()), commit.promise)
+            if transaction.acks_steps_count + len(commit.lanes) > AT_ONCE_COUNT and store is not None:
+                joint = store.join(self._lanes)
+                yield from self._lanes.waiting_for_turn(joint)
+            for _step in self._taking_effect(transaction, commit, instead_of, joint):
+                if joint is not None:
+                    if joint.is_broken:
+                        break
+                    yield None
+            closed = yield from self._finding_closed(commit.lanes, in_steps=joint is not None)
+            if joint is not None and joint.is_broken:
+                yield from self._taking_out(commit)
+                return False
+            is_promised = True
+            changed = transaction.storages() if joint is None else some_of(joint)
+            if spool.targets:
+                durable = partial(self._durable, commit, self._replies.later(receipt_id))
+                spool.commit(changed, durable, partial(self._undone, commit), deleted=[*commit.gone, *closed])
+            else:  # none of its SENDs had anywhere to go
+                if store is not None:
+                    store.bind(changed)
+                self._replies.committed(receipt_id, changed)
+            return True
+        finally:
+            if joint is not None:
+                joint.end()
+            if not is_promised:
+                commit.promise.let_go()
+
+    def _finding_lanes(self, commit: SpooledCommit) -> Iterator[None]:
+        """Find lanes to its targets, and those that are gone. In steps."""
+        registry = self._hub.registry
+        for target in commit.spool.targets:
+            steps_count = 1 if target[0] in registry.destinations else ROUTE_STEPS
+            try:
+                queue = queue_of(target, registry)
+            except DestinationLimitError as error:
+                raise ProtocolError(error.code, str(error)) from None
+            if queue is None:
+                commit.gone.append(target)
+            else:
+                commit.lanes[target] = self._lanes.lane(registry.destinations[target[0]], queue)
+            yield from repeat(None, steps_count)
+
+    def _taking_effect(
+        self, transaction: Transaction, commit: SpooledCommit, instead_of: Barrier | None, joint: Joint | None
+    ) -> Iterator[None]:
+        yield from settling(transaction, joint)
+        for target, lane in commit.lanes.items():
+            self._add_drain(commit, target, lane, instead_of)
+            yield
+
+    def _add_drain(self, commit: SpooledCommit, target: Target, lane: Lane, instead_of: Barrier | None) -> None:
+        spooled = commit.spool.targets[target]
+        in_place = instead_of if instead_of is not None and lane in instead_of.lanes else None
+
+        def go() -> None:
+            if not drain.go():
+                lane.source.end_turn()
+
+        barrier = self._lanes.hold_turns(lane, go, instead_of=in_place)
+
+        def left(spool: Spool, place: int, count: int, charge_bytes: int) -> None:
+            self._release(spool, place)
+            commit.promise.use(lane.queue, count, charge_bytes)
+            if not drain.left_count:
+                commit.promise.use(lane.queue, spooled.count, 0)  # what was damaged
+                del self._drains[drain]
+                self._lanes.let_go(barrier)
+                self._wake()
+
+        drain = SpoolDrain(
+            [(commit.spool, place) for place in spooled.places],
+            lane.queue,
+            lane.source,
+            count=spooled.count,
+            may_go=lambda: commit.is_durable and lane.parked[0] is barrier,
+            left=left,
+            unheard=self._unheard,
+        )
+        self._drains[drain] = None
+        commit.drains[drain] = barrier
+
+    def _finding_closed(self, lanes: dict[Target, Lane], *, in_steps: bool) -> Generator[None, None, list[Target]]:
+        """Return targets whose queues were deleted since their lanes were found: all of them, as of the last step."""
+        registry = self._hub.registry
+        for round_number in range(ROUNDS_MAX + 1):
+            closed: list[Target] = []
+            deleted_count = registry.deleted_count
+            for place, (target, lane) in enumerate(lanes.items(), 1):
+                if lane.queue.closed:
+                    closed.append(target)
+                if in_steps and round_number < ROUNDS_MAX and place % CHEAP_PER_STEP == 0:
+                    yield
+            if registry.deleted_count == deleted_count:
+                break
+        return closed
+
+    def _undone(self, commit: SpooledCommit) -> None:
+        """Undo a COMMIT of which the disk will never know: the broker made a mistake with a queue that it changed."""
+
+        def undoing() -> Iterator[None]:
+            commit.promise.let_go()
+            yield from self._taking_out(commit)
+            self._replies.forgo(commit.receipt_id)
+
+        self._undo(commit.spool, undoing())
+
+    def _taking_out(self, commit: SpooledCommit) -> Iterator[None]:
+        """Take out the drains of a COMMIT that never go: what is parked behind them does. In steps."""
+        for drain, barrier in commit.drains.items():
+            del self._drains[drain]
+            self._lanes.let_go(barrier)
+            yield
+        self._wake()
+
+    def _durable(self, commit: SpooledCommit, answer: Callable[[], None]) -> None:
+        """Let the SENDs go: the disk knows that the COMMIT is to be carried out."""
+        commit.is_durable = True
+        self._do(self._looking_at(list(commit.lanes.values())))
+        targets = commit.spool.targets
+        if commit.gone:
+            self._dropping_count += 1
+            pieces = ((commit.spool, place) for target in commit.gone for place in targets[target].places)
+            drop(pieces, dropped=self._release, done=self._all_dropped)
+            self._unheard(sum([targets[target].count for target in commit.gone]))
+        self._wake()
+        answer()
+
+    def _looking_at(self, lanes: list[Lane]) -> Iterator[None]:
+        """Let go on what waits in these lanes. In steps."""
+        for place, lane in enumerate(lanes, 1):
+            self._lanes.look_at(lane)
+            if place % LANES_PER_STEP == 0:
+                yield
+        self._wake()
+
+    def _release(self, spool: Spool, place: int) -> None:
+        self._lanes.spooled.release(0, spool.size_of(place))
+
+    def _all_dropped(self) -> None:
+        self._dropping_count -= 1
+        self._wake()
+
+    def _unheard(self, count: int) -> None:
+        self._hub.registry.unheard_count += count

@@ -23,6 +23,7 @@ from ...queues.atomic_offer import PromisedRoom
 from ...queues.logs.log_readers import LogReaders
 from ...queues.message import MESSAGE_OVERHEAD_BYTES
 from ...queues.queue import MessageQueue
+from ...queues.spools import Spool
 from ...queues.storage import Confirms, Joint
 from ...queues.topic import Topic
 from .delivery import MESSAGES_PER_STEP, StompSubscription
@@ -32,7 +33,6 @@ from .lanes import PARKED_OVERHEAD_BYTES, Barrier, Lane, Route
 from .ledger import Portion
 from .limits import StompLimits
 from .replies import Owed
-from .spools import Spool
 
 RUN_OVERHEAD_BYTES: Final = 256
 """What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 import sluiceway.protocols.stomp.committing
-import sluiceway.protocols.stomp.spooled_commits
+import sluiceway.protocols.stomp.spooling
 from sluiceway.config import BrokerConfig
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.store.memory import MemoryEngine
@@ -222,7 +222,7 @@ async def test_a_crash_behind_any_batch_finds_each_whole_or_not_at_all(seed: int
     chance = random.Random(seed)
     limits = {"transaction_bytes_max": 20_000}
     engine = JournalEngine()
-    modules = (sluiceway.protocols.stomp.committing, sluiceway.protocols.stomp.spooled_commits)
+    modules = (sluiceway.protocols.stomp.committing, sluiceway.protocols.stomp.spooling)
     at_once_counts = [module.AT_ONCE_COUNT for module in modules]
     with tiny_steps(), pytest.MonkeyPatch.context() as patch:
         if effect == "at once":

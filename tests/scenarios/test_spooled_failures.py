@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from sluiceway.protocols.reading import Reason
-from sluiceway.protocols.stomp.spooled_commits import SpooledCommits
+from sluiceway.protocols.stomp.spooling import SpooledCommits
 from sluiceway.store import keys
 from sluiceway.store.engine import DELETE, Change, EngineFailedError
 from sluiceway.store.faulty import Failure, FaultyEngine
@@ -242,7 +242,7 @@ async def test_a_commit_whose_queue_is_given_up_meanwhile_leaves_nothing_behind(
             def effect(self: SpooledCommits, *arguments: Any) -> Iterator[None]:
                 steps = taking_effect(self, *arguments)
                 for _step in steps:
-                    if self._legs and when == "between two steps" and not given_up.queue.closed:
+                    if self._drains and when == "between two steps" and not given_up.queue.closed:
                         stage.broker.faults._abandon_all([given_up])
                     yield
                 if not given_up.queue.closed:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from sluiceway.protocols.stomp import spool_drain
+from sluiceway.queues import spools
 from sluiceway.store import keys
 from tests.scenarios.client import Delivery
 from tests.scenarios.lives import Lives
@@ -245,7 +245,7 @@ async def test_a_queue_that_is_deleted_in_front_of_a_commit_stays_deleted(
     moved: bool, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a crash behind any batch all of the COMMIT is there for it, or nothing."""
-    monkeypatch.setattr(spool_drain, "DROP_COUNT", 2)
+    monkeypatch.setattr(spools, "DROP_COUNT", 2)
     journal = JournalEngine()
     policies = TIGHT
     async with Stage(policies, engine=journal, **SMALL) as stage:

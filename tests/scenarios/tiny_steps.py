@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 import sluiceway.protocols.stomp.committing
-import sluiceway.protocols.stomp.spooled_commits
+import sluiceway.protocols.stomp.spooling
 import sluiceway.protocols.stomp.transactions
 import sluiceway.queues.cursored
 import sluiceway.queues.partitioned
@@ -32,7 +32,7 @@ def tiny_steps() -> Iterator[None]:
             (sluiceway.queues.partitioned, "ATTACH_AT_ONCE", 1),
             (sluiceway.queues.welcomes, "ATTACH_AT_ONCE", 1),
             (sluiceway.protocols.stomp.committing, "AT_ONCE_COUNT", 0),
-            (sluiceway.protocols.stomp.spooled_commits, "AT_ONCE_COUNT", 0),
+            (sluiceway.protocols.stomp.spooling, "AT_ONCE_COUNT", 0),
             (sluiceway.protocols.stomp.transactions, "PART_COUNT", 1),
             (sluiceway.store.together, "HEAVY_COUNT", 0),
             (sluiceway.store.gradual, "STEP_COUNT", 1),
