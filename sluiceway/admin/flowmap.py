@@ -442,9 +442,9 @@ def flat_limiters(limiter: LimiterSnapshot) -> list[dict[str, Any]]:
             "unit": "bytes" if scarce is None else scarce.unit,
             "share": scarce and scarce.share,
             "throttled": limiter.throttled,
-            "words": limiter.words
-            if limiter.throttled_seconds is None
-            else f"{limiter.words}, for {age_in_words(limiter.throttled_seconds)}",
+            "words": f"{limiter.words}, for {age_in_words(limiter.throttled_seconds or 0.0)}"
+            if limiter.throttled
+            else limiter.words,
         }
     ]
 
