@@ -148,7 +148,7 @@ class FanOut:
             if looked is None:
                 del ring[subscription]
                 self._caught_up[subscription] = None
-                if cursor.waiting_for is None:
+                if cursor.waiting_for is None and (lead.search is not None or not lead.is_led):
                     lead.caught_up()
                 continue
             if part is None:  # it takes nothing of that
@@ -177,7 +177,7 @@ class FanOut:
         pinned = self._pinned
         if pinned.count and queue.controller.limiter.throttled:
             pinned.begin()  # senders wait for room
-        if pinned.is_sought:
+        if pinned.look is not None:
             pinned.look_on(LOOKED_AT_ONCE)
         elements.forget_shared_slice()
         return False

@@ -34,11 +34,12 @@ class Lead:
         controller: charged with what no reader has been handed yet.
         is_led: a connected subscription has caught up since it came.
         position: the foremost place that any cursor has reached.
+        search: those that are still to be asked who leads; None: no one is asked. Plain, because the hot path reads it.
     """
 
     __slots__ = (
-        "_chores", "_elements", "_follows_fastest", "_is_unsure", "_queue", "_search", "controller", "is_led",
-        "position",
+        "_chores", "_elements", "_follows_fastest", "_is_unsure", "_queue", "controller", "is_led",
+        "position", "search",
     )  # fmt: skip
 
     def __init__(
@@ -51,8 +52,7 @@ class Lead:
         self._follows_fastest = follows_fastest
         self._is_unsure = False
         """A subscription that may have led has left, and the others have not been asked yet."""
-        self._search: Iterator[Subscription] | None = None
-        """Those that are still to be asked."""
+        self.search: Iterator[Subscription] | None = None
         self.controller = controller
         self.is_led = False
         self.position = 0
@@ -60,7 +60,7 @@ class Lead:
     @property
     def is_sought(self) -> bool:
         """Whether it is being found out who leads."""
-        return self._is_unsure or self._search is not None
+        return self._is_unsure or self.search is not None
 
     def joined(self, position: int) -> None:
         """Note a new subscription whose cursor is there.
@@ -70,7 +70,7 @@ class Lead:
         """
         if position > self.position or position >= self._elements.next_sequence:
             self.is_led = True
-            self._search = None
+            self.search = None
             self.move_to_end()
 
     def left(self, *, was_foremost: bool) -> None:
@@ -83,7 +83,7 @@ class Lead:
 
     def caught_up(self) -> None:
         """Note that a subscription has nothing more to read: it leads, perhaps with others."""
-        self._search = None
+        self.search = None
         if not self.is_led:
             self.is_led = True
             self.move_to_end()
@@ -96,7 +96,7 @@ class Lead:
             fresh = [m for s, m in zip(part.sequences, part.messages, strict=True) if s >= self.position]
             count, charge_bytes = len(fresh), size_of(fresh)
         self.position = part.end
-        self._search = None
+        self.search = None
         if self._follows_fastest:
             self.controller.release(count, charge_bytes)
 
@@ -121,13 +121,13 @@ class Lead:
         """Ask some of the subscriptions whether they lead."""
         if self._is_unsure:
             self._is_unsure = False
-            self._search = iter(list(self._queue.subscriptions.values()))
-        if self._search is None:
+            self.search = iter(list(self._queue.subscriptions.values()))
+        if self.search is None:
             return 0
         position, asked = self.position, None
-        for asked in islice(self._search, LED_AT_ONCE):
+        for asked in islice(self.search, LED_AT_ONCE):
             if asked.cursor is not None and asked.cursor.position >= position and not asked.closed:
-                self._search = None
+                self.search = None
                 return 0
         if asked is None:
             self._lose()
@@ -137,6 +137,6 @@ class Lead:
 
     def _lose(self) -> None:
         """Note that no subscription leads. One that is just a little behind leads again when it has caught up."""
-        self._search = None
+        self.search = None
         self._is_unsure = self.is_led = False
         self.move_to_end()

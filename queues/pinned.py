@@ -39,9 +39,10 @@ class Pinned:
 
     Attributes:
         count: what was passed over behind something that is held, since the last look.
+        look: what the look that is under way finds, step by step; None: none is. Plain, because the hot path reads it.
     """
 
-    __slots__ = ("_bytes", "_chores", "_look", "_look_count", "_overdue", "_queue", "_readers", "count")
+    __slots__ = ("_bytes", "_chores", "_look_count", "_overdue", "_queue", "_readers", "count", "look")
 
     def __init__(self, queue: MessageQueue, readers: Readers, overdue: Overdue, chores: Chores) -> None:
         self._queue = queue
@@ -51,18 +52,12 @@ class Pinned:
         self.count = self._bytes = 0
         self._look_count = PINNED_COUNT
         """After so many the next look is due."""
-        self._look: Iterator[list[int]] | None = None
-        """The look that is under way: what it finds, step by step."""
-
-    @property
-    def is_sought(self) -> bool:
-        """Whether a look is under way."""
-        return self._look is not None
+        self.look: Iterator[list[int]] | None = None
 
     @property
     def may_be_there(self) -> bool:
         """Whether the topic may hold what no reader needs."""
-        return self.count > 0 or self._look is not None
+        return self.count > 0 or self.look is not None
 
     def passed(self, count: int, charge_bytes: int) -> None:
         """Note elements that a reader passed over behind one that it holds."""
@@ -78,9 +73,9 @@ class Pinned:
 
     def begin(self) -> None:
         """Begin a look, unless one is under way. The next dispatches go on with it."""
-        if self._look is None:
+        if self.look is None:
             self.count = self._bytes = 0
-            self._look = self._looking()
+            self.look = self._looking()
             self._chores.add(self._go_on)
 
     def letting_go(self) -> Iterator[Gone]:
@@ -91,23 +86,23 @@ class Pinned:
             yield from self._rest()
 
     def _rest(self) -> Iterator[Gone]:
-        while self._look is not None:
+        while self.look is not None:
             self.look_on(1)
             yield NOTHING_GONE
 
     def _go_on(self, _budget: int) -> int:
-        if self._look is None:
+        if self.look is None:
             return 0
         self.look_on(LOOKED_AT_ONCE)
         return LOOKED_AT_ONCE
 
     def look_on(self, count: int) -> None:
         """Go on with the look, by so many steps."""
-        look, gone_count, gone_bytes = self._look, 0, 0
+        look, gone_count, gone_bytes = self.look, 0, 0
         while count > 0 and look is not None:
             free = next(look, None)
             if free is None:
-                look = self._look = None
+                look = self.look = None
                 break
             count -= 1
             if free:

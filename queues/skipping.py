@@ -96,8 +96,8 @@ class Skipping:
         to the end, and what that cost.
         """
         passed, at_end, cost = self._pass_ahead(cursor, selection, PASS_COUNT)
-        if passed is not None:
-            self._note_moved(subscription)
+        if passed is not None and subscription.durable_id is not None:
+            self._readers.moved(self._readers.by_id[subscription.durable_id])
         return passed, at_end, cost
 
     def take(
@@ -115,12 +115,9 @@ class Skipping:
         if part is None:
             return None, None, 0
         looked, chosen = self._select(cursor, selection, part, room)
-        self._note_moved(subscription)
-        return looked, chosen, 1 + len(looked.messages) // LOOKS_PER_COST + selector.cost_since(before_units)
-
-    def _note_moved(self, subscription: Subscription) -> None:
         if subscription.durable_id is not None:
             self._readers.moved(self._readers.by_id[subscription.durable_id])
+        return looked, chosen, 1 + len(looked.messages) // LOOKS_PER_COST + selector.cost_since(before_units)
 
     def _select(
         self, cursor: TrackingCursor, selection: Selection, part: Slice, room: tuple[int, int]
