@@ -81,7 +81,7 @@ class ConsumedQueue(MessageQueue):
         policy = self.policy
         if policy.full != "dead_letter":
             return policy.full or self.full_default
-        if not gives_up(self.name_on_disk, policy, self.environment):
+        if not gives_up(self.destination_name, policy, self.environment):
             return "block"
         return "drop_oldest" if policy.dead_letter is None else "dead_letter"
 

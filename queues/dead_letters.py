@@ -83,8 +83,8 @@ class DeadLetterQueues(Protocol):
     def durable_names(self, durable_id: int) -> RefusedBy:
         """Name and client id of this durable subscription."""
 
-    def queue_for_dead_letters(self, name: str, priority: int) -> MessageQueue:
-        """The partition for this priority, made if need be. Raises Unreachable."""
+    def queue_for_dead_letters(self, name: str, head: Envelope) -> MessageQueue:
+        """The partition for messages with this head, made if need be. Raises Unreachable."""
 
 
 class DeadLetterRouter:
@@ -139,7 +139,7 @@ class DeadLetterRouter:
         """
         subscription, client_id = (None, None) if refused_by is None else refused_by
         name = parse(to).canonical
-        queue = self._queues.queue_for_dead_letters(name, message.head.priority)
+        queue = self._queues.queue_for_dead_letters(name, message.head)
         head, wire = self._rewrite(
             message,
             {
@@ -288,7 +288,7 @@ class DeadLettering:
                 took = self._router.move(
                     message,
                     self._to,
-                    origin=self._queue.name_on_disk,
+                    origin=self._queue.destination_name,
                     reason=reason,
                     attempts_count=self._giver.attempts_of(sequence),
                     source=self._source,

@@ -15,7 +15,8 @@ from .groups import GroupTable
 from .message import PRIORITY_DEFAULT, Envelope
 from .names import Address
 from .partitioned import PartitionedQueue, by_priority
-from .policy import QueuePolicy
+from .parts import Partitioning, PartShares, key_of, priority_and_part
+from .policy import HEADER_PREFIX, QueuePolicy
 from .queue import MessageQueue
 from .relay import relay_queue
 from .shared import shared_queue
@@ -44,7 +45,7 @@ class Welcome:
 
 
 class Destination:
-    """One name: its queues by priority, its policy, how many senders are attached."""
+    """One name: its queues by priority (and part), its policy, how many senders are attached."""
 
     __slots__ = (
         "_environment",
@@ -53,6 +54,7 @@ class Destination:
         "durable_ids",
         "idle_since_seconds",
         "is_paused",
+        "partitioning",
         "policies_age",
         "policy",
         "producers_count",
@@ -82,8 +84,17 @@ class Destination:
         groups = GroupTable()
         exclusivity = Exclusivity()
 
-        def make(priority: int) -> MessageQueue:
+        shares: PartShares | None = None
+        self.partitioning: Partitioning | None = None
+        if policy.partition_by is not None:
+            shares = PartShares(environment.carefully)
+            self.partitioning = Partitioning(policy.partition_by.removeprefix(HEADER_PREFIX), policy.partitions_count)
+
+        def make(key: int) -> MessageQueue:
+            priority, part = priority_and_part(key)
             name = address.canonical if priority == PRIORITY_DEFAULT else f"{address.canonical} (priority {priority})"
+            if part:
+                name += f" (part {part})"
             own_name = address.canonical
             lasting = not address.temporary_global
             if address.kind.is_topic:
@@ -99,15 +110,16 @@ class Destination:
                 environment,
                 priority=priority,
                 destination=own_name,
+                part=part,
                 lasting=lasting,
                 groups=groups,
-                exclusivity=exclusivity,
+                exclusivity=exclusivity if shares is None else shares.turn(part),
             )
             if self.is_paused:
                 queue.pause()
             return queue
 
-        self.queue: PartitionedQueue = by_priority(address.canonical, make, environment)
+        self.queue: PartitionedQueue = by_priority(address.canonical, make, environment, shares)
 
     @property
     def name(self) -> str:
@@ -118,17 +130,28 @@ class Destination:
         """All that hold something of it."""
         return [*self.queue.partitions.values(), *(self.delay_queues or {}).values()]
 
+    def key_of(self, head: Envelope) -> int:
+        """Return the key of the partition for messages with this head."""
+        part = 0 if self.partitioning is None else self.partitioning.part_of(head)
+        return key_of(head.priority, part)
+
+    def partition_for(self, head: Envelope) -> MessageQueue:
+        """Return the partition for messages with this head, made if need be."""
+        return self.queue.partition(self.key_of(head))
+
     def queue_for(self, head: Envelope) -> MessageQueue:
         """Where a message with this head goes: its partition; a delayed one to a topic waits in front of that."""
         if head.delay_ms and self.address.kind.is_topic:
             return self.delay_queue(head.priority)
-        return self.queue.partition(head.priority)
+        return self.partition_for(head)
 
-    def stored_queue(self, priority: int, *, topic: bool) -> MessageQueue:
-        """Where that goes which an earlier run left of a topic's elements, or of a queue's."""
+    def stored_queue(self, priority: int, part: int, *, topic: bool) -> MessageQueue:
+        """Where that goes which an earlier run left of a topic's elements, or of a queue's. There may be more parts
+        than now, which are there until they are empty and the destination is forgotten.
+        """
         if self.address.kind.is_topic and not topic:
             return self.delay_queue(priority)
-        return self.queue.partition(priority)
+        return self.queue.partition(key_of(priority, part))
 
     def delay_queue(self, priority: int) -> ConsumedQueue:
         """What waits to be published at this priority."""

@@ -76,6 +76,10 @@ class Exclusivity:
             del self._claims[id(subscription.consumer)]
             self._choose()
 
+    def facts(self) -> dict[str, object]:
+        """Return what people are told about it."""
+        return {}
+
     def _choose(self) -> None:
         oldest = next(iter(self._claims.values()), None)
         self.active = oldest.consumer if oldest is not None else None

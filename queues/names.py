@@ -75,6 +75,30 @@ COMPOSITE_COUNT_MAX: Final = 100
 """Destinations in one composite: each costs its queue a copy of the message."""
 
 
+PART_SEPARATOR: Final = "\x1f"
+"""Between the name of a partitioned queue and the number of a part: no name holds control characters."""
+
+
+def name_of_part(canonical: str, part: int) -> str:
+    """Return the name of a part where each needs its own, as on disk; part 0 has that of the queue."""
+    return f"{canonical}{PART_SEPARATOR}{part}" if part else canonical
+
+
+def split_part(name: str) -> tuple[str, int]:
+    """Undo `name_of_part`. Raises DestinationNameError for a name that it does not make."""
+    canonical, separator, part = name.partition(PART_SEPARATOR)
+    if not separator:
+        return name, 0
+    if not (part.isascii() and part.isdigit()) or not int(part) or part != str(int(part)):
+        raise DestinationNameError(f"the destination {name!r} holds control characters")
+    return canonical, int(part)
+
+
+def part_in_words(name: str) -> str:
+    """Return what `name_of_part` made, for people."""
+    return name.replace(PART_SEPARATOR, " part ", 1)
+
+
 def prefix_of(canonical: str) -> str:
     """`/queue/` and the like; empty for an opaque name."""
     return next((prefix for prefix, *_rest in _PREFIXES if canonical.startswith(prefix)), "")

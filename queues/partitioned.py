@@ -1,10 +1,11 @@
-"""One destination, several queues inside it: by priority, by key, or by any function. Seed 002 "Partitioning".
+"""One destination, several queues inside it: by priority, by a header (parts.py), or by any function. Seed 002
+"Partitioning".
 
 Each partition has its own elements, limiter and dispatch context. So a full partition blocks only the senders to it,
 and a partition of raised priority is dispatched first, past any backlog in the others. Partitions are made when first
-needed; consumers are attached to all of them.
+needed; consumers are attached to all of them, but where each part of a queue has one consumer at a time.
 
-Bound: `partitions_max`; the eleventh priority does not exist, and partitioning by key uses a fixed number of buckets.
+Bound: `partitions_max`; the eleventh priority does not exist, and partitioning by a header has a fixed number of parts.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Final, cast
-from zlib import crc32
 
 from ..flow import FlowClosedError, SourceController
 from .attachments import AttachmentAccount
 from .environment import QueueEnvironment
 from .message import PRIORITY_DEFAULT, Message, wire_bytes_of
+from .parts import PRIORITIES_COUNT, PartShares
+from .policy import PARTITIONS_COUNT_MAX
 from .queue import MessageQueue
 from .selectors.selector import Selection
 from .subscription import Consumer, Subscription
@@ -96,25 +98,30 @@ class _Tap:
         self.shares = shares
         self.account = account
         self.attachments: list[Attachment] = []
-        self.subscriptions: list[Subscription] = []
+        self.subscriptions: dict[MessageQueue, Subscription] = {}
 
     def open_on(self, queue: MessageQueue, *, from_beginning: bool = False) -> None:
-        self.subscriptions.append(
-            queue.subscribe(
-                self.consumer,
-                exclusive=self.exclusive,
-                durable_id=self.durable_id,
-                shares=self.shares,
-                selection=self.selection,
-                from_beginning=from_beginning,
-            )
+        self.subscriptions[queue] = queue.subscribe(
+            self.consumer,
+            exclusive=self.exclusive,
+            durable_id=self.durable_id,
+            shares=self.shares,
+            selection=self.selection,
+            from_beginning=from_beginning,
         )
         if self.account is not None:
             self.account.changed(1)
 
+    def close_on(self, queue: MessageQueue) -> Subscription | None:
+        """See Taker."""
+        subscription = self.subscriptions.pop(queue, None)
+        if subscription is not None and self.account is not None:
+            self.account.changed(-1)
+        return None if subscription is None or subscription.closed else subscription
+
     def close(self) -> None:
         """It takes from nothing any more."""
-        for subscription in self.subscriptions:
+        for subscription in self.subscriptions.values():
             subscription.close()
         if self.account is not None:
             self.account.changed(-len(self.subscriptions))
@@ -129,6 +136,7 @@ class PartitionedQueue:
         "_partition_of",
         "_partitions_max",
         "_same_for_run",
+        "_shares",
         "_taps",
         "_welcomes",
         "attachments_count",
@@ -146,11 +154,14 @@ class PartitionedQueue:
         partitions_max: int,
         same_for_run: bool = False,
         environment: QueueEnvironment | None = None,
+        shares: PartShares | None = None,
     ) -> None:
         """`make` builds the queue of a partition; `partition_of` says where a message belongs; `same_for_run`: it
         depends on the envelope only, so that one look decides for a whole run; `environment`: says how very many
-        consumers are attached to a new partition (None: at once).
+        consumers are attached to a new partition (None: at once); `shares`: which consumer takes from which part (None:
+        all take from all).
         """
+        self._shares = shares
         self._environment = environment
         self._welcomes = False
         self.name = name
@@ -181,16 +192,21 @@ class PartitionedQueue:
             queue = self.partitions[key] = self._make(key)
             if self._welcomes:
                 queue.hold_beginning()
+            taps = list(self._taps.values())
+            if self._shares is not None:
+                assert isinstance(key, int), "keys of parts are numbers"
+                self._shares.made(key, queue)
+                taps = [tap for tap in taps if tap.selection is not None]
             environment = self._environment
             if environment is None:
-                for tap in self._taps.values():
+                for tap in taps:
                     tap.open_on(queue)
-            elif len(self._taps) <= ATTACH_AT_ONCE:
-                for tap in self._taps.values():
+            elif len(taps) <= ATTACH_AT_ONCE:
+                for tap in taps:
                     environment.carefully(partial(tap.open_on, queue))
             else:
                 queue.hold_beginning()
-                environment.do_in_steps(self.name, self._opening(environment, queue, list(self._taps.values())))
+                environment.do_in_steps(self.name, self._opening(environment, queue, taps))
         return queue
 
     def _opening(self, environment: QueueEnvironment, queue: MessageQueue, taps: list[_Tap]) -> Iterator[None]:
@@ -267,9 +283,12 @@ class PartitionedQueue:
                 selection=selection,
                 account=account,
             )
-            for queue in self.partitions.values():
-                if not queue.closed:
-                    tap.open_on(queue, from_beginning=from_beginning)
+            if self._shares is not None and selection is None:
+                self._shares.joined(tap)
+            else:
+                for queue in self.partitions.values():
+                    if not queue.closed:
+                        tap.open_on(queue, from_beginning=from_beginning)
         attachment = Attachment(self, consumer)
         tap.attachments.append(attachment)
         self.attachments_count += 1
@@ -282,6 +301,8 @@ class PartitionedQueue:
         self.attachments_count -= 1
         if not tap.attachments:
             del self._taps[id(attachment.consumer)]
+            if self._shares is not None:
+                self._shares.left(tap)
             tap.close()
 
     @property
@@ -317,30 +338,25 @@ def _priority_of(message: Message) -> int:
 
 
 def by_priority(
-    name: str, make: Callable[[int], MessageQueue], environment: QueueEnvironment | None = None
+    name: str,
+    make: Callable[[int], MessageQueue],
+    environment: QueueEnvironment | None = None,
+    shares: PartShares | None = None,
 ) -> PartitionedQueue:
-    """Ten partitions at most; `make` gets the priority, 0 to 9. The one of default priority exists from the start.
-    `environment`: see PartitionedQueue.
+    """Partitions by priority, and by part if there are `shares`; `make` gets the key: the priority, 0 to 9, of part 0,
+    for others see `parts.key_of`. The one of default priority exists from the start. `environment`: see
+    PartitionedQueue.
     """
-
     make_one = cast("Callable[[Hashable], MessageQueue]", make)  # a wrapper would cost each destination 200 bytes
+    partitions_max = PRIORITIES_COUNT * PARTITIONS_COUNT_MAX
     queue = PartitionedQueue(
-        name, make_one, _priority_of, partitions_max=10, same_for_run=True, environment=environment
+        name,
+        make_one,
+        _priority_of,
+        partitions_max=partitions_max,
+        same_for_run=True,
+        environment=environment,
+        shares=shares,
     )
     queue.partition(PRIORITY_DEFAULT)
     return queue
-
-
-def by_key(
-    name: str, make: Callable[[int], MessageQueue], key_of: Callable[[Message], str], *, buckets_count: int
-) -> PartitionedQueue:
-    """A fixed number of partitions; messages of one key always meet in the same one."""
-
-    def bucket_of(message: Message) -> int:
-        return crc32(key_of(message).encode()) % buckets_count
-
-    def make_one(key: Hashable) -> MessageQueue:
-        assert isinstance(key, int)
-        return make(key)
-
-    return PartitionedQueue(name, make_one, bucket_of, partitions_max=buckets_count)

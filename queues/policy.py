@@ -15,6 +15,10 @@ from .names import DestinationNameError, Kind, parse
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
+HEADER_PREFIX: Final = "header:"
+"""How `partition_by` begins."""
+
+PARTITIONS_COUNT_MAX: Final = 256
 QUEUE_KINDS: Final = ("queue", "relay")
 FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_letter")
 SYNC_MODES: Final = ("receipt", "interval", "none")
@@ -39,6 +43,21 @@ def _not_negative_or_none(_instance: object, attribute: attrs.Attribute[Any], va
 def _queue_kind(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
     if value not in QUEUE_KINDS:
         raise ValueError(f"kind must be one of {', '.join(QUEUE_KINDS)}, got {value!r}")
+
+
+def _partition_by(_instance: object, _attribute: attrs.Attribute[str], value: str | None) -> None:
+    if value is None:
+        return
+    name = value.removeprefix(HEADER_PREFIX)
+    if not name or name == value or name != name.strip() or any(character in name for character in ":\r\n\0"):
+        raise ValueError(f"partition_by must be {HEADER_PREFIX}NAME, such as {HEADER_PREFIX}customer, got {value!r}")
+
+
+def _partitions_count(_instance: object, _attribute: attrs.Attribute[int], value: int) -> None:
+    if not 2 <= value <= PARTITIONS_COUNT_MAX:
+        raise ValueError(
+            f"partitions_count must be 2 to {PARTITIONS_COUNT_MAX}, got {value}: for one part leave partition_by out"
+        )
 
 
 def _full_action(_instance: object, _attribute: attrs.Attribute[str], value: str | None) -> None:
@@ -100,6 +119,29 @@ class QueuePolicy:
             "what consumers have not acknowledged when the broker ends is lost; "
             "[when to use it](flow-control.md#relays)). A relay has no `full` but `block`, and `paging`, "
             "`disconnected_per_second` and `catch_up_share` have no meaning for it.",
+        },
+    )
+    partition_by: str | None = attrs.field(
+        default=None,
+        validator=_partition_by,
+        metadata={
+            "unit": "",
+            "doc": "Queues: `header:NAME` divides a queue into parts by the value of this header of its messages. "
+            "Those with the same value are in one part, and keep their order also where several consumers share the "
+            "queue: a part has one consumer at a time, and parts are spread evenly over the consumers "
+            "([partitioned queues](flow-control.md#partitioned-queues)). Messages without the header are in part 0. "
+            "None: the queue is not divided, and its consumers take turns.",
+        },
+    )
+    partitions_count: int = attrs.field(
+        default=8,
+        validator=_partitions_count,
+        metadata={
+            "unit": "count",
+            "doc": "Into how many parts `partition_by` divides a queue: so many consumers can work at a time. Each "
+            "part has limits of its own (`memory_bytes`, `count_max` and so on) and costs about 6 KiB. With another "
+            "number than before most values belong to another part, and what waits is not kept in order with what is "
+            "new.",
         },
     )
     memory_bytes: int = attrs.field(

@@ -35,6 +35,7 @@ from .full_actions import ACTIONS, FullAction
 from .held_turns import HeldTurns
 from .intake import Intake, Run
 from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
+from .names import name_of_part
 from .observer import Observer
 from .paging import Pager
 from .policy import QueuePolicy
@@ -56,6 +57,7 @@ class QueueOptions(TypedDict, total=False):
 
     priority: int
     destination: str | None
+    part: int
     lasting: bool
 
 
@@ -120,14 +122,18 @@ class MessageQueue(FlowResource):
         *,
         priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
+        part: int = 0,
         lasting: bool = True,
         kind: ResourceKind = ResourceKind.QUEUE,
     ) -> None:
-        """`destination`: its name without the priority, if that differs from `name`; `lasting` False: what is
+        """`destination`: its name without priority and part, if that differs from `name`; `lasting` False: what is
         persistent is not kept beyond the broker's life, for it goes with a connection; `kind`: what people are told.
         """
         super().__init__(name, kind, environment.manager)
-        self.name_on_disk = destination if destination is not None else name
+        self.destination_name = destination if destination is not None else name
+        self.part = part
+        """Of a queue that is partitioned by a header."""
+        self.name_on_disk = name_of_part(self.destination_name, part)
         self.policy = policy
         self.priority = priority
         """Messages of raised priority may pass beyond a used-up prefetch."""
@@ -476,7 +482,7 @@ class MessageQueue(FlowResource):
             self.controller.release(inside_count, inside_bytes + inside_count * MESSAGE_OVERHEAD_BYTES)
         if self.elements.trims_to is not None and not self._trims:
             self._trims = True
-            self.environment.do_in_steps(self.name_on_disk, self._trimming())
+            self.environment.do_in_steps(self.destination_name, self._trimming())
 
     def _trimming(self) -> Iterator[None]:
         """Let go of all that nobody needs any more, in steps; until the queue is closed, which lets go of all."""
@@ -642,7 +648,7 @@ class MessageQueue(FlowResource):
         gone_count = self.elements.live_count
         self._trims = True
         self.elements.trims_to = self.elements.next_sequence if self.elements.block_count else None
-        self.environment.do_in_steps(self.name_on_disk, self._cancelling(reason))
+        self.environment.do_in_steps(self.destination_name, self._cancelling(reason))
         return gone_count
 
     def _cancelling(self, reason: str) -> Iterator[None]:

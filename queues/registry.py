@@ -29,6 +29,7 @@ from .dead_letters import DeadLetterRouter, Rewrite, Unreachable
 from .destination import Destination
 from .durables import Done, Durable, DurableKeeper, DurableTable
 from .environment import QueueEnvironment
+from .message import Envelope
 from .names import Address, DestinationNameError, first_segment, meant_by, parse
 from .partitioned import Attachment
 from .policy import QueuePolicy
@@ -394,10 +395,10 @@ class DestinationRegistry:
         if why_not:
             raise DestinationUpkeepError(f"{why_not}. {UPKEEP_REMEDY}")
 
-    def queue_for_dead_letters(self, name: str, priority: int) -> MessageQueue:
-        """The partition for this priority of a dead-letter queue. Raises Unreachable."""
+    def queue_for_dead_letters(self, name: str, head: Envelope) -> MessageQueue:
+        """The partition for messages with this head of a dead-letter queue. Raises Unreachable."""
         try:
-            return self.get(parse(name), is_ours=True).queue.partition(priority)
+            return self.get(parse(name), is_ours=True).partition_for(head)
         except DestinationLimitError as error:
             raise Unreachable(str(error)) from None
 
@@ -477,7 +478,7 @@ class DestinationRegistry:
         """
         destination = self.destinations.get(address.canonical)
         partitions = [] if destination is None else list(destination.queue.partitions.values())
-        partitions.sort(key=lambda queue: -queue.priority)
+        partitions.sort(key=lambda queue: (-queue.priority, queue.part))
         return QueueBrowser(address.canonical, partitions, viewer, self.environment, selection)
 
     def attach_durable(

@@ -56,7 +56,7 @@ class Removal:
         self._states = states
         self._environment = environment
         self._drop = drop
-        self.gives_up = gives_up(queue.name_on_disk, queue.policy, environment)
+        self.gives_up = gives_up(queue.destination_name, queue.policy, environment)
 
     # ------------------------------------------------------------------ giving up
 

@@ -122,7 +122,7 @@ class SharedDistribution(ConsumedDistribution):
     def _turn_has_changed(self) -> None:
         active = self._exclusivity.active
         if active is None:
-            self._environment.do_in_steps(self._queue.name_on_disk, self._sharing_again())
+            self._environment.do_in_steps(self._queue.destination_name, self._sharing_again())
             return
         subscription = self._subscription_of.get(id(active))
         if subscription is not None:
@@ -542,7 +542,7 @@ class SharedDistribution(ConsumedDistribution):
         self.scan.close()
 
     def facts(self) -> dict[str, object]:
-        facts = self.scan.facts()
+        facts = self.scan.facts() | self._exclusivity.facts()
         longest = self._aside.longest()
         if longest is not None:
             key, count = longest

@@ -31,7 +31,7 @@ from ..flow.latch import Latch
 from .atomic_offer import offer_together
 from .intake import Run
 from .message import Message, size_of
-from .names import parse
+from .names import parse, split_part
 from .queue import MessageQueue
 from .registry import DestinationRegistry
 from .storage import Confirms
@@ -266,8 +266,9 @@ def queue_of(target: Target, registry: DestinationRegistry, *, is_stored: bool =
     """Return the queue that a target names now, made if need be. None: a temporary destination that is gone. Raises
     DestinationLimitError, but not for pieces that are stored (`is_stored`): an earlier run committed them.
     """
-    name, priority, topic = target
+    name_on_disk, priority, topic = target
+    name, part = split_part(name_on_disk)
     address = parse(name)
     if address.temporary_global and name not in registry.destinations:
         return None
-    return registry.get(address, is_stored=is_stored).stored_queue(priority, topic=topic)
+    return registry.get(address, is_stored=is_stored).stored_queue(priority, part, topic=topic)

@@ -20,7 +20,7 @@ from sluiceway.config import Config
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.durables import Durable
-from sluiceway.queues.names import parse
+from sluiceway.queues.names import parse, split_part
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.store.directory import Directory, DirectoryError, open_directory, told_of
 from sluiceway.store.engine import Change, Engine, EngineError
@@ -112,9 +112,10 @@ async def restore_destinations(recovered: Recovered, registry: DestinationRegist
     """Destinations with messages of an earlier run are there before anybody connects. The admin port answers meanwhile,
     so there are checkpoints.
     """
-    for place, (name, priority, topic) in enumerate(list(recovered.queues)):
+    for place, (name_on_disk, priority, topic) in enumerate(list(recovered.queues)):
         if place % RESTORED_PER_STEP == 0:
             await trio.lowlevel.checkpoint()
+        name, part = split_part(name_on_disk)
         destination = registry.get(parse(name), is_stored=True)
         if destination.policy.kind != registry.policy_for(destination.address).kind:
             log.warning(
@@ -122,7 +123,7 @@ async def restore_destinations(recovered: Recovered, registry: DestinationRegist
                 destination=name,
                 remedy="consume them; when it has been empty and idle for auto_delete_seconds it becomes a relay",
             )
-        destination.stored_queue(priority, topic=topic).open_stored()
+        destination.stored_queue(priority, part, topic=topic).open_stored()
     for place, (durable_id, record) in enumerate(recovered.durables.items()):
         if place % RESTORED_PER_STEP == 0:
             await trio.lowlevel.checkpoint()

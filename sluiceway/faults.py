@@ -163,7 +163,7 @@ class Faults:
                 case Session() | Log() | Destination():
                     return met
                 case MessageQueue():
-                    found = self._shard.registry.destinations.get(met.name_on_disk)
+                    found = self._shard.registry.destinations.get(met.destination_name)
                     return found if found is not None and met in found.queues else None
                 case Connection():
                     return met.session

@@ -168,7 +168,7 @@ class Requests:
         reply = head.with_headers(headers)
         message = Message(reply, reply.block + b"\n\n" + body + b"\0", self._hub.take_numbers(1))
         size_bytes = len(message.wire)
-        lane = self._lanes.lane(destination, destination.queue.partition(reply.priority))
+        lane = self._lanes.lane(destination, destination.partition_for(reply))
         if destination.queue.closed:
             return  # whoever asked has taken the place of the answer away
         if lane.must_wait or not self._queues.offer(lane, [message], size_bytes, None):

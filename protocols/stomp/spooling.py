@@ -29,6 +29,7 @@ import attrs
 from ...flow import Flow, SourceController
 from ...queues.atomic_offer import PromisedRoom
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from ...queues.names import split_part
 from ...queues.queue import MessageQueue
 from ...queues.registry import DestinationLimitError
 from ...queues.spools import Spool, SpoolDrain, Target, drop, queue_of
@@ -271,7 +272,7 @@ class Spooler:
 
 def target_of(lane: Lane) -> Target:
     """Return the name of a lane's queue: when the pieces come back it may name another queue."""
-    return lane.destination.address.canonical, lane.queue.priority, isinstance(lane.queue, Topic)
+    return lane.queue.name_on_disk, lane.queue.priority, isinstance(lane.queue, Topic)
 
 
 class SpooledCommit:
@@ -383,7 +384,8 @@ class SpooledCommits:
         """Find lanes to its targets, and those that are gone. In steps."""
         registry = self._hub.registry
         for target in commit.spool.targets:
-            steps_count = 1 if target[0] in registry.destinations else ROUTE_STEPS
+            name, _part = split_part(target[0])
+            steps_count = 1 if name in registry.destinations else ROUTE_STEPS
             try:
                 queue = queue_of(target, registry)
             except DestinationLimitError as error:
@@ -391,7 +393,7 @@ class SpooledCommits:
             if queue is None:
                 commit.gone.append(target)
             else:
-                commit.lanes[target] = self._lanes.lane(registry.destinations[target[0]], queue)
+                commit.lanes[target] = self._lanes.lane(registry.destinations[name], queue)
             yield from repeat(None, steps_count)
 
     def _taking_effect(

@@ -326,7 +326,7 @@ class LogReaders(FlowResource):
         return self.name
 
     @property
-    def name_on_disk(self) -> str:
+    def destination_name(self) -> str:
         """Name of the log."""
         return self.log.name
 

@@ -3,12 +3,13 @@
 Messages are read where they lie: in memory, or a block at a time from the store for this answer alone, which leaves the
 block outside. What is read so is charged while it is looked at, and only so many look at a time.
 
-A *place* (`4.1024`: priority, sequence) says where a message lies; it is what pages go on from, and it may be gone when
-somebody comes back to it: then what lies behind it is shown.
+A *place* (`4.1024`: priority, sequence; `4-3.1024`: in part 3 of a partitioned queue) says where a message lies; it is
+what pages go on from, and it may be gone when somebody comes back to it: then what lies behind it is shown.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
@@ -147,7 +148,7 @@ class Messages:
             async for queue, run in walk:
                 for sequence, message in run:
                     if len(items) == limit:
-                        return {"items": items, "next": f"{queue.priority}.{sequence}"}
+                        return {"items": items, "next": _place_of(queue, sequence)}
                     items.append(self._row(queue, sequence, message))
         return {"items": items, "next": None}
 
@@ -188,12 +189,12 @@ class Messages:
         self, destination: Destination, start: str
     ) -> AsyncGenerator[tuple[MessageQueue, list[Found]], None]:
         """Everything from this place on."""
-        priority, position = _parse_place(start)
-        queues = sorted(destination.queues, key=lambda queue: -queue.priority)
+        start_at, position = _parse_place(start)
+        queues = sorted(destination.queues, key=_order_of)
         for queue in queues:
-            if priority is not None and queue.priority > priority:
+            if start_at is not None and _order_of(queue) < start_at:
                 continue
-            first = position if queue.priority == priority else 0
+            first = position if _order_of(queue) == start_at else 0
             async with aclosing(self._reader.walk(queue, first, queue.elements.next_sequence)) as walk:
                 async for run in walk:
                     yield queue, run
@@ -204,7 +205,7 @@ class Messages:
         now_seconds = self._clock()
         return {
             "message_id": f"{self._shard.token.decode()}-{message.number}",
-            "place": f"{queue.priority}.{sequence}",
+            "place": _place_of(queue, sequence),
             "state": queue.state_of(sequence),
             "size_bytes": len(message.wire) + (total_bytes if message.large is not None else 0),
             "age_seconds": max(0.0, now_seconds - self._pulse.ages.came_at(message.number)),
@@ -306,16 +307,28 @@ def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _parse_place(text: str) -> tuple[int | None, int]:
-    """Priority (None: from the beginning) and sequence. Raises ApiError."""
+def _order_of(queue: MessageQueue) -> tuple[int, int]:
+    """Return by what the queues of a destination are sorted: the highest priority first, then by part."""
+    return -queue.priority, queue.part
+
+
+def _place_of(queue: MessageQueue, sequence: int) -> str:
+    part = f"-{queue.part}" if queue.part else ""
+    return f"{queue.priority}{part}.{sequence}"
+
+
+_PLACE: Final = re.compile(r"([0-9])(?:-([0-9]{1,3}))?\.([0-9]{1,19})", re.ASCII)
+
+
+def _parse_place(text: str) -> tuple[tuple[int, int] | None, int]:
+    """Return the queue by its order (None: from the beginning) and the sequence. Raises ApiError."""
     if text in ("", "0"):
         return None, 0
-    priority, dot, sequence = text.partition(".")
-    if not (dot and priority.isascii() and priority.isdigit() and sequence.isascii() and sequence.isdigit()):
+    found = _PLACE.fullmatch(text)
+    if found is None:
         raise bad_request(f"{text[:40]!r} is no place", "Take the `next` or the `place` of an answer.")
-    if len(priority) > 1 or len(sequence) > 19:
-        raise bad_request(f"{text[:40]!r} is no place", "Take the `next` or the `place` of an answer.")
-    return int(priority), int(sequence)
+    priority, part, sequence = found.groups()
+    return (-int(priority), int(part or 0)), int(sequence)
 
 
 def _headers_of(message: Message) -> dict[str, str]:

@@ -215,7 +215,7 @@ class Operations:
 
     def _queue_for(self, name: str, message: Message) -> MessageQueue:
         try:
-            return self._broker.registry.get(parse(name)).queue.partition(message.head.priority)
+            return self._broker.registry.get(parse(name)).partition_for(message.head)
         except DestinationLimitError as error:
             raise conflict(error.code, str(error)) from None
 

@@ -138,16 +138,17 @@ class DestinationPolicy:
                 hint = f"; did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
                 raise TypeError(f"settings for {self.match!r} have an unknown key {key!r}{hint}")
         self.apply(QueuePolicy())
-        if self.settings.get("kind") == "relay":
-            self._check_relay()
-
-    def _check_relay(self) -> None:
-        if names.first_segment(self.match) in _NOT_QUEUES:
-            raise ValueError(
-                f'kind = "relay" is for queues, and {self.match} is for others too: match queues only, such as /queue/>'
-            )
+        is_relay = self.settings.get("kind") == "relay"
+        for set_to, setting in (
+            (is_relay, 'kind = "relay"'),
+            (self.settings.get("partition_by") is not None, "partition_by"),
+        ):
+            if set_to and names.first_segment(self.match) in _NOT_QUEUES:
+                raise ValueError(
+                    f"{setting} is for queues, and {self.match} is for others too: match queues only, such as /queue/>"
+                )
         for key in ("paging", "disconnected_per_second", "catch_up_share"):
-            if key in self.settings:
+            if is_relay and key in self.settings:
                 raise ValueError(f'{key} has no meaning with kind = "relay", which keeps nothing: remove it')
 
     def apply(self, policy: QueuePolicy) -> QueuePolicy:
@@ -179,10 +180,10 @@ def _dead_letter_queues(entries: Sequence[DestinationPolicy]) -> frozenset[str]:
 
 
 def _kinds_agree(_instance: object, _attribute: attrs.Attribute[Any], entries: tuple[DestinationPolicy, ...]) -> None:
-    """Raise ValueError where what several entries say together is no policy of a relay, or makes one of a queue that
-    has to keep messages.
+    """Raise ValueError where what several entries say together is no policy of a relay, makes one of a queue that has
+    to keep messages, or counts parts of a queue that has none.
     """
-    if not any("kind" in entry.settings for entry in entries):
+    if not any("kind" in entry.settings or "partitions_count" in entry.settings for entry in entries):
         return
     places = _by_pattern(entries)
     for entry in entries:
@@ -191,6 +192,12 @@ def _kinds_agree(_instance: object, _attribute: attrs.Attribute[Any], entries: t
             raise ValueError(
                 f"{entry.match} is a relay, whose senders wait while no consumer has room, and an entry that matches, "
                 f'too, says full = "{policy.full}": add full = "block" to the last one that does, or kind = "queue"'
+            )
+        counted = entry.settings.get("partitions_count", QueuePolicy().partitions_count)
+        if policy.partition_by is None and counted != QueuePolicy().partitions_count:
+            raise ValueError(
+                f"{entry.match} has a partitions_count, and nothing that it is divided by: add partition_by = "
+                '"header:NAME", or remove it'
             )
     for name in sorted(_dead_letter_queues(entries)):
         if _merged(entries, places, name).kind == "relay":

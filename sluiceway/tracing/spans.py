@@ -136,7 +136,7 @@ class QueueTracing:
     def __init__(self, tracing: Tracing, queue: MessageQueue) -> None:
         self._tracing = tracing
         self._elements = queue.elements
-        self._destination = queue.name_on_disk
+        self._destination = queue.destination_name
         self.is_topic = queue.kind is ResourceKind.TOPIC
         self.origin: SourceController | None = None
         self.traced: dict[int, _Traced] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ...queues.message import Message
-from ...queues.names import parse
+from ...queues.names import PART_SEPARATOR, parse
 from .. import keys
 from ..chunks import ChunkError, HeadCodec, decode_chunk
 from ..durables import kept_durables
@@ -273,7 +273,7 @@ class Export:
             large = message.large
             end = len(_BLANK_LINE) if large is not None else -1
             if not rest.startswith(_BLANK_LINE) or (large is None and not rest.endswith(_TERMINATOR)):
-                self._left_out(f"{queue.name}: message {sequence} is not complete: {rest[:40]!r} follows its headers")
+                self._left_out(f"{queue.said}: message {sequence} is not complete: {rest[:40]!r} follows its headers")
                 continue
             if large is not None and not self._body_is_there(queue, sequence, large):
                 continue
@@ -302,17 +302,17 @@ class Export:
     def _body_is_there(self, queue: QueueName, sequence: int, large: tuple[int, int]) -> bool:
         file_id, length_bytes = large
         if self._large_folder is None:
-            self._left_out(f"{queue.name}: message {sequence}: nobody said where large bodies are")
+            self._left_out(f"{queue.said}: message {sequence}: nobody said where large bodies are")
             return False
         path = body_path(self._large_folder, file_id)
         try:
             there_bytes = path.stat().st_size
         except FileNotFoundError:
-            self._left_out(f"{queue.name}: message {sequence}: its body {path} is missing")
+            self._left_out(f"{queue.said}: message {sequence}: its body {path} is missing")
             return False
         if there_bytes != length_bytes:
             self._left_out(
-                f"{queue.name}: message {sequence}: its body {path} has {there_bytes} bytes, not {length_bytes}"
+                f"{queue.said}: message {sequence}: its body {path} has {there_bytes} bytes, not {length_bytes}"
             )
             return False
         return True
@@ -335,4 +335,4 @@ def destination_filter(patterns: SequenceOf[str]) -> Callable[[str], bool]:
     DestinationNameError for an invalid one.
     """
     addresses = [parse(pattern) for pattern in patterns]
-    return lambda name: any(address.matches(name) for address in addresses)
+    return lambda name: any(address.matches(name.partition(PART_SEPARATOR)[0]) for address in addresses)

@@ -24,7 +24,7 @@ import attrs
 
 from ...queues.durables import DurableKey, key_of
 from ...queues.message import DelayedMessage, Envelope, Message
-from ...queues.names import DestinationNameError, parse
+from ...queues.names import DestinationNameError, name_of_part, parse, split_part
 from .. import keys
 from ..chunks import LARGE, HeadCodec, decode_chunk
 from ..directory import told_of
@@ -404,12 +404,13 @@ class Import:
         name = QueueName(destination, priority, topic)
         if self._target is not None and self._target.name == name:
             return self._target
-        address = parse(destination)
+        canonical, part = split_part(destination)
+        address = parse(canonical)
         if address.wildcard or address.temporary_local or "," in destination:
             raise DestinationNameError(f"{destination!r} is no destination that messages can be in")
         if topic and not address.kind.is_topic:
             raise DestinationNameError(f"{destination!r} is a queue, the line says otherwise")
-        return self._targets.find(name._replace(name=address.canonical))
+        return self._targets.find(name._replace(name=name_of_part(address.canonical, part)))
 
     def _take_subscription(self, number: int, line: SubscriptionLine) -> None:
         key = key_of(line.client_id, line.name, line.destination)

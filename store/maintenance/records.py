@@ -19,7 +19,7 @@ import attrs
 
 from ...queues.large import BodyReference, LargeMessage
 from ...queues.message import Envelope, Message
-from ...queues.names import DestinationNameError, parse
+from ...queues.names import DestinationNameError, parse, part_in_words
 from .. import keys
 from ..chunks import ChunkError, decode_summary
 from ..engine import Engine
@@ -110,7 +110,8 @@ class QueueName(NamedTuple):
     @property
     def said(self) -> str:
         """Name, for people."""
-        return self.name if self.topic or not self.name.startswith("/topic/") else f"{self.name} (delayed)"
+        said = part_in_words(self.name)
+        return said if self.topic or not self.name.startswith("/topic/") else f"{said} (delayed)"
 
 
 def queue_of(message: Message) -> QueueName | None:

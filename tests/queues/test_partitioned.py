@@ -1,4 +1,4 @@
-"""Partitions: by priority, by key, by any function; each with its own limit, consumers on all of them."""
+"""Partitions: by priority, by any function; each with its own limit, consumers on all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from sluiceway.flow import FlowClosedError
 from sluiceway.queues.message import Message
-from sluiceway.queues.partitioned import PartitionedQueue, PartitionLimitError, by_key, by_priority
+from sluiceway.queues.partitioned import PartitionedQueue, PartitionLimitError, by_priority
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.shared import shared_queue
 from tests.queues.rig import Head, Producer, World, make_policy, numbers
@@ -94,20 +94,6 @@ def test_a_full_partition_blocks_only_its_own_senders() -> None:
     high.send(world.messages(1, head=Head(priority=9)))
     assert not high.is_blocked()
     assert not queue.is_empty
-
-
-def test_messages_of_one_key_meet_in_one_partition() -> None:
-    world = World()
-    queue = by_key("q", maker(world).plain, lambda message: message.head.group or "", buckets_count=4)
-    for n in range(50):
-        world.send(queue, 1, group=f"k{n % 10}")
-    assert len(queue.partitions) <= 4
-    places: dict[str, set[str]] = {}
-    for partition in queue.partitions.values():
-        for message in content(partition):
-            places.setdefault(message.head.group or "", set()).add(partition.name)
-    assert len(places) == 10
-    assert all(len(names) == 1 for names in places.values())
 
 
 def test_a_run_is_divided_by_any_function_in_order() -> None:

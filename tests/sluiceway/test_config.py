@@ -175,6 +175,26 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
             "destinations",
             'add an entry below with match = "/queue/dead-letters" and kind = "queue"',
         ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\npartition_by = "customer"',
+            "destinations[1].partition_by = 'customer'",
+            "must be header:NAME, such as header:customer",
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\npartition_by = "header:a"\npartitions_count = 1',
+            "destinations[1].partitions_count = 1",
+            "must be 2 to 256, got 1: for one part leave partition_by out",
+        ),
+        (
+            '[[destinations]]\nmatch = "/topic/a"\npartition_by = "header:a"',
+            "destinations[1]",
+            "partition_by is for queues, and /topic/a is for others too",
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\npartitions_count = 4',
+            "destinations",
+            'add partition_by = "header:NAME", or remove it',
+        ),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(tmp_path: Path, text: str, key: str, what: str) -> None:

@@ -1,0 +1,196 @@
+"""Queues that are partitioned by a header: which part a message belongs to, and which consumer takes from a part.
+
+Seed 002 "Partitioning of queues". Messages with the same value of the header belong to one part, which is a queue with
+limits of its own. A part has one consumer at a time, so that order holds until its messages are acknowledged, and parts
+are spread evenly over consumers. A part goes to another consumer when its own one leaves, or has more than its share
+because others came. The next consumer begins when the one before has settled, or given back, all that it held.
+
+Two kinds of consumers differ:
+
+- The oldest of those that asked to be exclusive has all parts, while it is there.
+- One with a selector takes what it selects from all parts, beside their consumers: order does not hold for that.
+
+Bound: an entry for each part, and for each consumer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+from zlib import crc32
+
+import attrs
+
+from .exclusivity import Exclusivity
+from .message import Envelope
+from .queue import MessageQueue
+from .subscription import Subscription
+
+PRIORITIES_COUNT: Final = 10
+
+
+def key_of(priority: int, part: int) -> int:
+    """Return the key of the queue for this priority of this part."""
+    return priority + PRIORITIES_COUNT * part
+
+
+def priority_and_part(key: int) -> tuple[int, int]:
+    """Undo `key_of`."""
+    part, priority = divmod(key, PRIORITIES_COUNT)
+    return priority, part
+
+
+@attrs.frozen
+class Partitioning:
+    """By which header, and into how many parts."""
+
+    header: str
+    count: int
+
+    def part_of(self, head: Envelope) -> int:
+        """Return the part of messages with this head: CRC-32 of the header, modulo the number of parts. Without the
+        header it is part 0.
+        """
+        value = head.header(self.header)
+        return 0 if value is None else crc32(value.encode()) % self.count
+
+
+class Taker(Protocol):
+    """A consumer, as parts see it."""
+
+    @property
+    def exclusive(self) -> bool: ...
+    def open_on(self, queue: MessageQueue) -> None:
+        """Take from this queue."""
+
+    def close_on(self, queue: MessageQueue) -> Subscription | None:
+        """Take from this queue no more. Return the subscription to it, which is not closed yet; None: there is none."""
+
+
+class PartTurn(Exclusivity):
+    """Tells the shares when the consumer before has let go of a part. Whoever is subscribed may have its messages."""
+
+    __slots__ = ("_part", "_shares")
+
+    def __init__(self, shares: PartShares, part: _Part) -> None:
+        super().__init__()
+        self._shares = shares
+        self._part = part
+
+    def joined(self, subscription: Subscription) -> None:
+        """Do nothing: whose turn it is not is not subscribed."""
+
+    def left(self, subscription: Subscription) -> None:
+        self._shares.let_go(self._part, subscription)
+
+    def facts(self) -> dict[str, object]:
+        holding = next(iter(self._part.draining), None)
+        if holding is None or self._part.taker is not None:
+            return {}
+        who = holding.consumer.label
+        return {"consumers": f"none now: the next one begins when {who} has settled {holding.unsettled_count} messages"}
+
+
+@attrs.define(eq=False)
+class _Part:
+    taker: Taker | None = None
+    draining: dict[Subscription, None] = attrs.field(factory=dict)
+    """Of those who had it before, and still hold some of it."""
+    queues: dict[int, MessageQueue] = attrs.field(factory=dict)
+    """By priority."""
+
+
+class PartShares:
+    """Which consumer has which part of one destination."""
+
+    __slots__ = ("_carefully", "_counts", "_exclusive", "_parts")
+
+    def __init__(self, carefully: Callable[[Callable[[], None]], None]) -> None:
+        """`carefully`: contains what is raised about one of many."""
+        self._carefully = carefully
+        self._parts: dict[int, _Part] = {}
+        self._counts: dict[Taker, int] = {}
+        """How many parts each consumer has, in the order in which they came."""
+        self._exclusive: dict[Taker, None] = {}
+
+    def turn(self, part: int) -> PartTurn:
+        """Return what a queue of this part asks whose turn it is."""
+        return PartTurn(self, self._parts.setdefault(part, _Part()))
+
+    def made(self, key: int, queue: MessageQueue) -> None:
+        """Note a new queue: the consumer of its part takes from it."""
+        priority, number = priority_and_part(key)
+        part = self._parts.setdefault(number, _Part())
+        part.queues[priority] = queue
+        if part.taker is not None:
+            self._carefully(partial(part.taker.open_on, queue))
+        else:
+            self._give(part)
+
+    def joined(self, taker: Taker) -> None:
+        """Note a new consumer: it gets its share as soon as others have let go of it. O(parts)."""
+        self._counts[taker] = 0
+        if taker.exclusive:
+            self._exclusive[taker] = None
+        only = next(iter(self._exclusive), None)
+        fair_count = -(-len(self._parts) // len(self._counts))
+        held: Counter[Taker] = Counter()
+        for part in self._parts.values():
+            if part.taker is None:
+                self._give(part)
+            elif only is not None:
+                if part.taker is not only:
+                    self._take_away(part)
+            else:
+                held[part.taker] += 1
+                if held[part.taker] > fair_count:
+                    self._take_away(part)
+
+    def left(self, taker: Taker) -> None:
+        """Note that a consumer is going: its parts go to others when it has settled what it holds. O(parts)."""
+        if self._counts.pop(taker, None) is None:
+            return
+        self._exclusive.pop(taker, None)
+        for part in self._parts.values():
+            if part.taker is taker:
+                self._take_away(part)
+
+    def let_go(self, part: _Part, subscription: Subscription) -> None:
+        """A subscription was closed, or is closed and holds less than before. O(1)."""
+        if not subscription.unsettled_count and subscription in part.draining:
+            del part.draining[subscription]
+            self._give(part)
+
+    def _take_away(self, part: _Part) -> None:
+        taker, part.taker = part.taker, None
+        assert taker is not None, "somebody has it"
+        if taker in self._counts:
+            self._counts[taker] -= 1
+        closing = [s for queue in part.queues.values() if (s := taker.close_on(queue)) is not None]
+        part.draining |= dict.fromkeys(closing)
+        for subscription in closing:
+            self._carefully(subscription.close)
+        self._give(part)
+
+    def _give(self, part: _Part) -> None:
+        """Give a part that nobody has, and of which nobody holds anything, to who has the fewest."""
+        if part.taker is not None or part.draining or not self._counts:
+            return
+        taker = next(iter(self._exclusive), None) or self._idlest()
+        part.taker = taker
+        self._counts[taker] += 1
+        for queue in part.queues.values():
+            if not queue.closed:
+                self._carefully(partial(taker.open_on, queue))
+
+    def _idlest(self) -> Taker:
+        """O(parts): whoever has none is at hand after those that have some."""
+        idlest = next(iter(self._counts))
+        for taker, count in self._counts.items():
+            if count < self._counts[idlest]:
+                idlest = taker
+            if not self._counts[idlest]:
+                break
+        return idlest

@@ -1,0 +1,292 @@
+"""`partition_by = "header:NAME"`: a queue in parts, each with limits and a consumer of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+import trio
+
+from sluiceway.admin.messages import Messages, Reader
+from sluiceway.admin.operations import Operations
+from sluiceway.metrics.gather import Pace
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.store.memory import MemoryEngine
+from tests.scenarios.client import Client, Delivery
+from tests.scenarios.lives import Lives, durability
+from tests.scenarios.scrape import scrape
+from tests.scenarios.stage import Stage
+from tests.scenarios.test_browsing import texts_in
+
+Q = "/queue/orders"
+PARTS = 4
+POLICY: dict[str, Any] = {"partition_by": "header:customer", "partitions_count": PARTS}
+CUSTOMERS = [f"c{number}" for number in range(10)]
+
+
+async def send_all(client: Client, count: int, *, start: int = 0, destination: str = Q, **headers: str) -> None:
+    """So many messages of each customer, in turns."""
+    for number in range(start, start + count):
+        for customer in CUSTOMERS:
+            await client.send(destination, f"{customer}.{number}", customer=customer, **headers)
+    await client.sync()
+
+
+def by_customer(deliveries: list[Delivery]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for delivery in deliveries:
+        customer, _dot, number = delivery.text.partition(".")
+        assert delivery.headers["customer"] == customer
+        found[customer].append(int(number))
+    return found
+
+
+async def test_every_customer_is_served_in_order_by_one_of_several_consumers(version: Version) -> None:
+    async with Stage({Q: POLICY}) as stage:
+        producer = await stage.connect(version)
+        consumers = [await stage.connect(version) for _ in range(3)]
+        for consumer in consumers:
+            await consumer.subscribe(Q)
+        await send_all(producer, 10)
+        got = [by_customer(await consumer.drain()) for consumer in consumers]
+        assert all(got), "each has a part of the work"
+        assert sorted(customer for each in got for customer in each) == sorted(CUSTOMERS)
+        assert all(numbers == list(range(10)) for each in got for numbers in each.values())
+
+
+async def test_a_consumer_that_comes_later_gets_its_share() -> None:
+    async with Stage({Q: POLICY}) as stage:
+        producer, first, second = [await stage.connect() for _ in range(3)]
+        await first.subscribe(Q, ack="client-individual")
+        await send_all(producer, 2)
+        held = await first.next_messages(2 * len(CUSTOMERS))
+        await second.subscribe(Q, ack="client-individual")
+        await send_all(producer, 2, start=2)
+        await second.silence()
+        for delivery in held:
+            await first.ack(delivery)
+        late = await second.drain()
+        mine = by_customer(late)
+        others = by_customer(await first.drain())
+        assert mine and others and not mine.keys() & others.keys()
+        assert all(numbers == [2, 3] for numbers in [*mine.values(), *others.values()])
+
+
+async def test_what_a_lost_consumer_held_comes_first_and_in_order() -> None:
+    async with Stage({Q: POLICY}) as stage:
+        producer, first, second = [await stage.connect() for _ in range(3)]
+        await first.subscribe(Q, ack="client")
+        await second.subscribe(Q, ack="client")
+        await send_all(producer, 3)
+        lost = by_customer(await first.drain())
+        kept = by_customer(await second.drain())
+        first.vanish()
+        again = by_customer(await second.drain())
+        assert again == lost
+        assert not lost.keys() & kept.keys()
+
+
+async def test_a_full_part_holds_back_only_its_own_senders() -> None:
+    async with Stage({Q: {**POLICY, "count_max": 3, "full": "block"}}) as stage:
+        client, consumer = await stage.connect(), await stage.connect()
+        for number in range(5):
+            await client.send(Q, f"c0.{number}", customer="c0")
+        await client.sync()
+        other = next(name for name in CUSTOMERS if part_of(stage, name) != part_of(stage, "c0"))
+        await client.sent(Q, f"{other}.0", customer=other)
+        assert stage.depth_count(Q) == 4
+        assert any(f"waits on queue {Q} (part" in chain for chain in stage.chains()), stage.chains()
+        await consumer.subscribe(Q)
+        assert by_customer(await consumer.drain()) == {"c0": [0, 1, 2, 3, 4], other: [0]}
+
+
+def part_of(stage: Stage, customer: str) -> int:
+    partitioning = stage.destination(Q).partitioning
+    assert partitioning is not None
+
+    class Head:
+        def header(self, _name: str) -> str:
+            return customer
+
+    return partitioning.part_of(Head())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", ["in order", "crash", "power cut"])
+async def test_all_parts_outlive_the_broker(end: str) -> None:
+    lives = Lives({Q: POLICY})
+    async with lives.life(end=end) as stage:
+        producer = await stage.connect()
+        for number in range(3):
+            for customer in CUSTOMERS:
+                await producer.sent(Q, f"{customer}.{number}", customer=customer, persistent="true")
+        assert set(durability(producer)) == {"disk"}
+    async with lives.life() as stage:
+        assert stage.depth_count(Q) == 3 * len(CUSTOMERS)
+        assert list(stage.broker.registry.destinations) == [Q]
+        consumer = await stage.connect()
+        await consumer.subscribe(Q)
+        assert by_customer(await consumer.drain()) == {customer: [0, 1, 2] for customer in CUSTOMERS}
+
+
+@pytest.mark.parametrize("policy", [{}, {"partition_by": "header:customer", "partitions_count": 2}])
+async def test_what_lies_in_parts_that_are_no_more_is_delivered(policy: dict[str, Any]) -> None:
+    lives = Lives({Q: {**POLICY, "partitions_count": 16}})
+    async with lives.life() as stage:
+        producer = await stage.connect()
+        for customer in CUSTOMERS:
+            await producer.sent(Q, f"{customer}.0", customer=customer, persistent="true")
+    lives._policies = {Q: policy} if policy else None
+    async with lives.life() as stage:
+        first, second = await stage.connect(), await stage.connect()
+        await first.subscribe(Q)
+        await second.subscribe(Q)
+        got = by_customer(await first.drain() + await second.drain())
+        assert got == {customer: [0] for customer in CUSTOMERS}
+        await send_all(first, 1, start=1)
+        assert by_customer(await first.drain() + await second.drain()) == {customer: [1] for customer in CUSTOMERS}
+
+
+async def test_a_queue_that_is_divided_later_keeps_what_it_had() -> None:
+    lives = Lives()
+    async with lives.life() as stage:
+        producer = await stage.connect()
+        await producer.sent(Q, "c0.0", customer="c0", persistent="true")
+    lives._policies = {Q: POLICY}
+    async with lives.life() as stage:
+        consumer = await stage.connect()
+        await consumer.subscribe(Q)
+        assert await consumer.next_texts(1) == ["c0.0"]
+
+
+async def test_transactions_reach_their_parts_also_when_spooled() -> None:
+    lives = Lives({Q: POLICY}, transaction_bytes_max=20_000, transaction_spool_bytes_max=10_000_000)
+    async with lives.life() as stage:
+        producer = await stage.connect()
+        for place in range(2):
+            await producer.frame("BEGIN", {"transaction": f"t{place}"})
+            body = "x" * (2_000 if place else 10)
+            for customer in CUSTOMERS:
+                headers = {"transaction": f"t{place}", "customer": customer, "persistent": "true", "body": body[:1]}
+                await producer.frame("SEND", {"destination": Q, **headers}, f"{customer}.{place}." + body)
+            await producer.request("COMMIT", {"transaction": f"t{place}"})
+    async with lives.life() as stage:
+        consumer = await stage.connect()
+        await consumer.subscribe(Q)
+        deliveries = await consumer.drain()
+        found: dict[str, list[str]] = defaultdict(list)
+        for delivery in deliveries:
+            customer, number, _body = delivery.text.split(".")
+            found[customer].append(number)
+        assert found == {customer: ["0", "1"] for customer in CUSTOMERS}
+        assert len(stage.partitions(Q)) > 1
+
+
+async def test_parts_page_each_for_itself() -> None:
+    async with Stage({Q: {**POLICY, "memory_bytes": 30_000}}, engine=MemoryEngine()) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        for start in range(0, 100, 10):
+            await send_all(producer, 10, start=start, filler="x" * 200)
+        await trio.sleep(5)
+        assert sum(queue.statistics().outside_count > 0 for queue in stage.partitions(Q)) > 1
+        await consumer.subscribe(Q)
+        assert by_customer(await consumer.drain()) == {customer: list(range(100)) for customer in CUSTOMERS}
+
+
+async def test_people_see_one_queue_and_its_parts() -> None:
+    async with Stage({Q: POLICY}) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await send_all(producer, 2)
+        report = stage.reported(Q)
+        assert (report["depth_count"], report["added_count"]) == (20, 20)
+        assert scrape(stage.broker)("sluiceway_destination_messages", destination=Q) == 20
+        names = [queue.name for queue in stage.partitions(Q)]
+        assert Q in names and f"{Q} (part 3)" in names
+        assert len(await texts_in(producer, destination=Q)) == 20
+        await consumer.subscribe(Q, ack="client")
+        assert stage.reported(Q)["subscriptions_count"] == 1
+        assert len(await consumer.drain()) == 20
+        assert stage.reported(Q)["unsettled_count"] == 20
+
+
+async def test_operators_page_through_it_move_from_it_and_purge_it() -> None:
+    async with Stage({Q: POLICY, "/queue/other": POLICY}) as stage:
+        producer = await stage.connect()
+        await send_all(producer, 2)
+        reader = Reader(stage.broker.manager)
+        reader.open()
+        try:
+            broker = stage.broker
+            messages = Messages(
+                broker.shard, broker.pulse, reader, Pace(lambda: 0), dead_letter_queues=lambda: (), clock=broker.clock
+            )
+            seen, start = [], ""
+            while start is not None:
+                answer = await messages.messages(stage.destination(Q), start, 3)
+                seen += [item["message_id"] for item in answer["items"]]
+                start = answer["next"]
+            assert len(seen) == len(set(seen)) == 20
+            operations = Operations(stage.broker, reader)
+            await operations.move(stage.destination(Q), "/queue/other", None)
+            assert (stage.depth_count(Q), stage.depth_count("/queue/other")) == (0, 20)
+            assert len({queue.part for queue in stage.partitions("/queue/other") if not queue.is_empty}) > 1
+            await operations.purge(stage.destination("/queue/other"))
+            assert stage.depth_count("/queue/other") == 0
+        finally:
+            reader.close()
+
+
+async def test_dead_letters_of_a_divided_queue_come_from_it_by_name() -> None:
+    policies = {Q: {**POLICY, "redeliveries_max": 0}, "/queue/dead-letters": POLICY}
+    async with Stage(policies, engine=MemoryEngine()) as stage:
+        client = await stage.connect()
+        await client.subscribe(Q, ack="client-individual")
+        for customer in CUSTOMERS:
+            await client.send(Q, f"{customer}.0", customer=customer)
+        for _ in CUSTOMERS:
+            await client.nack(await client.next_message())
+        await client.subscribe("/queue/dead-letters", id="dead")
+        letters = await client.next_messages(len(CUSTOMERS))
+        assert {letter.headers["dead-letter-destination"] for letter in letters} == {Q}
+        assert len({queue.part for queue in stage.partitions("/queue/dead-letters")}) > 1
+
+
+async def test_wildcards_and_priorities_go_with_parts() -> None:
+    async with Stage({"/queue/>": {"partition_by": "header:customer"}}) as stage:
+        producer, one, two = [await stage.connect() for _ in range(3)]
+        await one.subscribe("/queue/*")
+        await two.subscribe(Q)
+        await send_all(producer, 2)
+        await send_all(producer, 2, start=2, priority="9")
+        await send_all(producer, 1, destination="/queue/else")
+        mine = [delivery for delivery in await one.drain() if delivery.headers["destination"] == Q]
+        got = [by_customer(mine), by_customer(await two.drain())]
+        assert all(got) and not got[0].keys() & got[1].keys()
+        assert all(sorted(numbers) == [0, 1, 2, 3] for each in got for numbers in each.values())
+
+
+async def test_a_relay_may_be_divided() -> None:
+    async with Stage({Q: {**POLICY, "kind": "relay"}}) as stage:
+        producer, first, second = [await stage.connect() for _ in range(3)]
+        await producer.send(Q, "c0.0", customer="c0")
+        await producer.sync()
+        assert stage.depth_count(Q) == 0
+        await first.subscribe(Q)
+        await second.subscribe(Q)
+        await send_all(producer, 2, start=1)
+        got = [by_customer(await first.drain()), by_customer(await second.drain())]
+        assert all(got)
+        for customer in CUSTOMERS:
+            numbers = got[0][customer] + got[1][customer]
+            assert numbers == ([0, 1, 2] if customer == "c0" else [1, 2]), "c0 may have changed hands in between"
+
+
+async def test_it_is_forgotten_when_it_is_empty_and_idle() -> None:
+    async with Stage({Q: POLICY}) as stage:
+        client = await stage.connect()
+        await client.subscribe(Q)
+        await send_all(client, 1)
+        await client.drain()
+        await client.disconnect()
+        await trio.sleep(60)
+        assert Q not in stage.broker.registry.destinations
