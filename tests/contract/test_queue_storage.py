@@ -363,7 +363,7 @@ def test_a_removed_durable_subscription_holds_nothing(world: StorageWorld) -> No
     topic.remove_reader(DURABLE_ID)
     world.flush()
     again = topic_of(world.crashed())
-    assert not again.readers
+    assert not again.reader_states()
     assert again.elements.live_count == 0
 
 
