@@ -79,7 +79,7 @@ def error_codes() -> Iterator[str]:
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            at = {"ProtocolError": 0, "_refuse": 1, "send_error": 2}.get(name)
+            at = {"ProtocolError": 0, "_refuse": 1, "send_error": 1}.get(name)
             words = node.args[at : at + 1] if at is not None else []
             if name == "refusal":
                 words = [word.value for word in node.keywords if word.arg == "code"]

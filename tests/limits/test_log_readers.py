@@ -19,6 +19,7 @@ from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.page_cache import PageCache
 from sluiceway.queues.logs.ports import PLACE_RANGES_MAX, GroupState
 from sluiceway.queues.logs.refused import REFUSED_MAX
+from sluiceway.queues.message import Envelope
 from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.steps import Steps
 from tests.limits.counting import STEP_UNITS_MAX, Counting
@@ -53,11 +54,11 @@ class CrowdWorld(LogWorld):
     def durable_names(self, durable_id: int) -> tuple[str, str | None]:
         raise AssertionError("no topics here")
 
-    def queue_for_dead_letters(self, name: str, priority: int) -> ConsumedQueue:
+    def queue_for_dead_letters(self, name: str, head: Envelope) -> ConsumedQueue:
         """The only one."""
         if self.dead is None:
             self.dead = shared_queue(
-                name, make_policy(count_max=self.dead_count_max), self.environment, priority=priority
+                name, make_policy(count_max=self.dead_count_max), self.environment, priority=head.priority
             )
         return self.dead
 
