@@ -11,6 +11,7 @@ from .environment import DispatchHandle
 
 Chore = Callable[[int], int]
 """Do a portion, within about this budget of a dispatch, and return its cost. A chore with more to do adds itself again.
+One whose work was done or given up meanwhile does nothing.
 """
 
 
@@ -33,8 +34,12 @@ class Chores:
         self._context.request_dispatch()
 
     def do(self, budget: int) -> int:
-        """Do a portion of each chore that is due. Return what is left of the budget."""
-        due, self.due = self.due, {}
-        for chore in due:
+        """Do a portion of each chore that is due. Return what is left of the budget. A chore that an earlier one adds
+        is done once: now if it was due, else with the next dispatch.
+        """
+        due = self.due
+        for _ in range(len(due)):
+            chore = next(iter(due))
+            del due[chore]
             budget -= chore(budget)
         return budget

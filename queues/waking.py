@@ -51,6 +51,8 @@ class Waking:
 
     def _go_on(self, _budget: int) -> int:
         if self._waking is None:
+            if not self._to_wake:
+                return 0
             reader = next(iter(self._to_wake))
             del self._to_wake[reader]
             self._waking = reader, iter(list(reader.subscriptions))
