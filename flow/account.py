@@ -145,28 +145,30 @@ class Account(SourceController):
 
     @property
     def accepting(self) -> bool:
-        """There is room for anybody: not throttled, nobody waits, not closed."""
+        """Whether any source may send now: the account is not throttled, not closed, and no source waits."""
         return not self._gated and not self.limiter.throttled
 
     def accepts(self, source: SourceController | None) -> bool:
-        """Whether what this source brings fits at once: there is room, and nobody waits before it, or it is its turn.
+        """Return whether an element of `source` is accepted at once: there is room, and no source waits or its turn
+        runs.
 
-        Its size does not matter: a batch is charged whole, so the last one may go beyond the capacity. Changes nothing
-        and blocks nobody: a source that is to get its place in the line calls `wait_in_line`. O(1).
+        The element's size does not matter: a batch is charged whole, so the last one may exceed the capacity. Changes
+        nothing and blocks no source: to get a place in the line, call `wait_in_line`. O(1).
         """
         return (not self._gated and not self.limiter.throttled) or self._is_turn_of(source)
 
     def keep_turn(self, source: SourceController) -> None:
-        """Let in only `source` until it calls `end_turn`, for it comes in steps. Without effect if it is not accepted
-        now, or somebody waits."""
+        """Reserve the account for `source`, which sends in steps, until it calls `end_turn`. Does nothing if the source
+        is not accepted now, or if another one waits.
+        """
         if not self._gated and self.accepts(source):
             source.end_turn()
             self._turn_source, source._turn_sink = source, self
             self._turn_held = self._gated = True
 
     def may_exceed(self, source: SourceController) -> bool:
-        """Whether this source may use the limiter's headroom: it is of raised priority, or a higher one was passed over
-        to give it its turn.
+        """Return whether `source` may use the limiter's headroom: its priority is raised, or a higher priority was
+        passed over to give it its turn.
         """
         return source.priority > PRIORITY_ORDINARY or (source is self._turn_source and self._waiting.took_share)
 
@@ -234,9 +236,9 @@ class Account(SourceController):
             self._start_turns()
 
     def discard(self, count: int, size_bytes: int) -> None:
-        """These elements are gone for good: expired, dropped. Free at once, even while a sink blocks this account.
-        `release` is right for what may sit in the overflow of a sink; `discard` for what certainly does not. Raises as
-        `release` does.
+        """Release elements that expired or were dropped: their room is free at once, even while a sink blocks this
+        account. Use `release` for elements that may be in the overflow of a sink, `discard` for elements that are not.
+        Raises as `release` does.
         """
         if self.blocked:
             self._check_release(count, size_bytes)
@@ -270,7 +272,9 @@ class Account(SourceController):
         self._waiting.take().resume(self)
 
     def close(self, *, at_once: bool = True) -> list[Any]:
-        """As `shut`, and leave the resource: what is still held may be released, but is not in the manager's sum."""
+        """Detach the account from its resource, then `shut` it. What is still held may be released, but no longer
+        counts in the manager's sum.
+        """
         self._take_nothing()
         self.resource.detach_controller(self)
         if self.limiter.share is not None:
@@ -358,11 +362,13 @@ class Account(SourceController):
         self._gated = self._has_waiting() or self._turn_running or self._turn_held or self._closed
 
     def _has_waiting(self) -> bool:
-        """Something waits for room: a source, or an element."""
+        """Whether a source or an element waits for room."""
         return bool(self._waiting)
 
     def _may_resume(self) -> bool:
-        """There is room for those that wait: any, or only the headroom, if one of raised priority is among them."""
+        """Whether there is room to resume waiting sources: any room, or the headroom alone if a source of raised
+        priority waits.
+        """
         limiter = self.limiter
         return not limiter.throttled or (self._waiting.highest > PRIORITY_ORDINARY and not limiter.exhausted)
 
@@ -371,7 +377,7 @@ class Account(SourceController):
         return self._may_resume()
 
     def _start_turns(self) -> None:
-        """Begin or go on with resumption, if somebody waits, there is room, and no turn runs, is held or scheduled."""
+        """Start or continue resumption if a source waits, there is room, and no turn runs, is held or is scheduled."""
         if not self._gated or self._turn_running or self._turn_held or self._turn_pending or self._closed:
             return
         if not self._may_resume():
@@ -437,7 +443,7 @@ class Account(SourceController):
         return False
 
     def _turn_is_over(self) -> None:
-        """Its source says so."""
+        """End the turn at its source's request, and resume the next sources."""
         self._turn_source = None
         self._turn_held = False
         self._set_gate()

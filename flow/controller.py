@@ -30,7 +30,7 @@ from .source import PRIORITY_ORDINARY, BlockCallback, ResumeCallback, SourceCont
 E = TypeVar("E")
 
 _NO_OVERFLOW: deque[Any] = deque(maxlen=0)
-"""For all controllers that never had any, which are most: a deque takes 760 bytes."""
+"""Shared by all controllers that never had overflow, which are most: a deque takes 760 bytes."""
 
 OVERFLOW_PER_TURN = 1000
 """Elements that one scheduled turn takes from overflow at most: about a millisecond, so that sockets are served in
@@ -127,7 +127,7 @@ class FlowController(Account, Generic[E]):
         return True
 
     def shut(self, *, at_once: bool = True) -> list[E]:
-        """As of an account; returns the elements that waited in overflow, in order: they were never charged here.
+        """Close the account, and return the elements that waited in overflow, in order; they were never charged here.
 
         Stop routing to this controller before: a source that adds in its `on_resume` gets a FlowClosedError. No element
         is lost if an `on_resume` raises and the call is repeated.
@@ -139,7 +139,7 @@ class FlowController(Account, Generic[E]):
         return elements
 
     def _is_turn_of(self, source: SourceController | None) -> bool:
-        """Nothing lies before it in overflow, either."""
+        """Return whether the turn is `source`'s, and overflow is empty."""
         return not self._overflow and super()._is_turn_of(source)
 
     def _add_to_overflow(self, element: E, count: int, size_bytes: int, source: SourceController | None) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong in flow control: always a mistake of the calling code, never of a peer.
+"""Errors of flow control: always a mistake of the calling code, never of a peer.
 
 Every error is raised before anything changed: the limiter, controller or registry that raised it is as it was before
 the call.

@@ -137,7 +137,7 @@ class WaitGraph:
             waiting_counts[node[0]] = waiting_counts.get(node[0], 0) + weight
         waiting_themselves: set[int] = set()
         direct: dict[int, tuple[BlockEdge, int, float]] = {}
-        """By sink: an edge to it, how many there are, and the age of the oldest."""
+        """Per sink: one edge to it, the number of edges, and the age of the oldest in seconds."""
         for edge in self._edges:
             yield
             first, count, oldest_seconds = direct.get(edge.sink.resource_id, (edge, 0, 0.0))
@@ -214,7 +214,7 @@ class WaitGraph:
         return count - 1
 
     def _weights(self) -> Steps[dict[Node, int]]:
-        """For each node that somebody waits on: how many flows get to it along their longest waits."""
+        """Return for each node that blocks another the number of flows that reach it along their longest waits."""
         weights: dict[Node, int] = {}
         for start in self._edges_by_node:
             yield

@@ -1,4 +1,4 @@
-"""What kinds of resources there are, and as what people see each.
+"""Kinds of resources, and the role in which people see each.
 
 Here and nowhere else: pictures, remedies and metrics tell resources apart by these members. Their values are in JSON,
 in metrics and in titles (``queue orders``), so they stay as they are.
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Role(StrEnum):
-    """What people see a resource as: two resources of one connection are one thing to them."""
+    """Role of a resource for people: two resources of one connection are one thing to them."""
 
     CONNECTION = "connection"
     DESTINATION = "destination"
@@ -35,7 +35,7 @@ class ResourceKind(StrEnum):
     CONNECTION = "connection", Role.CONNECTION
     OUTBOUND = "outbound", Role.CONNECTION
     STASH = "stash"
-    """Of ended connections: what they left behind."""
+    """Parked messages of connections that have ended."""
 
     QUEUE = "queue", Role.DESTINATION
     EXCLUSIVE_QUEUE = "exclusive queue", Role.DESTINATION
@@ -50,7 +50,7 @@ class ResourceKind(StrEnum):
     LOG_READER = "log reader", Role.SUBSCRIPTION
     CLAIM_GROUP = "claim group"
     SUBSCRIPTIONS = "subscriptions"
-    """What is counted of all of them together."""
+    """Limits shared by all subscriptions."""
 
     STORE = "store", Role.STORE
     DISK = "disk", Role.DISK

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 class Latch:
-    """To be called once for each of `count` things, in any order: the last call calls `then`.
+    """Countdown of `count` events: called once per event, in any order, the last call calls `then`.
 
-    What begins them in a loop counts itself as one more, and calls the latch behind the loop: then nothing that is done
-    at once ends the wait too early, and none at all ends it.
+    Code that starts the events in a loop counts itself as one more event and calls the latch after the loop: an event
+    that happens at once then cannot end the wait early, and an empty loop still ends it.
     """
 
     __slots__ = ("_left_count", "_then")
@@ -20,7 +20,7 @@ class Latch:
         self._then = then
 
     def __call__(self) -> None:
-        """One of them has happened."""
+        """Count one event."""
         self._left_count -= 1
         if not self._left_count:
             self._then()

@@ -44,18 +44,19 @@ UNLIMITED = sys.maxsize
 """The room that a window without a limit in some dimension has when it is empty."""
 
 RATE_RESUME_SECONDS = 0.02
-"""How much credit, in seconds of its rate, a `RateLimiter` gathers before it resumes, if not told otherwise.
-Why 20 ms: at most 50 wake-ups a second (a wake-up costs as much as ten messages), and a pause that nobody sees."""
+"""Default credit, in seconds of its rate, that a `RateLimiter` gathers before it resumes. Why 20 ms: at most 50
+wake-ups a second (a wake-up costs as much as ten messages), and a pause too short to notice.
+"""
 
 
 class FlowLimiter(ABC):
-    """What a controller needs to know of a limit. Subclasses implement `add`, `remove` and `dimensions`.
+    """One limit, as its controller sees it. Subclasses implement `add`, `remove` and `dimensions`.
 
     Attributes, all of them to be read and never written from outside (they are plain because the hot path reads them):
         throttled: True from reaching capacity until back at the resume threshold.
         throttled_since: clock reading when it throttled, or None while it is not throttled.
         throttle_count: how often it throttled.
-        used_count, used_bytes: what is held now.
+        used_count, used_bytes: elements and bytes held now.
         label: what is limited, for people: "memory", "window", "disk".
         share: of the broker's memory, which counts what is held here; None: nothing does.
         lease_bytes, spare_bytes: the share is told when `used_bytes` is above the one or below the other (shares.py).
@@ -142,29 +143,29 @@ class FlowLimiter(ABC):
         return None
 
     def refuse(self) -> None:
-        """There is no room in the broker's memory: throttled until `admit`, however little is held."""
+        """Throttle until `admit`, however little is held: the broker's memory has no room."""
         self.refused = True
         if not self.throttled:
             self._refused_alone = True
             self._throttle()
 
     def admit(self) -> None:
-        """There is room again. May resume: poll the controller."""
+        """End a refusal by the broker's memory. May resume: poll the controller."""
         self.refused = False
         if self.throttled and (self._is_relieved() or (self._refused_alone and not self._is_full())):
             self._resume()
         self._refused_alone = False
 
     def _is_full(self) -> bool:
-        """What is held has reached the capacity."""
+        """Return whether usage has reached the capacity."""
         return self.throttled
 
     def _is_relieved(self) -> bool:
-        """What is held is back at the resume threshold."""
+        """Return whether usage is back at the resume threshold."""
         return not self.throttled
 
     def _follow(self) -> None:
-        """What is held has left the bounds of the lease."""
+        """Tell the share that usage has left the bounds of the lease."""
         if self.share is not None:
             self.share.follow()
 
@@ -497,7 +498,7 @@ class RateLimiter(FlowLimiter):
 
     @property
     def tokens(self) -> float:
-        """The tokens there would be if somebody asked now; below zero is debt."""
+        """Tokens available now; below zero is debt."""
         return min(self._burst, self._tokens + max(0.0, self._clock() - self._stamp) * self._per_second)
 
     def resize(self, per_second: float, burst: float, *, resume_tokens: float | None = None) -> None:

@@ -32,10 +32,10 @@ class FlowManager:
         self.budget: MemoryBudget | None = None
         """The memory of the broker as a whole; None: each limiter is for itself."""
         self.upkeep: Upkeep | None = None
-        """What is kept beside messages; None: nobody counts it."""
+        """Account of memory beside messages; None: not counted."""
         self._resources: dict[ResourceId, FlowResource] = {}
         self.gone_held_up_seconds: dict[ResourceKind, float] = {}
-        """How long resources that are closed held up sources, by kind."""
+        """Seconds for which closed resources blocked sources, by kind."""
 
     def register(self, resource: FlowResource) -> None:
         """Called by `FlowResource.open`. Raises RegistrationError if it is registered already."""
@@ -58,12 +58,12 @@ class FlowManager:
         return None if self.upkeep is None else self.upkeep.heads
 
     def keep(self, size_bytes: int) -> None:
-        """So much more is kept beside messages by no resource in particular, or less."""
+        """Count `size_bytes` more (or fewer) of memory beside messages that belongs to no resource in particular."""
         if self.upkeep is not None:
             self.upkeep.things.changed(size_bytes)
 
     def why_not(self, what: str) -> str:
-        """Why a new thing can't be made for a client: see `Upkeep.why_not`. Empty: it may be."""
+        """Return why a new `what` can't be made for a client (see `Upkeep.why_not`); empty if it can."""
         return "" if self.upkeep is None else self.upkeep.why_not(what)
 
     @property

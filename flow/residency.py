@@ -58,7 +58,7 @@ class ResidencyLimiter(FlowLimiter):
         self.total_count = 0
         self.total_bytes = 0
         self.excused_bytes = 0
-        """What must stay in memory for those who read it, and is let in beside the capacity. Read only."""
+        """Bytes that must stay in memory for their readers, and are allowed beside the capacity. Read only."""
         self._capacity_bytes = capacity_bytes
         self._count_max = UNLIMITED if count_max is None else count_max
         self._quota_bytes = UNLIMITED if quota_bytes is None else quota_bytes
@@ -73,7 +73,7 @@ class ResidencyLimiter(FlowLimiter):
 
     @property
     def allowed_bytes(self) -> int:
-        """What it may have in memory now: its capacity, or while the broker's memory is short its part of that."""
+        """Bytes allowed in memory now: the capacity, or the limiter's part of it while the broker's memory is short."""
         share = self.share
         if share is None or not share.budget.short:
             return self._capacity_bytes
@@ -81,20 +81,20 @@ class ResidencyLimiter(FlowLimiter):
 
     @property
     def quota_is_used_up(self) -> bool:
-        """It is not memory alone that is short."""
+        """Whether the quota is used up, and not memory alone."""
         return self.total_count >= self._count_max or self.total_bytes >= self._quota_bytes
 
     @property
     def over_resume_bytes(self) -> int:
-        """By how much memory is above what lets it resume, with nothing excused."""
+        """Bytes by which memory is above the resume threshold, with nothing excused."""
         return self.used_bytes - min(self._resume_bytes, self.allowed_bytes // 2)
 
     def excuse(self, size_bytes: int) -> None:
-        """So much has to stay in memory: capacity and resume threshold lie above that. May throttle, or resume: poll
-        the controller.
+        """Raise capacity and resume threshold by `size_bytes` that have to stay in memory. May throttle, or resume:
+        poll the controller.
 
-        Without this a resource whose elements leave memory could be full of what can't leave, and nobody would wait
-        for anything that happens.
+        Otherwise a resource whose elements leave memory could be full of elements that can't leave: its senders would
+        then wait for an event that never happens.
         """
         self.excused_bytes = size_bytes
         if self.throttled:
@@ -129,7 +129,7 @@ class ResidencyLimiter(FlowLimiter):
         self._resume_if_relieved()
 
     def move_out(self, count: int, size_bytes: int) -> None:
-        """These are not in memory any more. May resume: poll the controller. Raises as `remove` does."""
+        """Count elements that left memory. May resume: poll the controller. Raises as `remove` does."""
         self._check_release(count, size_bytes)
         self.used_count -= count
         self.used_bytes -= size_bytes
@@ -138,7 +138,7 @@ class ResidencyLimiter(FlowLimiter):
         self._resume_if_relieved()
 
     def move_in(self, count: int, size_bytes: int) -> None:
-        """These are in memory again. May throttle."""
+        """Count elements that came back into memory. May throttle."""
         self.used_count += count
         self.used_bytes += size_bytes
         if self.used_bytes > self.lease_bytes:
@@ -147,20 +147,20 @@ class ResidencyLimiter(FlowLimiter):
             self._throttle()
 
     def add_outside(self, count: int, size_bytes: int) -> None:
-        """These are held, and were never in memory: a restart found them."""
+        """Add elements that were never in memory in this run: a restart found them."""
         self.total_count += count
         self.total_bytes += size_bytes
         if not self.throttled and self.quota_is_used_up:
             self._throttle()
 
     def remove_outside(self, count: int, size_bytes: int) -> None:
-        """These left while they were not in memory. May resume: poll the controller."""
+        """Remove elements that left while they were not in memory. May resume: poll the controller."""
         self.total_count -= count
         self.total_bytes -= size_bytes
         self._resume_if_relieved()
 
     def correct(self, size_bytes: int) -> None:
-        """What is held turned out to be this much more (or less) than was known."""
+        """Correct the bytes held by a difference between the known and the actual size."""
         self.total_bytes += size_bytes
 
     def _is_full(self) -> bool:

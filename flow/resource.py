@@ -35,7 +35,7 @@ _flow_ids = count(1)
 _resource_ids = count(1)
 
 NAME_COPIES: Final = 3
-"""How often a name is in memory: of the resource, its flows, its dispatch context, what finds it."""
+"""Copies of a name in memory: in the resource, its flows, its dispatch context, and the index that finds it."""
 
 
 class Flow:
@@ -62,7 +62,7 @@ class WaitEdge:
     since: float | None = None
     """Clock reading at which the wait began; None if nobody took note."""
     reason: str = ""
-    """Why, for people; may be empty if the facts of the sink say it all."""
+    """Reason of the wait for people; may be empty if the facts of the sink say it all."""
     flow: Flow | None = None
     """Which flow of the resource waits; None: all of them."""
     sink_flow: Flow | None = None
@@ -70,7 +70,8 @@ class WaitEdge:
 
 
 class FlowResource:
-    """Whatever elements stay in or pass. Subclass it, make controllers for it, `open` it, and `close` it at the end.
+    """Something in which elements stay or through which they pass. Subclass it, make controllers for it, `open` it, and
+    `close` it at the end.
 
     Attributes:
         name: for people, need not be unique.
@@ -83,13 +84,14 @@ class FlowResource:
     __slots__ = ("_controllers", "_is_open", "held_up_seconds", "kept_bytes", "kind", "manager", "name", "resource_id")
 
     passes_through: ClassVar[bool] = True
-    """Who waits on one flow of this resource waits for whatever blocks any flow of it: true of a queue, which sends on
-    what it takes in. Set it to False where flows in and flows out have nothing to do with each other, as in a
-    connection that produces and consumes: otherwise the map shows cycles that are none. Then only the same `Flow`
-    object connects a sink with a source, or `waits_on` does."""
+    """Whether a source that waits on one flow of this resource waits for whatever blocks any of its flows: true of a
+    queue, which sends on what it takes in. Set it to False where flows in and flows out have nothing to do with each
+    other, as in a connection that produces and consumes: otherwise the map shows false cycles. Then only the same
+    `Flow` object connects a sink with a source, or `waits_on` does.
+    """
 
     upkeep_bytes: ClassVar[int] = 0
-    """What one of these takes while it is open, beside its name and what its limiters count
+    """Memory of one resource while it is open, in bytes, beside its name and what its limiters count
     (`sluiceway.flow.upkeep`).
     """
 
@@ -111,8 +113,8 @@ class FlowResource:
         self.keep(self.upkeep_bytes + NAME_COPIES * len(self.name))
 
     def keep(self, size_bytes: int) -> None:
-        """So much more is kept for this resource beside what its limiters count, or less; until it is closed. Nothing
-        is noted of one that is not open.
+        """Count `size_bytes` more (or fewer) kept for this resource beside what its limiters count, until it is closed.
+        Does nothing if the resource is not open.
         """
         if self._is_open:
             self.kept_bytes += size_bytes
@@ -196,11 +198,11 @@ class FlowSink(FlowResource):
 
     @property
     def throttled(self) -> bool:
-        """At least one limiter of this resource is throttled. O(flows): for people, not for the hot path."""
+        """Whether at least one limiter of this resource is throttled. O(flows): for people, not for the hot path."""
         return any(limiter.throttled for c in self._controllers if (limiter := c.sink_limiter) is not None)
 
     @property
     def used_bytes(self) -> int:
-        """What its limiters hold. O(flows)."""
+        """Bytes that its limiters hold. O(flows)."""
         limiters = {id(limiter): limiter for c in self._controllers if (limiter := c.sink_limiter) is not None}
         return sum(limiter.used_bytes for limiter in limiters.values())

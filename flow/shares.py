@@ -68,11 +68,12 @@ PIECE_MAX_BYTES: Final = 1024 * 1024
 PIECE_SHARE: Final = 8
 """A piece is this part of what the limiter holds, within the bounds above."""
 MINIMUM_BYTES: Final = 64 * 1024
-"""What everybody may hold at most out of the reserve."""
+"""Bytes that each limiter may hold at most out of the reserve."""
 FLOOR_BYTES: Final = 4 * 1024
-"""What everybody may hold when others have used up the reserve as well: a small message always gets through."""
+"""Bytes that each limiter may hold when others have used up the reserve as well: a small message always gets through.
+"""
 OVERDRAFT: Final = 1.25
-"""Up to so many times the budget."""
+"""Limit of overdraft, in budgets."""
 
 TRIM_COUNT: Final = 500
 """Shares that one step looks at for what is leased and not used: about half a millisecond."""
@@ -92,17 +93,17 @@ _CLASSES: Final = 4
 
 
 def _class_of(size_bytes: int) -> int:
-    """Of at least 4 bytes: four classes to a power of two."""
+    """Return the class of a size of at least 4 bytes: four classes to a power of two."""
     bits = size_bytes.bit_length()
     return bits * _CLASSES + (size_bytes >> (bits - 3) & 3)
 
 
 class Share:
-    """What one limiter has of the budget.
+    """Share of one limiter in the budget.
 
     Attributes: `on_press` is called when the resource should send out what it can; None: it can't. `yields`: it may be
-    refused. `drains`: whether what comes in now will leave by itself; None: not so. `waived`: what comes in next is
-    taken whatever its size, if nothing is held.
+    refused. `drains`: returns whether elements added now will leave without help; None: they don't.  `waived`: the next
+    element is accepted whatever its size, if nothing is held.
     """
 
     __slots__ = (
@@ -136,8 +137,8 @@ class Share:
         self.budget.follow(self)
 
     def ask(self, more_bytes: int) -> None:
-        """So much is about to come in: refuse it if there is no room. For when the budget is full; O(1). Those that
-        waited before may go on first, if it finds room.
+        """Refuse the next `more_bytes` if there is no room; for use when the budget is full. O(1). Sources that waited
+        before may resume if room is found.
         """
         was_refused = self.limiter.refused
         self.budget.follow(self, more_bytes)
@@ -202,7 +203,7 @@ class MemoryBudget(FlowResource):
         self._look()
 
     def join(self, controller: Account, *, priority: int, yields: bool) -> None:
-        """What this controller's limiter holds is charged here from now on."""
+        """Charge the budget from now on with what this controller's limiter holds."""
         limiter = controller.limiter
         limiter.share = Share(self, controller, priority=priority, yields=yields)
         limiter.lease_bytes = 0
@@ -210,7 +211,7 @@ class MemoryBudget(FlowResource):
             self.follow(limiter.share)
 
     def leave(self, share: Share) -> None:
-        """Its controller is closed: what it still holds counts no more."""
+        """Stop counting this share: its controller is closed."""
         self._admit(share)
         self._lease(share, 0)
         limiter = share.limiter
@@ -221,7 +222,9 @@ class MemoryBudget(FlowResource):
     # ------------------------------------------------------------------ what is held
 
     def follow(self, share: Share, more_bytes: int = 0) -> None:
-        """This limiter holds more than its lease, or much less, or is about to hold so much more. O(1)."""
+        """Adapt the lease of a limiter that holds more than its lease, or much less, or is about to hold `more_bytes`
+        more. O(1).
+        """
         limiter = share.limiter
         used_bytes = limiter.used_bytes + more_bytes
         piece_bytes = min(max(used_bytes // PIECE_SHARE, PIECE_MIN_BYTES), PIECE_MAX_BYTES)
@@ -288,11 +291,11 @@ class MemoryBudget(FlowResource):
 
     @property
     def minimum_bytes(self) -> int:
-        """What everybody may hold out of the reserve."""
+        """Bytes that each limiter may hold out of the reserve now."""
         return min(MINIMUM_BYTES, int(self.capacity_bytes * RESERVE) // max(1, len(self._hand)))
 
     def allowed(self, share: Share) -> int:
-        """What this one may hold now."""
+        """Return the bytes that the limiter of `share` may hold now."""
         if self.used_bytes >= self.capacity_bytes:
             return FLOOR_BYTES if self.used_bytes < self.capacity_bytes * OVERDRAFT else 0
         if self.used_bytes >= self._hard_bytes and share.priority <= PRIORITY_ORDINARY:
@@ -312,7 +315,7 @@ class MemoryBudget(FlowResource):
         return UNLIMITED
 
     def _look(self) -> None:
-        """Whether it is short."""
+        """Check whether memory is short, and begin to press the limiters if so."""
         if not self.short and self.used_bytes > self._soft_bytes:
             self.short = True
             self.allowance_bytes = self._find_allowance()
@@ -380,7 +383,7 @@ class MemoryBudget(FlowResource):
                     share.on_press()
 
     def _let_go(self) -> int:
-        """Let those in line go on that may. Returns how many."""
+        """Admit the next waiting limiters that have room. Returns their number."""
         admitted_count = 0
         waivers_count = WAIVERS_COUNT  # also if it is not full: what lets them look again would make it so
         for _ in range(min(TURNS_COUNT, len(self._line))):
@@ -399,11 +402,11 @@ class MemoryBudget(FlowResource):
 
     @property
     def waiting_count(self) -> int:
-        """How many are refused now."""
+        """Number of limiters that are refused now."""
         return len(self._line)
 
     def largest_holders(self, count: int) -> list[tuple[str, int]]:
-        """Who holds the most, with how much."""
+        """Return name and bytes of the limiters that hold most."""
         found: list[Share] = []
         for size_class in sorted(self._by_class, reverse=True):
             found += islice(self._by_class[size_class], LOOK_COUNT)
@@ -417,7 +420,7 @@ class MemoryBudget(FlowResource):
 
     @property
     def words(self) -> str:
-        """How full it is: ``memory of the broker 900.0 MiB of 1.0 GiB``."""
+        """Usage of the budget: ``memory of the broker 900.0 MiB of 1.0 GiB``."""
         return f"memory of the broker {size_in_words(self.used_bytes)} of {size_in_words(self.capacity_bytes)}"
 
     def facts(self) -> Mapping[str, object]:

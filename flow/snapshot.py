@@ -1,9 +1,8 @@
-"""What the flow map looks like at one moment: frozen data, made by `FlowManager.snapshot`, that can be kept, compared
-and sent as JSON.
+"""Snapshot of the flow map: frozen data, made by `FlowManager.snapshot`, that can be kept, compared and sent as JSON.
 
 Every object has `to_dict()` (only dicts, lists, strings, numbers, booleans and None) and, where people read it,
-`words`. Words are made when somebody asks: ten thousand blocked producers cost ten thousand small tuples, not ten
-thousand sentences.
+`words`. Words are made on demand: ten thousand blocked producers cost ten thousand small tuples, not ten thousand
+sentences.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ LimiterKind = Literal["size", "window", "rate", "composite"]
 
 @attrs.frozen(slots=True)
 class Circumstances:
-    """What decides what to do about a resource that holds others up."""
+    """Facts that decide how to help when a resource blocks others."""
 
     owner: str
     """Name of the resource, or of what it is a part of: of a subscription its connection."""
@@ -34,11 +33,11 @@ class Dimension:
     """One limit of a limiter, in messages or in bytes."""
 
     label: str
-    """What is limited, for people: "memory", "window", "disk"."""
+    """Name of the dimension for people: "memory", "window", "disk"."""
     unit: Unit
     used: int
     capacity: int
-    """For a rate this is the burst."""
+    """Capacity in the dimension's unit; for a rate, the burst."""
     resume_at: int | None
     """A throttled limiter resumes when no more than this is used; None where time resumes it."""
 
@@ -70,18 +69,20 @@ class LimiterSnapshot:
 
     kind: LimiterKind
     name: str
-    """Of the limiter; what people read is `label`."""
+    """Name of the limiter; people read `label`."""
     used_count: int
     used_bytes: int
     dimensions: tuple[Dimension, ...]
-    """What is limited: messages before bytes, one of each at most; empty if nothing is, or if only the parts say so."""
+    """Limited dimensions: messages before bytes, at most one of each; empty if none is limited, or if only the parts
+    say so.
+    """
     throttled: bool
     throttled_since: float | None
     """Clock reading when it throttled; None while it is not throttled."""
     throttled_seconds: float | None
-    """How long it has been throttled; None while it is not throttled."""
+    """Seconds since it became throttled; None while it is not throttled."""
     throttle_count: int
-    """How often it throttled so far."""
+    """Number of times it became throttled so far."""
     per_second: float | None = None
     """The rate of a rate limiter, in the unit of its dimension; None for others."""
     parts: tuple["LimiterSnapshot", ...] = ()
@@ -99,7 +100,7 @@ class LimiterSnapshot:
 
     @property
     def label(self) -> str:
-        """What is scarce, for people: "memory", "window", "disk"."""
+        """Name of the scarce dimension, for people: "memory", "window", "disk"."""
         scarce = self.scarce
         return self.name if scarce is None else scarce.label
 
@@ -159,11 +160,11 @@ class ControllerSnapshot:
 
     flow: str
     limiter: LimiterSnapshot | None
-    """None for a pure source."""
+    """Snapshot of the controller's limiter; None for a pure source."""
     blocked: bool
     """A sink has blocked this flow."""
     block_count: int
-    """How often a sink blocked it so far."""
+    """Number of times a sink blocked it so far."""
     waiting_source_count: int = 0
     """Sources that this controller holds blocked."""
     overflow_count: int = 0
@@ -208,7 +209,7 @@ class ResourceSnapshot:
 
     @property
     def used_bytes(self) -> int:
-        """What its limiters hold.
+        """Bytes that its limiters hold.
 
         A limiter that several controllers share counts for each; `FlowSnapshot.used_bytes` counts it once.
         """
@@ -244,11 +245,11 @@ class BlockEdge:
     limiter: LimiterSnapshot | None
     """The limiter of the sink; None for ``wait``."""
     reason: str
-    """What a ``wait`` says; empty for ``block``."""
+    """Reason that a ``wait`` gives; empty for ``block``."""
 
     @property
     def details(self) -> str:
-        """Why and how long: ``memory full, 64.0 MiB of 64.0 MiB, 41 s``."""
+        """Reason and duration: ``memory full, 64.0 MiB of 64.0 MiB, 41 s``."""
         reason = self.reason
         if self.limiter is not None:
             # Not throttled, yet somebody is blocked: old sources resume one after the other.
@@ -272,23 +273,23 @@ class BlockEdge:
 
 @attrs.frozen(slots=True)
 class BlockedByChain:
-    """What a blocked source waits on, what that waits on in turn, and so on to the end.
+    """Chain from a blocked source to the sink that blocks it, to the sink that blocks that one, and so on to the end.
 
-    Where somebody waits on several sinks, the chain follows the longest wait; `other_count` says how many others
-    there are.
+    Where a source waits on several sinks, the chain follows the longest wait; `other_count` is the number of the
+    others.
     """
 
     source: ResourceSnapshot
     flow: str
     """The flow that is blocked; empty if the source as a whole waits."""
     edges: tuple[BlockEdge, ...]
-    """At least one; the sink of the last one is what everything waits on."""
+    """Edges of the chain, at least one; the sink of the last one is what everything waits on."""
     other_count: int
     """Waits beside this chain that its members have."""
     cyclic: bool
     """The last sink is in the chain already: nobody in it will ever move."""
     truncated: bool
-    """The chain goes on, but is cut here."""
+    """Whether the chain goes on behind its last edge, but is cut there."""
 
     @property
     def words(self) -> str:
@@ -340,7 +341,7 @@ class Bottleneck:
     oldest_seconds: float
     """The longest of the direct waits."""
     waits_itself: bool
-    """It waits on somebody in turn, so the fault is probably further down."""
+    """Whether the resource itself waits on another one, so that the fault is probably further down."""
 
     @property
     def words(self) -> str:
@@ -388,14 +389,14 @@ class FlowSnapshot:
     taken_at: float
     """Clock reading."""
     resources: tuple[ResourceSnapshot, ...]
-    """In order of opening, then those that are only known because somebody waits on them."""
+    """Resources in order of opening, then those known only because another one waits on them."""
     edges: tuple[BlockEdge, ...]
     chains: tuple[BlockedByChain, ...]
-    """One for each flow that waits, longest wait first."""
+    """Chains of the flows that wait, longest wait first."""
     bottlenecks: tuple[Bottleneck, ...]
     """Worst first: most flows held up; of equals the one that does not wait itself, then the oldest wait."""
     cycles: tuple[BlockCycle, ...]
-    """At least one ring of each knot of resources that wait on each other; empty in a healthy broker."""
+    """Cycles: at least one of each knot of resources that wait on each other; empty in a healthy broker."""
     used_count: int
     used_bytes: int
     """Memory in use: the sum over all limiters, each counted once, and the overflow of sources that have none. Includes

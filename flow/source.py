@@ -185,7 +185,7 @@ class SourceController:
 
     @property
     def title(self) -> str:
-        """Who this is, for people: ``queue orders [flow orders]``."""
+        """Title for people: ``queue orders [flow orders]``."""
         return f"{self.resource.kind} {self.resource.name} [flow {self.flow.name}]"
 
     def _withdraw(self) -> None:

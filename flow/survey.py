@@ -72,7 +72,7 @@ class Survey:
         )
 
     def _find_waits(self) -> Steps[None]:
-        """Ask everybody whom they wait on, those included who are only known because somebody waits on them."""
+        """Ask every resource on whom it waits, those included that are known only because another one waits on them."""
         for resource in self._open:
             yield
             self._resources[resource.resource_id] = resource
@@ -101,7 +101,9 @@ class Survey:
         return picture
 
     def _find_edges(self, resource: FlowResource) -> Steps[None]:
-        """Also of what began to block since `_find_waits` came by: then its sink may be one that nobody knew of."""
+        """Add the edges that start at `resource`, those that began after `_find_waits` included: their sinks may be
+        new.
+        """
         source = yield from self._picture(resource)
         for controller in resource.controllers:
             yield

@@ -1,12 +1,12 @@
-"""What the broker keeps beside messages: connections, lanes, subscriptions, destinations, header blocks.
+"""Memory that the broker keeps beside messages: connections, lanes, subscriptions, destinations, header blocks.
 
-What a client makes with a frame of 50 bytes, and leaves there, counts as memory in use like messages do. Every resource
-says what it takes by itself (`FlowResource.upkeep_bytes`), and is charged with it here from `open` to `close`; what it
-comes to have later it tells by `keep`. Header blocks live as long as the last message that has them, and count
-themselves. Nobody waits for these accounts: how many there may be of each kind is limited where they are made
-(`connections_max`, `destinations_max`, `subscriptions_max`, ...), and all together by `limit`: whoever makes a new
-thing for a client asks `why_not` first, and refuses it with these words. What is there stays, and may be used.
-What they take, others do not get.
+An object that a client makes with a frame of 50 bytes, and leaves there, counts as memory in use like messages do.
+Every resource states its own size (`FlowResource.upkeep_bytes`), and is charged with it here from `open` to `close`; it
+reports later growth by `keep`. Header blocks live as long as the last message that has them, and count themselves. No
+source waits for these accounts: the number of objects of each kind is limited where they are made (`connections_max`,
+`destinations_max`, `subscriptions_max`, ...), and their memory by `limit`: code that makes a new object for a client
+asks `why_not` first, and refuses the request with the returned words. Existing objects stay usable. Their memory is
+missing from the budget of messages.
 
 Sizes are estimates that a test holds against the allocator (tests/limits/weighed.py).
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .manager import FlowManager
 
 CAPACITY_BYTES: Final = 1 << 60
-"""Of the accounts: what is new is refused by `Upkeep.why_not`, and what is there has to be charged."""
+"""Capacity of the accounts: `Upkeep.why_not` refuses what is new, and existing objects have to be charged."""
 UPKEEP_FULL: Final = "upkeep-full"
 """The code of ERRORs that say so."""
 UPKEEP_REMEDY: Final = (
@@ -41,7 +41,7 @@ GONE_COUNT: Final = 256
 
 
 class UpkeepAccount:
-    """What things of one kind take."""
+    """Account of the memory of one kind of objects."""
 
     __slots__ = ("_controller", "_gone", "_pending_bytes")
 
@@ -57,30 +57,30 @@ class UpkeepAccount:
 
     @property
     def used_bytes(self) -> int:
-        """All of it, exactly."""
+        """Bytes in use, exactly."""
         self.settle()
         return self._controller.limiter.used_bytes
 
     @property
     def charged_bytes(self) -> int:
-        """All of it, but for what is pending."""
+        """Bytes in use, without those that are pending."""
         return self._controller.limiter.used_bytes
 
     def changed(self, size_bytes: int) -> None:
-        """So much more is kept, or less (negative). Charged at once."""
+        """Charge a change of `size_bytes`, negative if less is kept, at once."""
         if size_bytes > 0:
             self._controller.charge(0, size_bytes, None)
         elif size_bytes:
             self._controller.release(0, -size_bytes)
 
     def add(self, size_bytes: int) -> None:
-        """So much more is kept; charged in pieces."""
+        """Add `size_bytes`; charged in pieces."""
         self._pending_bytes += size_bytes
         if self._pending_bytes >= PIECE_BYTES or len(self._gone) >= GONE_COUNT:
             self.settle()
 
     def gone(self, size_bytes: int) -> None:
-        """What was added is kept no longer. Takes effect with what is added next, or with `settle`."""
+        """Subtract `size_bytes` that were added before. Takes effect with the next `add`, or with `settle`."""
         self._gone.append(size_bytes)
 
     def settle(self) -> None:
@@ -104,12 +104,12 @@ class Upkeep(FlowResource):
         self.heads = UpkeepAccount(self, "header blocks")
         """Distinct header blocks of SENDs that are kept: of messages, routes and caches."""
         self.things = UpkeepAccount(self, "connections, subscriptions and destinations")
-        """What resources take beside what is in them (`FlowResource.keep`), and the index of their names."""
+        """Memory that resources take beside what is in them (`FlowResource.keep`), and the index of their names."""
         self.bytes_max = CAPACITY_BYTES
         self.refused_count = 0
 
     def limit(self, bytes_max: int) -> None:
-        """Things may take so much from now on; those that are there stay."""
+        """Set the limit of memory for new objects in bytes; existing ones stay."""
         self.bytes_max = bytes_max
 
     @property
@@ -118,7 +118,7 @@ class Upkeep(FlowResource):
         return self.things.charged_bytes >= self.bytes_max
 
     def why_not(self, what: str) -> str:
-        """Why `what` can't be made, in words; empty: it may be. A refusal is counted."""
+        """Return why `what` can't be made, in words; empty if it can. Counts a refusal."""
         if not self.full:
             return ""
         self.refused_count += 1
@@ -133,7 +133,7 @@ class Upkeep(FlowResource):
         self.heads.settle()
 
     def facts(self) -> Mapping[str, object]:
-        """What each kind takes."""
+        """Return the bytes of each kind."""
         facts: dict[str, object] = {
             "header_blocks_bytes": self.heads.used_bytes,
             "things_bytes": self.things.used_bytes,

@@ -18,7 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 
 class Waits(Protocol):
-    """Who can stand in a line."""
+    """Source that can wait in a line."""
 
     @property
     def priority(self) -> int: ...
@@ -27,8 +27,9 @@ class Waits(Protocol):
 W = TypeVar("W", bound=Waits)
 
 SHARE_INTERVAL_COUNT: Final = 20
-"""One of so many turns goes to a lower priority, if one waits. As in the dispatcher: priority keeps its meaning (95 %),
-and nobody waits for ever."""
+"""Interval at which a turn goes to a lower priority, if one waits. As in the dispatcher: priority keeps its meaning (95
+%), and no source waits for ever.
+"""
 
 NOBODY: Final = -1
 """The highest priority of an empty line."""
@@ -46,7 +47,7 @@ class WaitingLine(Generic[W]):
         self._passed_over_count = 0
         self._shared_last = 0
         self.highest = NOBODY
-        """The highest priority at which somebody waits. Read only."""
+        """Highest priority at which a source waits. Read only."""
         self.took_share = False
         """The last `take` passed a higher priority over. Read only."""
 
