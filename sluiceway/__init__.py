@@ -1,5 +1,6 @@
-"""Sluiceway, a STOMP message broker that never lets a slow reader hurt anybody else. This is the only package that
-users import.
+"""Sluiceway, a STOMP message broker with back-pressure that isolates slow consumers.
+
+Programs import the names below, `sluiceway.config` and `sluiceway.client`; what else is public is in docs/versions.md.
 
 The names below are looked up on first use, so that `import sluiceway` costs next to nothing: a client, a test plugin or
 a Spark worker that only wants a part does not load the broker.
@@ -16,9 +17,15 @@ if TYPE_CHECKING:
     from sluiceway.broker import Broker
     from sluiceway.config import Config
     from sluiceway.embedded import EmbeddedBroker
+    from sluiceway.embedded_async import AsyncEmbeddedBroker
 
-__all__ = ["Broker", "Config", "EmbeddedBroker", "__version__"]
+__all__ = ["AsyncEmbeddedBroker", "Broker", "Config", "EmbeddedBroker", "__version__"]
 
-_HOMES = {"Broker": "sluiceway.broker", "Config": "sluiceway.config", "EmbeddedBroker": "sluiceway.embedded"}
+_HOMES = {
+    "AsyncEmbeddedBroker": "sluiceway.embedded_async",
+    "Broker": "sluiceway.broker",
+    "Config": "sluiceway.config",
+    "EmbeddedBroker": "sluiceway.embedded",
+}
 
 __getattr__, __dir__ = _lazy_names(__name__, globals(), _HOMES)

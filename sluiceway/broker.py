@@ -12,6 +12,7 @@ Sessions see the broker as a `SessionHub`. The page of statistics is made in `sl
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -32,6 +33,7 @@ from sluiceway.data_folder import OnProgress, engine_kind
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.draining import Draining
 from sluiceway.expiry import ExpiryWatch
+from sluiceway.extras import needs
 from sluiceway.faults import Faults
 from sluiceway.flow import FlowManager
 from sluiceway.listeners import Listeners, is_loopback
@@ -47,7 +49,7 @@ from sluiceway.protocols.listener import Listener, ListenError
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
+from sluiceway.protocols.streams import ByteStream, MemoryStream, SocketStream, memory_pair
 from sluiceway.queues.logs.table import LogTable
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.reloading import Reloader, ReloadReport
@@ -290,7 +292,8 @@ class Broker:
             self.admin.start()
 
     async def _bind_admin(self) -> None:
-        from sluiceway.admin.server import AdminServer  # an HTTP stack, which most brokers do without
+        with needs("console", "the admin port"):  # an HTTP stack, which most brokers do without
+            from sluiceway.admin.server import AdminServer
 
         self.admin = admin = await AdminServer.listen(self, self.config.admin)
         self._parts.opened(admin.close, abandon=admin.abandon)
@@ -388,6 +391,12 @@ class Broker:
         ours, theirs = memory_pair(names=(name, "memory broker"))
         self._begin(theirs, self.config.listeners[0].limits, "memory")
         return ours
+
+    def connect_socket(self, connected: socket.socket, *, name: str = "socket client") -> None:
+        """Serve the client at the other end of a connected stream socket, such as one of `socket.socketpair()`. Limits
+        are those of the first listener.
+        """
+        self._begin(SocketStream(connected, name), self.config.listeners[0].limits, "memory")
 
     @property
     def listeners(self) -> list[Listener]:

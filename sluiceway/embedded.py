@@ -1,42 +1,83 @@
-"""A broker for programs that are not trio programs: it runs in a thread of its own.
+"""A broker for programs that are not trio programs, and for tests: the broker runs in a thread of its own.
 
     with EmbeddedBroker() as broker:
-        connection = stomp.Connection([(broker.host, broker.port)])
+        broker.publish("/queue/orders", "42 ducks")
+        assert [message.text for message in broker.messages("/queue/orders")] == ["42 ducks"]
 
 Starts in some milliseconds on a free port of the loop-back interface, and stops in good order at the end of the block.
+Calls block; `embedded_async` has the same for asyncio and trio.
 """
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, Listener
 from sluiceway.config.model import configuration
+from sluiceway.embedded_messages import TIMEOUT_SECONDS, Message, Subscription, browse, publish
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from sluiceway.client.link import Link
 
 T = TypeVar("T")
 
 START_SECONDS_MAX = 30.0
+POLL_SECONDS: Final = 0.002
+"""How often a call that waits looks again."""
+JUMPS_COUNT_MAX: Final = 100
+"""In how many jumps, at most, the clock is advanced, so that timers that follow from timers run, too."""
+
+Headers = Mapping[str, str]
 
 
-def embedded_config() -> Config:
-    """A free port on 127.0.0.1, and a short good-bye."""
-    return Config(listeners=(Listener(address="127.0.0.1:0"),), broker=BrokerConfig(shutdown_seconds=2.0))
+def embedded_config(*tables: Mapping[str, Any]) -> Config:
+    """Return the configuration of an embedded broker: a free port on 127.0.0.1, and a short good-bye.
+
+    `tables`: sections of a TOML file, with values as there ("64 KiB", "30 s"); later ones override earlier ones.
+    `destinations` may be a mapping of patterns to settings. Raises ConfigError, which names the key.
+    """
+    if not any(tables):
+        return Config(listeners=(Listener(address="127.0.0.1:0"),), broker=BrokerConfig(shutdown_seconds=2.0))
+    from sluiceway.config.sources import Layer, load
+
+    layers = [Layer("default", {"listeners": ["127.0.0.1:0"], "broker": {"shutdown_seconds": 2.0}})]
+    for given in tables:
+        data = dict(given)
+        if isinstance(destinations := data.get("destinations"), Mapping):
+            data["destinations"] = [{"match": pattern, **settings} for pattern, settings in destinations.items()]
+        layers.append(Layer("argument", data))
+    return load(flags=layers)
 
 
 class EmbeddedBroker:
     """A broker in a thread. A plain context manager, or `start()` and `stop()`."""
 
-    def __init__(self, config: Config | None = None) -> None:
-        """`config`: default is a free port on the loop-back interface; for a fixed one give listeners. Raises TypeError
-        for anything else than a Config.
+    def __init__(self, config: Config | None = None, *, fake_clock: bool = False, **tables: Any) -> None:
+        """`config`: default is a free port on the loop-back interface; for a fixed one give listeners. Or `tables`: the
+        sections of a TOML file as keywords, such as `destinations={"/queue/>": {"memory_bytes": "64 KiB"}}`.
+        `fake_clock`: `advance` makes time pass at once.
+
+        Raises TypeError for anything else than a Config and for both at once, ConfigError for wrong tables.
         """
-        self.config = configuration(config, embedded_config, "EmbeddedBroker")
+        if config is not None and tables:
+            raise TypeError(f"EmbeddedBroker takes a Config or {', '.join(tables)}, not both: use attrs.evolve")
+        self.config = configuration(config, lambda: embedded_config(tables), "EmbeddedBroker")
+        self._clock: MockClock | None = None
+        if fake_clock:
+            from trio.testing import MockClock
+
+            self._clock = MockClock(rate=1.0)
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -89,7 +130,7 @@ class EmbeddedBroker:
 
     def _run(self) -> None:
         try:
-            trio.run(self._main)
+            trio.run(self._main, clock=self._clock)
         except BaseExceptionGroup as group:
             self._failure = group.exceptions[0] if len(group.exceptions) == 1 else group
         except BaseException as failure:  # noqa: BLE001 - handed to the thread that started us
@@ -102,11 +143,17 @@ class EmbeddedBroker:
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._stop = trio.Event()
-        async with Broker(self.config) as self._broker:
+        clock = self._clock
+        if clock is None:
+            broker = Broker(self.config)
+        else:
+            epoch_ms, began = time.time_ns() // 1_000_000, clock.current_time()
+            broker = Broker(self.config, now_ms=lambda: epoch_ms + int((clock.current_time() - began) * 1000))
+        async with broker as self._broker:
             self._ready.set()
             await self._stop.wait()
 
-    # ------------------------------------------------------------------ use
+    # ------------------------------------------------------------------ where it is
 
     @property
     def broker(self) -> Broker:
@@ -133,6 +180,162 @@ class EmbeddedBroker:
         """stomp://HOST:PORT of the first listener."""
         return self.broker.urls[0]
 
+    # ------------------------------------------------------------------ messages
+
+    @contextmanager
+    def connect(self, *, login: str | None = None, passcode: str | None = None) -> Iterator[Link]:
+        """Connect a client of this process, whatever the listeners ask for: without TLS, WebSocket or a port. Where
+        the broker has users, `login` and `passcode` count as for any client. Raises RefusedError.
+        """
+        from sluiceway.client.address import Address
+        from sluiceway.client.link import Link
+        from sluiceway.client.stream import Stream
+
+        ours, theirs = socket.socketpair()
+        address = Address(self.host, self.port, login=login, passcode=passcode)
+        link = Link(address, beats=False, connecting=lambda _address, _seconds: Stream(ours))
+        try:
+            self.call(lambda broker: broker.connect_socket(theirs, name="embedding program"))
+            with link:
+                yield link
+        finally:
+            ours.close()
+            if link.session:
+                self._wait_for_end(link.session)
+
+    def _wait_for_end(self, session: str) -> None:
+        """Wait until a connection that was closed is no longer in the report."""
+        from sluiceway.embedded_reset import open_sessions
+
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while time.monotonic() < deadline and session in self.call(open_sessions):
+            time.sleep(POLL_SECONDS)
+
+    def publish(
+        self,
+        destination: str,
+        body: str | bytes = "",
+        headers: Headers | None = None,
+        *,
+        login: str | None = None,
+        passcode: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """Send a message, and wait until the broker has processed the message. Raises RefusedError, and TimeoutError if
+        the destination takes nothing.
+        """
+        with self.connect(login=login, passcode=passcode) as link:
+            publish(link, destination, body, headers or {}, timeout_seconds)
+
+    def messages(
+        self,
+        destination: str,
+        *,
+        selector: str | None = None,
+        login: str | None = None,
+        passcode: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> list[Message]:
+        """Return the messages of a queue without consuming any, those that consumers hold included. Raises
+        RefusedError: topics keep no messages, so `subscribe` before something is sent there.
+        """
+        headers = {} if selector is None else {"selector": selector}
+        with self.connect(login=login, passcode=passcode) as link:
+            return browse(link, destination, headers, timeout_seconds)
+
+    @contextmanager
+    def subscribe(
+        self,
+        destination: str,
+        headers: Headers | None = None,
+        *,
+        login: str | None = None,
+        passcode: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> Iterator[Subscription]:
+        """Subscribe for the time of the block: `subscription.receive()` gives the next message. Raises RefusedError."""
+        with self.connect(login=login, passcode=passcode) as link:
+            yield Subscription(link, destination, headers or {}, timeout_seconds)
+
+    def purge(self, destination: str) -> int:
+        """Drop the messages of a queue that no consumer holds. Returns their number."""
+        from sluiceway.embedded_reset import purge
+
+        def purged(broker: Broker) -> int:
+            there = broker.registry.destinations.get(destination)
+            return 0 if there is None else purge(there)
+
+        return self.call(purged)
+
+    def sessions(self) -> frozenset[str]:
+        """Return the ids of the sessions of all connections, for `reset`."""
+        from sluiceway.embedded_reset import open_sessions
+
+        return self.call(open_sessions)
+
+    def reset(self, *, keep: frozenset[str] = frozenset()) -> None:
+        """Empty the broker: end all connections but those with sessions in `keep`, remove durable subscriptions, logs,
+        and destinations with all messages.
+        """
+        from sluiceway.embedded_reset import reset
+
+        self._call_async(lambda broker: reset(broker, keep))
+
+    # ------------------------------------------------------------------ waiting
+
+    def wait_until(self, condition: Callable[[], T], *, timeout_seconds: float = TIMEOUT_SECONDS) -> T:
+        """Call `condition` until the result is true, and return the result. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_seconds
+        while not (result := condition()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the condition was not met within {timeout_seconds:g} s; {self._said()}")
+            time.sleep(POLL_SECONDS)
+        return result
+
+    def wait_for(self, destination: str, *, timeout_seconds: float = TIMEOUT_SECONDS, **figures: object) -> None:
+        """Wait until figures of a destination have these values: `broker.wait_for("/queue/orders", depth_count=0)`. The
+        figures are those of `destination`. Raises TimeoutError, which has the last values, and KeyError for an unknown
+        figure.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while (found := self._figures(destination, figures)) != figures:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{destination} has {_listed(found)}, not {_listed(figures)}, after {timeout_seconds:g} s; "
+                    f"{self._said()}"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _figures(self, destination: str, wanted: Mapping[str, object]) -> dict[str, object]:
+        row = self.destination(destination)
+        return {name: row[name] if row else 0 for name in wanted}
+
+    def _said(self) -> str:
+        return "; ".join(found["words"] for found in self.report()["bottlenecks"]) or "no sender is blocked"
+
+    def destination(self, name: str) -> dict[str, Any]:
+        """Return the row of a destination in `report()["destinations"]`; empty if there is no such destination."""
+        return next((row for row in self.report()["destinations"] if row["name"] == name), {})
+
+    def advance(self, seconds: float) -> None:
+        """Make time pass at once, for a broker with `fake_clock`: messages expire, delayed ones come, heart-beats are
+        missed. Returns when the broker has done what was due. Raises RuntimeError without a fake clock.
+        """
+        clock = self._clock
+        if clock is None:
+            raise RuntimeError("the clock of this broker is real: EmbeddedBroker(fake_clock=True)")
+
+        async def jump(_broker: Broker) -> None:
+            end = clock.current_time() + seconds
+            while (left := end - clock.current_time()) > 0:
+                due_seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
+                clock.jump(min(left, max(due_seconds, seconds / JUMPS_COUNT_MAX)))
+                await trio.testing.wait_all_tasks_blocked()
+
+        self._call_async(jump)
+
+    # ------------------------------------------------------------------ the broker
+
     def call(self, function: Callable[[Broker], T]) -> T:
         """Run a plain function on the broker, in its thread, and return what it returns.
 
@@ -145,15 +348,22 @@ class EmbeddedBroker:
         except trio.RunFinishedError:
             raise RuntimeError("the broker has stopped: ask it before the end of its `with` block") from None
 
-    def metrics(self) -> str:
-        """What Prometheus would scrape, in its text format. Raises RuntimeError if the broker is not running."""
+    def _call_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
         broker = self.broker
         assert self._token is not None
         try:
-            return trio.from_thread.run(broker.metrics_page, trio_token=self._token).decode()
+            return trio.from_thread.run(function, broker, trio_token=self._token)
         except trio.RunFinishedError:
             raise RuntimeError("the broker has stopped: ask it before the end of its `with` block") from None
+
+    def metrics(self) -> str:
+        """What Prometheus would scrape, in its text format. Raises RuntimeError if the broker is not running."""
+        return self._call_async(lambda broker: broker.metrics_page()).decode()
 
     def report(self) -> dict[str, Any]:
         """The state of the broker: flow map, destinations, connections; what `sluiceway stat` shows."""
         return self.call(lambda broker: broker.report())
+
+
+def _listed(figures: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in figures.items())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from sluiceway.config import Config
+from sluiceway.extras import needs
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.queues.observer import CompositeObserver, Observer, ObserverOf
 from sluiceway.queues.queue import MessageQueue
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
 CLOSING_SECONDS: Final = 6.0
 """For the last spans, at most."""
-
-
-class TracingError(Exception):
-    """Tracing is asked for and can't be done. The message has the remedy."""
 
 
 class MessageTracking:
@@ -52,7 +49,7 @@ class MessageTracking:
 
     def begin(self, token: bytes) -> ObserverOf | None:
         """Follow the messages whose ids begin with `token`. Returns who follows those of a queue; None: nobody does.
-        Raises TracingError.
+        Raises MissingExtraError.
         """
         tracing, clock, spans = self._config.tracing, self._clock, self._spans
         if spans is None and tracing.enabled:
@@ -105,11 +102,6 @@ class MessageTracking:
 
 
 def _exporter(config: Config) -> SdkSpans:
-    try:
+    with needs("tracing", "[tracing] enabled = true"):
         from sluiceway.tracing.exporting import otlp_spans
-    except ModuleNotFoundError as error:
-        raise TracingError(
-            f"[tracing] is enabled, and {error.name} is not installed: pip install 'sluiceway[tracing]', or switch "
-            "it off"
-        ) from None
     return otlp_spans(config.tracing, name=config.broker.name, version=VERSION)

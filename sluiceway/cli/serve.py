@@ -122,7 +122,7 @@ def serve(
     import trio
 
     from sluiceway.broker import ListenError
-    from sluiceway.message_tracking import TracingError
+    from sluiceway.extras import MissingExtraError
     from sluiceway.protocols.tls import CertificateError
     from sluiceway.serving import serve as serve_until_signalled
     from sluiceway.store.directory import DirectoryError
@@ -131,7 +131,7 @@ def serve(
 
     refused: list[ListenError] = []
     unusable: list[Exception] = []
-    wrong: list[CertificateError | TracingError | ConfigError] = []
+    wrong: list[CertificateError | MissingExtraError | ConfigError] = []
     serving = partial(
         serve_until_signalled,
         config,
@@ -149,7 +149,7 @@ def serve(
         refused.extend(_leaves(group))
     except* (DirectoryError, EngineError, StoreFormatError) as group:
         unusable.extend(_leaves(group))
-    except* (CertificateError, TracingError, ConfigError) as group:
+    except* (CertificateError, MissingExtraError, ConfigError) as group:
         wrong.extend(_leaves(group))
     if wrong:
         fail(Exit.USAGE, "\n".join(str(error) for error in wrong))

@@ -44,11 +44,17 @@ def top(address: Address, interval_seconds: float, once: bool, as_json: bool) ->
       sluiceway top --once
       sluiceway top --json | jq .head.in_per_second
     """
+    from sluiceway.extras import MissingExtraError, needs
     from sluiceway.top.feed import follow, link_to
 
     if once or as_json:
         _print(address, interval_seconds, once, as_json)
         return
+    try:
+        with needs("top", "top in a terminal"):
+            from sluiceway.top.app import run
+    except MissingExtraError as error:
+        fail(Exit.USAGE, f"{error}, or try `sluiceway top --once`")
     # Textual reads from standard input and draws on standard error.
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         fail(Exit.USAGE, "top needs a terminal: try `sluiceway top --once`, or --json for programs")
@@ -56,8 +62,6 @@ def top(address: Address, interval_seconds: float, once: bool, as_json: bool) ->
         fail(Exit.USAGE, "this terminal can't be drawn on (TERM is dumb or not set): try `sluiceway top --once`")
     with link_to(address) as link:
         link.ask("stat")  # a wrong address or passcode is reported before the screen is taken
-    from sluiceway.top.app import run
-
     code = run(lambda tell, stop: follow(partial(link_to, address), tell, interval_seconds, stop))
     raise click.exceptions.Exit(code)
 

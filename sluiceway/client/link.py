@@ -21,7 +21,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from types import TracebackType
 from typing import Any, Final
@@ -76,11 +76,13 @@ class Link:
         replies: str = "replies",
         timeout_seconds: float = CONNECT_SECONDS,
         stalled_seconds: float | None = None,
+        connecting: Callable[[Address, float], Stream] = connect,
     ) -> None:
         """`beats`: promise heart-beats, and send them from a thread. `is_shared`: one thread does nothing but
         read, and hears of the broker's last words. `replies`: name of the temporary queue that replies to requests come
         to. `timeout_seconds`: to connect. `stalled_seconds`: a broker that reads nothing for that long while `write`
-        waits is taken for dead; None: it may take its time, as brokers do whose queues are full.
+        waits is taken for dead; None: it may take its time, as brokers do whose queues are full. `connecting`:
+        makes the stream to the address, within a time.
         """
         self.address = address
         self.session = ""
@@ -91,6 +93,7 @@ class Link:
         self._replies_id: str | None = None
         self._timeout_seconds = timeout_seconds
         self._stalled_seconds = stalled_seconds
+        self._connecting = connecting
         self._machine = ClientMachine(LIMITS)
         self._guard = threading.Lock()
         """Lock of the machine."""
@@ -119,7 +122,7 @@ class Link:
     def open(self) -> None:
         """Connect, and wait for CONNECTED. Raises CannotConnectError, or RefusedError with the broker's words."""
         address = self.address
-        self._stream = connect(address, self._timeout_seconds)
+        self._stream = self._connecting(address, self._timeout_seconds)
         try:
             self._greet()
         except BaseException:

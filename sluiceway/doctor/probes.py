@@ -6,7 +6,6 @@ Linux provides most; elsewhere memory, the kind of file system and the owner of 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import mmap
 import os
 import re
@@ -24,6 +23,7 @@ from sluiceway.config import Config
 from sluiceway.config.model import ADMIN_NAME
 from sluiceway.doctor.facts import Access, Certificate, Clock, Folder, Machine, Port, SecretFile, Tracing
 from sluiceway.doctor.ports import look_at_port
+from sluiceway.extras import missing_packages
 from sluiceway.protocols.tls import CertificateError, TlsServer
 from sluiceway.security.users import SecurityError, Users
 from sluiceway.store.directory import PAGED, VALUES, DirectoryError, lock_state, look_at
@@ -33,10 +33,6 @@ from sluiceway.store.values import SUFFIX as VALUES_SUFFIX
 SYNC_COUNT: Final = 5
 SYNC_BYTES: Final = 4096
 COLLECTOR_SECONDS: Final = 2.0
-TRACING_MODULES: Final = {
-    "opentelemetry.sdk.trace": "opentelemetry-sdk",
-    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
-}
 KEPT_RIGHT: Final = Path("/run/systemd/timesync/synchronized")
 """Exists when systemd-timesyncd has set the clock. Other time services leave nothing that any user may read."""
 
@@ -305,15 +301,7 @@ def look_at_tracing(config: Config) -> Tracing | None:
             pass
     except (OSError, ValueError) as error:
         fault = getattr(error, "strerror", None) or str(error)
-    missing = [package for name, package in TRACING_MODULES.items() if not _is_installed(name)]
-    return Tracing(endpoint=endpoint, fault=fault, packages_missing=", ".join(missing))
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package above exists
-        return False
+    return Tracing(endpoint=endpoint, fault=fault, packages_missing=", ".join(missing_packages("tracing")))
 
 
 def look_at_secret_files(file: Path | None, config: Config) -> tuple[SecretFile, ...]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import attrs
 
+from sluiceway.extras import needs
+
 
 @attrs.frozen
 class Outside:
@@ -21,8 +23,9 @@ class Outside:
 
 
 def look(folder: Path | None) -> Outside:
-    """Blocks. `folder`: of the data; None: nothing is kept."""
-    from prometheus_client.process_collector import ProcessCollector
+    """Blocks. `folder`: of the data; None: nothing is kept. Raises MissingExtraError."""
+    with needs("console", "a page of metrics"):
+        from prometheus_client.process_collector import ProcessCollector
 
     process = {
         sample.name: sample.value for metric in ProcessCollector(registry=None).collect() for sample in metric.samples

@@ -109,6 +109,8 @@ def checkout(tmp_path: Path, commands: Path) -> Path:
     put(root / "scripts" / "setup", SETUP)
     put(root / "scripts" / "test", TEST)
     put(root / "scripts" / "check", "exit 0")
+    put(root / "scripts" / "build", 'echo "tried with $*"')
+    put(root / "scripts" / "image", "exit 0")
     python(commands / "python3.11", "3.11.7")
     python(commands / "python3.12", "3.12.1")
     return root
@@ -133,6 +135,7 @@ def test_every_version_runs_and_is_named(checkout: Path, commands: Path) -> None
     assert done.returncode == 0, done.stderr
     for folder in (".venv", ".venv-3.11.2", ".venv-3.12.1"):
         assert f"ran in {folder}:" in done.stdout
+    assert f"tried with --try .venv/bin/python {checkout.parent / 'usr' / 'python3'} python3.12\n" in done.stdout
     assert "### Python: 3.11.7" in done.stdout
     assert " 3.11.2 3.12.1" in done.stdout.partition("### Python:")[2]
 

@@ -1,7 +1,8 @@
 """Plays the shell sessions of a page in order, the way its reader would, in an empty folder.
 
 As printed, but for these: `sluiceway`, `scripts/serve` and the Python of `.venv` are this checkout's, whatever
-environment the tests run in; brokers listen on a free port, which takes the place of 61613. What a command prints is
+environment the tests run in, or those of an environment that Sluiceway is installed in; brokers listen on a free port,
+which takes the place of 61613. What a command prints is
 compared with numbers, sizes and durations masked; `...` stands for any text, alone on a line for any lines.
 
 A command that ends with `&` stays; the next one starts when the broker has heard of it. `sluiceway stat` is asked again
@@ -61,7 +62,8 @@ def shows(actual: str, expected: str) -> bool:
 class Session:
     """A folder, and perhaps a broker, in which commands are played. A context manager: it ends what it started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commands: Path | None = None) -> None:
+        """`commands`: folder of the commands of an environment with Sluiceway; None: commands of this checkout."""
         self._folder = folder
         self._port = ""
         self._server: subprocess.Popen[str] | None = None
@@ -74,11 +76,14 @@ class Session:
             if not name.startswith(("SLUICEWAY_", "PYTEST_", "COLUMNS", "FORCE_COLOR"))
         }
         self._environment |= {
-            "PATH": f"{folder / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{commands or folder / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "SLUICEWAY_LISTENERS": "127.0.0.1:0",
             "NO_COLOR": "1",
         }
+        if commands is not None:
+            del self._environment["PYTHONPATH"]
+            return
         self._stand_in(".venv/bin/python", "")
         self._stand_in(".venv/bin/sluiceway", "-m sluiceway")
         self._stand_in("scripts/serve", "-m sluiceway serve")

@@ -176,6 +176,21 @@ def test_a_project_with_packages_of_the_five_names_has_the_fixture(how: str, pro
     assert "3 passed" in said, said
 
 
+def test_only_the_plugin_has_its_asserts_rewritten(python: str, tmp_path: Path) -> None:
+    """pytest would rewrite every module of the wheel, which takes seconds in each new environment."""
+    (tmp_path / "test_orders.py").write_text(
+        "import sys\n\n\n"
+        "def test_rewritten(sluiceway_broker):\n"
+        "    names = [name for name in sys.modules if name.partition('.')[0] in ('sluiceway', 'pyspark_stomp')]\n"
+        "    loaders = {name: type(sys.modules[name].__spec__.loader).__name__ for name in names}\n"
+        "    rewritten = {name for name in names if loaders[name] != 'SourceFileLoader'}\n"
+        "    assert len(names) > 200\n"
+        "    assert rewritten <= {'sluiceway', 'sluiceway.lazy', 'sluiceway.testing', 'sluiceway.version'}\n"
+    )
+    said = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert "1 passed" in said, said
+
+
 def test_the_command_starts_where_the_five_names_are_taken(project: Path, python: str) -> None:
     """By its own script, and as a module: then the working folder comes first on the path."""
     for command in ([str(Path(python).with_name("sluiceway"))], [python, "-m", "sluiceway"]):

@@ -26,5 +26,5 @@ def test_the_face_says_what_it_offers() -> None:
 
     assert sluiceway.Config is Config
     assert {"Broker", "Config", "EmbeddedBroker", "__version__"} <= set(dir(sluiceway))
-    with pytest.raises(AttributeError, match="it offers Broker, Config, EmbeddedBroker"):
+    with pytest.raises(AttributeError, match="it offers AsyncEmbeddedBroker, Broker, Config, EmbeddedBroker"):
         _ = sluiceway.Borker

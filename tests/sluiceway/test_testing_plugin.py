@@ -104,3 +104,95 @@ def test_a_project_that_does_not_use_it_pays_nothing(project: pytest.Pytester) -
 def test_the_fixtures_explain_themselves(project: pytest.Pytester) -> None:
     result = run(project, "def test_nothing(): pass", "--fixtures")
     result.stdout.fnmatch_lines(["*sluiceway_broker*", "*A running broker*"])
+
+
+def test_the_marker_sets_what_a_file_could(project: pytest.Pytester) -> None:
+    """The closest one counts, and one that is mistyped names the key."""
+    result = run(
+        project,
+        """
+        import pytest
+
+        pytestmark = pytest.mark.sluiceway(broker={"name": "of-the-module"}, store={"engine": "memory"})
+
+        def test_of_the_module(sluiceway_broker):
+            assert sluiceway_broker.config.broker.name == "of-the-module"
+
+        @pytest.mark.sluiceway(broker={"name": "mine"}, destinations={"/queue/>": {"memory_bytes": "64 KiB"}})
+        def test_of_its_own(sluiceway_broker, tmp_path):
+            config = sluiceway_broker.config
+            assert (config.broker.name, config.store.engine) == ("mine", "memory")
+            assert config.destinations[0].settings == {"memory_bytes": 65536}
+            assert config.broker.data_dir.is_relative_to(tmp_path)
+
+        @pytest.mark.sluiceway(fake_clock=True)
+        def test_with_a_clock(sluiceway_broker):
+            sluiceway_broker.advance(3600)
+            assert sluiceway_broker.call(lambda broker: broker.uptime_seconds) >= 3600
+
+        @pytest.mark.sluiceway(destinations={"/queue/>": {"cuont_max": 1}})
+        def test_mistyped(sluiceway_broker):
+            pass
+        """,
+    )
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*did you mean*count_max*"])
+
+
+def test_a_shared_broker_is_empty_for_each_test_and_is_one(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        import socket
+
+        import pytest
+        import stomp
+
+        ports = set()
+        left = []
+
+        @pytest.fixture(scope="session")
+        def server(sluiceway_session_broker):
+            connection = stomp.Connection12([(sluiceway_session_broker.host, sluiceway_session_broker.port)])
+            connection.connect(wait=True)
+            yield connection
+            connection.disconnect()
+            for each in left:
+                each.close()
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_each(server, sluiceway_shared_broker, number):
+            broker = sluiceway_shared_broker
+            ports.add(broker.port)
+            assert len(ports) == 1
+            assert broker.report()["destinations"] == []
+            assert len(broker.sessions()) == 1
+            server.send("/queue/orders", str(number))
+            broker.wait_for("/queue/orders", depth_count=1)
+            left.append(socket.create_connection((broker.host, broker.port)))
+            broker.wait_until(lambda: len(broker.sessions()) == 2)
+        """,
+    )
+    result.assert_outcomes(passed=3)
+
+
+def test_coroutines_have_a_broker_too(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        import asyncio
+
+        async def use(broker):
+            await broker.publish("/queue/orders", "42 ducks")
+            assert [message.text for message in await broker.messages("/queue/orders")] == ["42 ducks"]
+
+        def test_asyncio(sluiceway_async_broker):
+            asyncio.run(use(sluiceway_async_broker))
+
+        async def test_trio(sluiceway_async_broker):
+            await use(sluiceway_async_broker)
+        """,
+        "-o",
+        "trio_mode=true",
+    )
+    result.assert_outcomes(passed=2)

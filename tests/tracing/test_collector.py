@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
-from sluiceway.message_tracking import TracingError
+from sluiceway.extras import MissingExtraError
 from sluiceway.tracing.config import TracingConfig
 from sluiceway.tracing.context import TraceContext
 from sluiceway.tracing.exporting import otlp_spans
@@ -154,7 +154,7 @@ def test_without_its_packages_the_start_says_what_to_install(monkeypatch: pytest
         async with Broker(traced_config("http://127.0.0.1:1/v1/traces")):
             raise AssertionError("it started")
 
-    with pytest.raises(TracingError, match=r"pip install 'sluiceway\[tracing\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'sluiceway\[tracing\]'"):
         trio.run(start)
 
 

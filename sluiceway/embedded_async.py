@@ -1,0 +1,125 @@
+"""An embedded broker for coroutines of asyncio or trio: calls that wait do so in a thread, not in the event loop.
+
+    async with AsyncEmbeddedBroker() as broker:
+        await broker.publish("/queue/orders", "42 ducks")
+        await broker.wait_for("/queue/orders", depth_count=1)
+
+The broker is an `EmbeddedBroker`, in a thread of its own. A broker inside a trio program is `Broker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+import sniffio
+
+from sluiceway.embedded import EmbeddedBroker
+from sluiceway.embedded_messages import TIMEOUT_SECONDS, Message, Subscription
+
+T = TypeVar("T")
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Run a function in a thread of the event loop that runs here, and return what the function returns."""
+    if sniffio.current_async_library() == "trio":
+        import trio
+
+        return await trio.to_thread.run_sync(function)
+    import asyncio
+
+    return await asyncio.to_thread(function)
+
+
+class AsyncSubscription:
+    """An active subscription of a queue or a topic."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    async def receive(self, timeout_seconds: float = TIMEOUT_SECONDS) -> Message:
+        """Return the next message, and acknowledge the message. Raises TimeoutError."""
+        return await _in_thread(lambda: self._subscription.receive(timeout_seconds))
+
+
+class AsyncEmbeddedBroker:
+    """A broker in a thread, with coroutines in place of calls that block. An async context manager."""
+
+    def __init__(self, blocking: EmbeddedBroker | None = None, **arguments: Any) -> None:
+        """`blocking`: a broker to use, which may run already; None: one with these arguments of EmbeddedBroker."""
+        self.blocking = EmbeddedBroker(**arguments) if blocking is None else blocking
+
+    async def __aenter__(self) -> AsyncEmbeddedBroker:
+        await _in_thread(self.blocking.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await _in_thread(self.blocking.stop)
+
+    @property
+    def host(self) -> str:
+        return self.blocking.host
+
+    @property
+    def port(self) -> int:
+        return self.blocking.port
+
+    @property
+    def url(self) -> str:
+        """stomp://HOST:PORT of the first listener."""
+        return self.blocking.url
+
+    async def publish(
+        self, destination: str, body: str | bytes = "", headers: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        """As `EmbeddedBroker.publish`."""
+        await _in_thread(partial(self.blocking.publish, destination, body, headers, **options))
+
+    async def messages(self, destination: str, **options: Any) -> list[Message]:
+        """As `EmbeddedBroker.messages`."""
+        return await _in_thread(partial(self.blocking.messages, destination, **options))
+
+    @asynccontextmanager
+    async def subscribe(
+        self, destination: str, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> AsyncIterator[AsyncSubscription]:
+        """As `EmbeddedBroker.subscribe`."""
+        context = self.blocking.subscribe(destination, headers, **options)
+        subscription = await _in_thread(context.__enter__)
+        try:
+            yield AsyncSubscription(subscription)
+        finally:
+            await _in_thread(lambda: context.__exit__(None, None, None))
+
+    async def purge(self, destination: str) -> int:
+        """As `EmbeddedBroker.purge`."""
+        return await _in_thread(partial(self.blocking.purge, destination))
+
+    async def reset(self) -> None:
+        """As `EmbeddedBroker.reset`."""
+        await _in_thread(self.blocking.reset)
+
+    async def wait_until(self, condition: Callable[[], T], *, timeout_seconds: float = TIMEOUT_SECONDS) -> T:
+        """As `EmbeddedBroker.wait_until`; `condition` is called in a thread."""
+        return await _in_thread(partial(self.blocking.wait_until, condition, timeout_seconds=timeout_seconds))
+
+    async def wait_for(self, destination: str, *, timeout_seconds: float = TIMEOUT_SECONDS, **figures: object) -> None:
+        """As `EmbeddedBroker.wait_for`."""
+        await _in_thread(partial(self.blocking.wait_for, destination, timeout_seconds=timeout_seconds, **figures))
+
+    async def destination(self, name: str) -> dict[str, Any]:
+        """As `EmbeddedBroker.destination`."""
+        return await _in_thread(partial(self.blocking.destination, name))
+
+    async def report(self) -> dict[str, Any]:
+        """As `EmbeddedBroker.report`."""
+        return await _in_thread(self.blocking.report)
+
+    async def advance(self, seconds: float) -> None:
+        """As `EmbeddedBroker.advance`."""
+        await _in_thread(partial(self.blocking.advance, seconds))

@@ -1,0 +1,205 @@
+"""What a test does with an embedded broker: publish, look, subscribe, wait, reset, and make time pass."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from sluiceway import AsyncEmbeddedBroker, Config, EmbeddedBroker
+from sluiceway.client.errors import RefusedError
+from sluiceway.config import ConfigError
+from sluiceway.embedded_messages import Message
+from tests.interop.raw_client import RawClient, frame
+
+DEADLINE_SECONDS = 10
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def test_a_published_message_is_there_and_stays() -> None:
+    with EmbeddedBroker() as broker:
+        broker.publish("/queue/orders", "42 ducks", {"kind": "birds"})
+        broker.publish("/queue/orders", b"\x00\xff")
+        first, second = broker.messages("/queue/orders")
+        assert (first.text, first.headers["kind"], first.destination) == ("42 ducks", "birds", "/queue/orders")
+        assert first.message_id != second.message_id
+        assert second.body == b"\x00\xff"
+        assert len(broker.messages("/queue/orders")) == 2
+        assert broker.destination("/queue/orders")["depth_count"] == 2
+        assert texts(broker.messages("/queue/orders", selector="kind = 'birds'")) == ["42 ducks"]
+
+
+def test_calls_leave_no_connection_behind() -> None:
+    with EmbeddedBroker() as broker:
+        broker.publish("/queue/orders", "x")
+        broker.messages("/queue/orders")
+        assert broker.report()["connections"] == []
+
+
+def test_a_queue_that_nobody_used_is_empty() -> None:
+    with EmbeddedBroker() as broker:
+        assert broker.messages("/queue/none") == []
+        assert broker.destination("/queue/other") == {}
+        assert broker.purge("/queue/other") == 0
+
+
+def test_the_messages_of_a_topic_are_refused_with_the_reason() -> None:
+    with EmbeddedBroker() as broker, pytest.raises(RefusedError):
+        broker.messages("/topic/prices")
+
+
+def test_a_subscriber_misses_nothing_from_its_beginning_on() -> None:
+    with EmbeddedBroker() as broker:
+        with broker.subscribe("/topic/prices") as prices:
+            broker.publish("/topic/prices", "42")
+            assert prices.receive().text == "42"
+            with pytest.raises(TimeoutError, match="no message of /topic/prices"):
+                prices.receive(timeout_seconds=0.01)
+        broker.publish("/queue/orders", "a")
+        with broker.subscribe("/queue/orders", {"prefetch-count": "1"}) as orders:
+            assert orders.receive().text == "a"
+        broker.wait_for("/queue/orders", depth_count=0)
+
+
+def test_settings_are_written_as_in_a_file() -> None:
+    with EmbeddedBroker(
+        broker={"memory_bytes": "64 MiB"},
+        destinations={"/queue/>": {"memory_bytes": "64 KiB", "count_max": 2, "full": "drop_oldest"}},
+        store={"engine": "memory"},
+    ) as broker:
+        for number in range(4):
+            broker.publish("/queue/orders", str(number))
+        assert texts(broker.messages("/queue/orders")) == ["2", "3"]
+        assert broker.config.broker.memory_bytes == 64 << 20
+        assert broker.report()["store"]["state"] == "ok"
+        assert broker.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("tables", "about"),
+    [
+        ({"destinations": {"/queue/>": {"cuont_max": 2}}}, "did you mean destinations.0.count_max|count_max"),
+        ({"brokr": {}}, "did you mean broker"),
+        ({"broker": {"memory_bytes": "64 KiBi"}}, "broker.memory_bytes"),
+    ],
+)
+def test_a_wrong_setting_is_named(tables: dict[str, Any], about: str) -> None:
+    with pytest.raises(ConfigError, match=about):
+        EmbeddedBroker(**tables)
+
+
+def test_a_config_and_tables_are_not_mixed() -> None:
+    with pytest.raises(TypeError, match="not both"):
+        EmbeddedBroker(Config(), broker={"name": "x"})
+
+
+def test_users_count_for_calls_too() -> None:
+    users = {"users": {"ann": "secret"}, "default": "allow"}
+    with EmbeddedBroker(security=users) as broker:
+        with pytest.raises(RefusedError):
+            broker.publish("/queue/orders", "x")
+        broker.publish("/queue/orders", "x", login="ann", passcode="secret")
+        assert len(broker.messages("/queue/orders", login="ann", passcode="secret")) == 1
+
+
+def test_a_destination_that_takes_nothing_ends_the_wait() -> None:
+    full = {"/queue/>": {"count_max": 1, "full": "block"}}
+    with EmbeddedBroker(destinations=full) as broker:
+        with pytest.raises(TimeoutError, match="/queue/orders did not take the message"):
+            for _ in range(10):
+                broker.publish("/queue/orders", "x", timeout_seconds=0.05)
+        broker.purge("/queue/orders")
+
+
+def test_waiting_ends_when_it_is_so_and_says_how_it_is_if_not() -> None:
+    with EmbeddedBroker() as broker:
+        broker.publish("/queue/orders", "x")
+        broker.wait_for("/queue/orders", depth_count=1, dropped_count=0)
+        broker.wait_for("/queue/none", depth_count=0)
+        assert broker.wait_until(lambda: broker.messages("/queue/orders"))[0].text == "x"
+        with pytest.raises(TimeoutError, match="/queue/orders has depth_count=1, not depth_count=2"):
+            broker.wait_for("/queue/orders", depth_count=2, timeout_seconds=0.02)
+        with pytest.raises(TimeoutError, match="the condition was not met"):
+            broker.wait_until(lambda: False, timeout_seconds=0.02)
+        with pytest.raises(KeyError, match="depth"):
+            broker.wait_for("/queue/orders", depth=1)
+
+
+def test_a_reset_broker_is_as_new_but_for_connections_that_are_kept(tmp_path: Path) -> None:
+    with (
+        EmbeddedBroker(store={"engine": "memory"}, broker={"data_dir": tmp_path}) as broker,
+        RawClient((broker.host, broker.port)) as kept,
+    ):
+        kept.connect()
+        kept.send(frame("SUBSCRIBE", id="1", destination="/queue/kept", ack="client", receipt="s"))
+        kept.expect("RECEIPT")
+        before = broker.sessions()
+        with RawClient((broker.host, broker.port)) as other:
+            other.connect(**{"client-id": "web"})
+            other.send(frame("SUBSCRIBE", id="1", destination="/topic/t", receipt="s", durable="true"))
+            other.expect("RECEIPT")
+            broker.publish("/queue/orders", "x", {"persistent": "true"})
+            broker.publish("/queue/kept", "x")
+            broker.publish("/topic/t", "x", {"persistent": "true"})
+            broker.reset(keep=before)
+            assert broker.sessions() == before
+        report = broker.report()
+        assert [row["name"] for row in report["destinations"]] == ["/queue/kept"]
+        assert report["durables"] == []
+        kept.send(frame("SEND", b"y", destination="/queue/orders", receipt="r"))
+        kept.expect("MESSAGE")
+        kept.expect("RECEIPT")
+        assert texts(broker.messages("/queue/orders")) == ["y"]
+
+
+def test_an_hour_passes_at_once_for_a_fake_clock() -> None:
+    with EmbeddedBroker(fake_clock=True) as broker:
+        now_ms = broker.call(lambda inner: inner.now_ms())
+        broker.publish("/queue/orders", "old", {"expires": str(now_ms + 1_800_000)})
+        broker.publish("/queue/orders", "new", {"expires": str(now_ms + 7_200_000)})
+        broker.publish("/queue/later", "x", {"delay": "600000"})
+        broker.advance(60)
+        assert texts(broker.messages("/queue/orders")) == ["old", "new"]
+        broker.advance(3600)
+        broker.wait_for("/queue/orders", depth_count=1, expired_count=1)
+        broker.wait_for("/queue/later", depth_count=1, delayed_count=0)
+        assert broker.call(lambda inner: inner.now_ms()) >= now_ms + 3_660_000
+
+
+def test_a_real_clock_is_not_advanced() -> None:
+    with EmbeddedBroker() as broker, pytest.raises(RuntimeError, match="fake_clock=True"):
+        broker.advance(1)
+
+
+async def use_from_a_coroutine() -> None:
+    async with AsyncEmbeddedBroker(destinations={"/queue/>": {"count_max": 5}}) as broker:
+        assert broker.url == f"stomp://{broker.host}:{broker.port}"
+        async with broker.subscribe("/topic/prices") as prices:
+            await broker.publish("/topic/prices", "42")
+            assert (await prices.receive()).text == "42"
+        await broker.publish("/queue/orders", "x")
+        await broker.wait_for("/queue/orders", depth_count=1)
+        assert await broker.wait_until(lambda: True)
+        assert texts(await broker.messages("/queue/orders")) == ["x"]
+        assert await broker.purge("/queue/orders") == 1
+        assert (await broker.destination("/queue/orders"))["depth_count"] == 0
+        await broker.reset()
+        assert (await broker.report())["destinations"] == []
+
+
+def test_it_can_be_used_from_asyncio() -> None:
+    asyncio.run(asyncio.wait_for(use_from_a_coroutine(), DEADLINE_SECONDS))
+
+
+def test_it_can_be_used_from_trio() -> None:
+    async def main() -> None:
+        with trio.fail_after(DEADLINE_SECONDS):
+            await use_from_a_coroutine()
+
+    trio.run(main)
