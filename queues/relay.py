@@ -1,9 +1,11 @@
 """A queue that hands on and keeps nothing: senders wait until a consumer has room. Seed 002 "Relay".
 
 A relay is a shared queue without a store and with a gate before its intake. The gate is open while some consumer takes
-more than what waits already; each run that comes in, and each dispatch, looks again. So no more lies in a relay than
-one run beyond the credit of a consumer, what consumers hold unacknowledged, and what came back from them or waits for
-its time. All of that is in memory, within `memory_bytes`, and is lost when the broker ends.
+more than what it has not come to yet; each run that comes in, and each dispatch, looks again. So of what waits for a
+consumer's room no more lies in a relay than one run beyond the credit of a consumer, and what came back. What consumers
+have passed over holds no sender back: elements that wait for their time, for the holder of their message group, for
+room in the dead-letter queue, or for a consumer that selects them. All of it, and what consumers hold unacknowledged,
+is in memory, within `memory_bytes`, and is lost when the broker ends.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class RelayGate:
         schedule: Callable[[Callable[[], None]], None] | None,
         clock: Callable[[], float],
     ) -> None:
-        """`has_taker`: whether a consumer takes more than what waits already; `schedule`: see Account."""
+        """`has_taker`: whether a consumer takes more than what it has not come to yet; `schedule`: see Account."""
         self._has_taker = has_taker
         self._controller = Account(
             resource,
@@ -106,16 +108,7 @@ class RelayDistribution(SharedDistribution):
         self._gate.look()
 
     def _has_taker(self) -> bool:
-        queue = self._queue
-        if queue.paused_since_seconds is not None:
-            return False
-        room_count, room_bytes = self.room()
-        waiting_count = queue.waiting_count - queue.delayed_count
-        if waiting_count <= 0:
-            return room_count > 0
-        # About: what waits may be smaller or larger than what consumers hold.
-        waiting_bytes = queue.held_bytes * waiting_count // queue.elements.live_count
-        return room_count > waiting_count and room_bytes > waiting_bytes
+        return self._queue.paused_since_seconds is None and self.takes_more()
 
     def facts(self) -> dict[str, object]:
         facts = super().facts()

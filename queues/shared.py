@@ -153,22 +153,31 @@ class SharedDistribution(ConsumedDistribution):
     def _ready_room_of(self, subscription: Subscription) -> tuple[int, int]:
         return self._queue.room_of(subscription) if self.is_ready(subscription) else (0, 0)
 
-    def room(self) -> tuple[int, int]:
-        """Return messages and wire bytes that some consumer takes now; (0, 0): none does. O(1) amortised, and O(n) of
-        those with a selector.
+    def takes_more(self) -> bool:
+        """Whether some consumer takes more now than what it has not come to yet: the first of the ring with room, or
+        any with a selector. O(1) amortised, and O(n) of consumers with a selector.
         """
         ring = self._ring
         while ring:
             subscription = next(iter(ring))
             room = self._ready_room_of(subscription)
+            if self._exceeds(room, self._cursor.ahead_count):
+                return True
             if room[0]:
-                return room
+                break
             ring.pop(subscription, None)  # it comes back with its credit, or its turn
-        for subscription in list(self.scan.searches):
-            room = self._ready_room_of(subscription)
-            if room[0]:
-                return room
-        return 0, 0
+        for subscription, search in list(self.scan.searches.items()):
+            if search.waiting_for is None:
+                ahead_count = self._queue.elements.next_sequence - search.looked_to + search.again_count
+                if self._exceeds(self._ready_room_of(subscription), ahead_count):
+                    return True
+        return False
+
+    def _exceeds(self, room: tuple[int, int], count: int) -> bool:
+        """Whether this room is for more than so many messages, of the mean size of all that are here."""
+        room_count, room_bytes = room
+        mean_bytes = self._queue.held_bytes // max(1, self._queue.elements.live_count)
+        return room_count > count and room_bytes > count * mean_bytes
 
     def credited(self, subscription: Subscription) -> bool:
         if subscription.selection is None:
