@@ -396,9 +396,19 @@ class DestinationRegistry:
             raise DestinationUpkeepError(f"{why_not}. {UPKEEP_REMEDY}")
 
     def queue_for_dead_letters(self, name: str, head: Envelope) -> MessageQueue:
-        """The partition for messages with this head of a dead-letter queue. Raises Unreachable."""
+        """The partition for messages with this head of a dead-letter queue. Raises Unreachable, also for a relay, which
+        keeps nothing: the configuration refuses relays there, but one may be left of an earlier configuration. That is
+        not kept from being forgotten.
+        """
+        address = parse(name)
+        there = self.destinations.get(address.canonical)
+        if (self._policy_for(address) if there is None else there.policy).kind == "relay":
+            raise Unreachable(
+                f"{name} is a relay, which keeps nothing: dead letters wait until it is a queue. One configured "
+                "as a queue now becomes it after it was empty and unused for auto_delete_seconds, or with a restart"
+            )
         try:
-            return self.get(parse(name), is_ours=True).partition_for(head)
+            return self.get(address, is_ours=True).partition_for(head)
         except DestinationLimitError as error:
             raise Unreachable(str(error)) from None
 

@@ -14,13 +14,17 @@ Pieces for a queue that the broker abandoned (its own mistake) stay on the disk:
 for a queue that was deleted are dropped, DROP_COUNT at a time: after a crash the next start drops the rest, for the
 store has noted that with the deletion.
 
+A relay keeps nothing, so the batch that deletes a piece can't save its messages, and a crash may bring a piece back
+that the relay has handed on. A drain to a relay waits for the sync of each deletion, which leaves one such piece at
+most: the first that the next start finds. Its messages come marked as redelivered.
+
 Invariant: `Spool.moved` is called once at most for each piece, when it is in its queue, or its destination is gone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import groupby, islice
@@ -29,6 +33,7 @@ from typing import Final, Protocol
 from ..flow import SourceController
 from ..flow.latch import Latch
 from .atomic_offer import offer_together
+from .consumed import ConsumedQueue
 from .intake import Run
 from .message import Message, size_of
 from .names import parse, split_part
@@ -96,9 +101,9 @@ class Spool(Protocol):
         self, place: int, queue: MessageQueue | None, first: int, *, persistent: bool, done: Callable[[], None]
     ) -> None:
         """Delete a piece that is in its queue, from element `first` on (None: its destination is gone); if some of its
-        messages are persistent in the very batch that saves them. `done` is called when that is written, or never will
-        be, for the broker made a mistake with the queue: then the next start finds the piece here. The last piece ends
-        the transaction.
+        messages are persistent in the very batch that saves them, or with a sync, where the queue saves nothing. `done`
+        is called when that is written, or never will be, for the broker made a mistake with the queue: then the next
+        start finds the piece here. The last piece ends the transaction.
         """
 
     def abort(self) -> None:
@@ -117,6 +122,7 @@ class SpoolDrain:
 
     __slots__ = (
         "_count",
+        "_handed_on",
         "_is_reading",
         "_left",
         "_may_go",
@@ -139,10 +145,12 @@ class SpoolDrain:
         left: Callable[[Spool, int, int, int], None],
         unheard: Callable[[int], None],
         persistent_only: bool = False,
+        handed_on: Container[tuple[Spool, int]] = (),
     ) -> None:
         """`pieces` (spool and place; `count` messages) go to `queue` as `source`, while `may_go`. `left` is told of
         each piece that is moved, and how many messages and bytes the queue got; `unheard`, how many messages were for
-        a deleted queue. `persistent_only`: the other messages belonged to an earlier run.
+        a deleted queue. `persistent_only`: the other messages belonged to an earlier run; `handed_on`: pieces that an
+        earlier run may have handed on already.
         """
         self._pieces = deque(pieces)
         self._count = count
@@ -153,6 +161,7 @@ class SpoolDrain:
         self._left = left
         self._unheard = unheard
         self._persistent_only = persistent_only
+        self._handed_on = handed_on
         self._is_reading = False
         self._writing_count = 0
         """Pieces that are moved, and the disk does not know."""
@@ -200,6 +209,8 @@ class SpoolDrain:
         if runs and not offer_together(queue, runs, self.source):
             self.source.end_turn()
             return
+        if self._pieces[0] in self._handed_on and isinstance(queue, ConsumedQueue):
+            queue.had_elsewhere(first)
         self._count -= count
         persistent = any(message.head.persistent for message in messages)
         self._piece_moved(queue, first, runs, persistent=persistent)

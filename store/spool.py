@@ -400,7 +400,10 @@ class Spool:
             self._gone(place)
             done()
 
-        if queue is not None and persistent and queue.keeps and not queue.closed:
+        if queue is not None and persistent and not queue.closed:
+            if not queue.keeps:
+                self._spools.store.change(changes, written)  # synced: a power cut brings back one piece at most
+                return
             shelf, end = queue.storage, queue.elements.next_sequence
             if isinstance(shelf, QueueRecords) and first < end:
                 shelf.attach(first, end, changes, written, done)  # undone: it is there after the next start

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 
 from sluiceway.admin.messages import Reader
 from sluiceway.admin.operations import Operations
+from sluiceway.config import DestinationPolicy
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.lives import Lives, durability
 from tests.scenarios.scrape import scrape
+from tests.scenarios.spooled import SMALL, commit, numbers_of, send_transaction, spooled_keys
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_browsing import texts_in
 
@@ -244,3 +247,113 @@ async def test_what_a_lost_sender_left_behind_goes_on() -> None:
         producer.vanish()
         await consumer.subscribe(R)
         assert await consumer.next_texts(3) == ["0", "1", "2"]
+
+
+async def test_what_nobody_selects_keeps_nothing_else_out() -> None:
+    async with Stage(RELAY) as stage:
+        producer, picky = await stage.connect(), await stage.connect()
+        await picky.subscribe(R, selector="color = 'red'", ack="client", prefetch_count="1")
+        for number in range(3):
+            await producer.sent(R, "blue", color="blue")
+            await producer.sent(R, str(number), color="red")
+            delivery = await picky.next_message()
+            assert delivery.text == str(number)
+            await picky.ack(delivery)
+        assert stage.depth_count(R) == 3
+        reader = Reader(stage.broker.manager)
+        reader.open()
+        try:
+            await Operations(stage.broker, reader).purge(stage.destination(R))
+        finally:
+            reader.close()
+        assert stage.depth_count(R) == 0
+
+
+# ---------------------------------------------------------------------- spooled transactions
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("end", ["crash", "power cut"])
+@pytest.mark.parametrize("acked_count", [0, 1, 4, 7, 12, 23])
+async def test_what_is_spooled_for_a_relay_comes_once_or_marked(acked_count: int, end: str) -> None:
+    """The RECEIPT of its COMMIT comes when the disk has it. What was not handed on then comes with the next start, and
+    what comes again is marked.
+    """
+    lives = Lives(RELAY, **SMALL)
+    async with lives.life(end=end) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await send_transaction(producer, 30, R)
+        await commit(producer)
+        await consumer.subscribe(R, ack="client-individual", prefetch_count="3")
+        acked = []
+        for _ in range(acked_count):
+            acked.append(await consumer.next_message())
+            await consumer.ack(acked[-1])
+        seen = numbers_of([*acked, *await consumer.drain()])
+        assert seen == list(range(len(seen)))
+    async with lives.life() as stage:
+        consumer = await stage.connect()
+        await consumer.subscribe(R)
+        again = await consumer.drain()
+        numbers = numbers_of(again)
+        assert numbers == sorted(set(numbers))
+        lost = set(range(30)) - set(seen) - set(numbers)
+        assert lost <= set(range(len(seen), len(seen) + 8)), "what the relay held, and no more"
+        for delivery in again:
+            if int(delivery.text) in seen:
+                assert delivery.redelivered
+        assert sum([delivery.redelivered for delivery in again]) <= 8, "one piece"
+        await trio.sleep(5)
+        assert not spooled_keys(lives.engine)
+
+
+# ---------------------------------------------------------------------- dead letters
+
+
+GRAVE = "/queue/grave"
+
+
+def reloaded(stage: Stage, policies: dict[str, dict[str, object]]) -> None:
+    entries = tuple(DestinationPolicy(match, settings) for match, settings in policies.items())
+    stage.broker.reload(attrs.evolve(stage.broker.config, destinations=entries))
+
+
+@pytest.mark.parametrize("end", ["crash", "power cut"])
+async def test_a_relay_that_is_to_take_dead_letters_takes_none_until_it_is_a_queue(end: str) -> None:
+    lives = Lives({GRAVE: {"kind": "relay"}})
+    after: dict[str, dict[str, object]] = {"/queue/work": {"dead_letter": GRAVE, "redeliveries_max": 0}}
+    async with lives.life(end=end) as stage:
+        client, other = await stage.connect(), await stage.connect()
+        await other.subscribe(GRAVE, ack="client")
+        await other.sync()
+        reloaded(stage, after)
+        await client.subscribe("/queue/work", ack="client-individual")
+        await client.sent("/queue/work", "bad", persistent="true")
+        await client.nack(await client.next_message())
+        await other.silence()
+        facts = next(iter(stage.destination("/queue/work").queue.partitions.values())).facts()
+        assert "is a relay" in str(facts["because"])
+    lives._policies = after
+    async with lives.life() as stage:
+        client = await stage.connect()
+        await client.subscribe(GRAVE)
+        delivery = await client.next_message()
+        assert (delivery.text, delivery.headers["dead-letter-destination"]) == ("bad", "/queue/work")
+
+
+async def test_a_relay_that_is_to_take_dead_letters_becomes_a_queue_when_it_is_unused() -> None:
+    lives = Lives({GRAVE: {"kind": "relay", "auto_delete_seconds": 5}})
+    async with lives.life() as stage:
+        client, other = await stage.connect(), await stage.connect()
+        await other.subscribe(GRAVE, ack="client")
+        await other.sync()
+        work = {"dead_letter": GRAVE, "redeliveries_max": 0}
+        reloaded(stage, {GRAVE: {"auto_delete_seconds": 5}, "/queue/work": work})
+        await client.subscribe("/queue/work", ack="client-individual")
+        await client.sent("/queue/work", "bad", persistent="true")
+        await client.nack(await client.next_message())
+        await other.disconnect()
+        await trio.sleep(20)
+        assert stage.depth_count("/queue/work") == 0 and stage.depth_count(GRAVE) == 1
+        await client.subscribe(GRAVE, id="dead")
+        assert (await client.next_message()).text == "bad"
