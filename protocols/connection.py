@@ -10,6 +10,7 @@ first (b55): closing with unread input in the kernel would reset the connection 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -64,6 +65,8 @@ class Connection:
         """Somebody waits for the kernel to take more, and will write what waits then."""
         self._reading = trio.CancelScope()
         """Ends the waiting for input. One for all of it: entering one costs as much as parsing ten frames."""
+        self._lingering = trio.CancelScope(shield=True)
+        """Until the peer has read what is written, or `linger_seconds` are over."""
         self._changed = trio.lowlevel.ParkingLot()
         self._began_seconds = hub.clock()
         self.session = Session(
@@ -87,7 +90,9 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - an outermost shell
             self._reading_failed(error)
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._limits.linger_seconds):
+            lingering = self._lingering
+            lingering.deadline = min(lingering.deadline, trio.current_time() + self._limits.linger_seconds)
+            with lingering:
                 await self._finish()
             session.close()
             if self._watched is not None:
@@ -99,6 +104,12 @@ class Connection:
             finally:
                 session.subscriptions.work.finish()
                 self._log_end()
+
+    def cut(self) -> None:
+        """End at once, whatever the peer has not read yet. What it holds is given back before this returns."""
+        self.session.close()
+        self._lingering.deadline = -math.inf
+        self._reading.cancel()
 
     def abandon(self) -> None:
         """Close the stream when trio has ended already: nothing can be served any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
@@ -32,8 +33,12 @@ class Connections:
         self._spawn = spawn
         self._contain = contain
         self._open: dict[Connection, None] = {}
-        self._cut_at: float | None = None
-        """When those that are still open are cut. None: nobody is asked to end."""
+        self._asked_at: float | None = None
+        """When all were asked to end. None: they are not."""
+        self._cut_at = math.inf
+        """When those that are still open are cut."""
+        self._waiting = trio.CancelScope()
+        """Until then, or until all have ended."""
         self._all_ended = trio.Event()
         self._sessions = sessions
 
@@ -58,7 +63,7 @@ class Connections:
             del self._open[connection]
             if listener is not None:
                 listener.connection_ended()
-            if self._cut_at is not None and not self._open:
+            if self._asked_at is not None and not self._open:
                 self._all_ended.set()
             try:
                 self._sessions.ended(connection.session)
@@ -69,8 +74,9 @@ class Connections:
         """Tell all clients that the broker shuts down, and wait until the last connection has ended. Connections that
         are open after `seconds` are cut. A second call waits for the same, and no longer.
         """
-        if self._cut_at is None:
-            self._cut_at = trio.current_time() + seconds
+        if self._asked_at is None:
+            self._asked_at = trio.current_time()
+            self._cut_at = min(self._cut_at, self._asked_at + seconds)
             for connection in list(self._open):
                 connection.session.fail(
                     ProtocolError("shutdown", "the broker is shutting down", "Connect again when it is back."),
@@ -78,12 +84,17 @@ class Connections:
                 )
             if not self._open:
                 self._all_ended.set()
-        with trio.move_on_at(self._cut_at):
+        with trio.CancelScope(deadline=self._cut_at) as self._waiting:
             await self._all_ended.wait()
         if self._open:
-            log.warning("connections cut", count=len(self._open), after_seconds=seconds)
+            passed_seconds = round(trio.current_time() - self._asked_at, 3)
+            log.warning("connections cut", count=len(self._open), after_seconds=passed_seconds)
             for connection in list(self._open):
-                connection.session.close()  # gives back what it holds, before the store is closed
+                connection.cut()  # which gives back what it holds, before the store is closed
+
+    def cut(self) -> None:
+        """Have `close` cut what is open now, or, if it was not called yet, as soon as it is."""
+        self._cut_at = self._waiting.deadline = trio.current_time()
 
     def abandon(self) -> None:
         """Close all streams when trio has ended already."""

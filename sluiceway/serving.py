@@ -81,7 +81,7 @@ async def serve(
                         if number == signal.SIGHUP:
                             continue
                         log.warning("second signal: cutting all connections", signal=signal.Signals(number).name)
-                        nursery.cancel_scope.cancel()
+                        broker.connections.cut()
                         return
 
                 nursery.start_soon(end_when_drained)

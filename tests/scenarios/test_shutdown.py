@@ -60,6 +60,22 @@ async def test_deadline_cuts_who_lingers() -> None:
         assert trio.current_time() - began == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.parametrize("is_stopping", [True, False])
+async def test_cut_ends_who_lingers_at_once(is_stopping: bool) -> None:
+    """What a second signal does, also one that comes before connections are asked to end."""
+    async with Stage(shutdown_seconds=100.0, linger_seconds=90.0) as stage:
+        await stage.connect()
+        began = trio.current_time()
+        if not is_stopping:
+            stage.broker.connections.cut()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.broker.stop)
+            await trio.sleep(1)
+            stage.broker.connections.cut()
+        assert trio.current_time() - began == pytest.approx(1, abs=0.1)
+        assert stage.broker.is_closed
+
+
 async def test_no_new_connections_are_taken(stage: Stage) -> None:
     addresses = stage.broker.addresses
     assert addresses

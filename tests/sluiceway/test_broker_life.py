@@ -81,7 +81,14 @@ def test_what_was_written_is_delivered_before_the_end(tmp_path: Path) -> None:
 
 def test_a_second_signal_cuts(tmp_path: Path) -> None:
     """For whoever has no patience with peers that do not read; still an end with code 0, and said in the log."""
-    with BrokerProcess(tmp_path) as broker, RawClient(broker.address, receive_buffer_bytes=16384) as stalled:
+    config = tmp_path / "patient.toml"
+    config.write_text(
+        '[broker]\nshutdown_seconds = 600\n\n[[listeners]]\naddress = "127.0.0.1:0"\nlimits.linger_seconds = 600\n'
+    )
+    with (
+        BrokerProcess(tmp_path, "--config", str(config), listen=None) as broker,
+        RawClient(broker.address, receive_buffer_bytes=16384) as stalled,
+    ):
         stalled.connect()
         stalled.send(frame("SUBSCRIBE", id="1", destination="/queue/q", receipt="on"))
         stalled.expect("RECEIPT")
@@ -96,6 +103,7 @@ def test_a_second_signal_cuts(tmp_path: Path) -> None:
             assert broker.process.poll() is None
         broker.signal(signal.SIGTERM)
         assert broker.wait() == 0
+        assert "connections cut" in broker.log
         assert "Traceback" not in broker.log
 
 
