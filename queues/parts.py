@@ -172,6 +172,8 @@ class PartShares:
         part.draining |= dict.fromkeys(closing)
         for subscription in closing:
             self._carefully(subscription.close)
+            if not subscription.unsettled_count:  # also if its end was not heard of here, for something raised
+                part.draining.pop(subscription, None)
         self._give(part)
 
     def _give(self, part: _Part) -> None:
@@ -182,6 +184,8 @@ class PartShares:
         part.taker = taker
         self._counts[taker] += 1
         for queue in part.queues.values():
+            if part.taker is not taker:
+                break  # it was ended for what it raised, and another consumer has the part
             if not queue.closed:
                 self._carefully(partial(taker.open_on, queue))
 

@@ -6,8 +6,8 @@ it. All else on the connection goes on. What is parked is charged to the *stash*
 connection may be read from at all. Runs of a lane are parked and sent on in order.
 
 A *route* says for one head which lanes it goes to (several for a composite) and how the head must read there. The plain
-case, one lane and nothing to be rewritten, is one look-up by destination and priority; other routes are kept by head
-object, which the parser shares between SENDs with the same header block.
+case, one lane and nothing to be rewritten, is one look-up by destination and priority (and part); other routes are kept
+by head object, which the parser shares between SENDs with the same header block.
 
 Bounds: ROUTES_MAX; LANES_MAX, or LANES_FEW while the upkeep is full, to which `trim` leads back between reads (the
 oldest lanes that hold nothing go; those that hold something are bounded by the stash); the stash's limiter.
@@ -30,6 +30,7 @@ from ...queues.logs.log import Log
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
 from ...queues.message_sink import MessageSink, Target
 from ...queues.observer import Fate
+from ...queues.parts import Partitioning
 from ...queues.queue import MessageQueue
 from ...queues.steps import Waiting
 from ...queues.storage import Joint
@@ -199,8 +200,8 @@ class Route:
 
     targets: tuple[tuple[SendHead, Lane], ...]
     plain: bool = False
-    """One lane, and the head goes there as it came: then all heads with this destination and priority share the lane.
-    """
+    """One lane, and the head goes there as it came: then all heads with this destination and priority share the lane,
+    or those of one part."""
 
     @property
     def is_stale(self) -> bool:
@@ -236,7 +237,10 @@ class Lanes(FlowResource):
         self._idle: OrderedDict[int, Lane] = OrderedDict()
         """Those with nothing parked, the one that was used last behind all others."""
         self._routes: dict[SendHead, Route] = {}
-        self._plain: dict[tuple[str, int], Lane] = {}
+        self._plain: dict[tuple[str, int] | tuple[str, int, int], Lane] = {}
+        """By destination and priority, and part, if the destination has parts."""
+        self._divided: dict[str, Partitioning] = {}
+        """Of destinations with parts."""
         self._routes_bytes = 0
         self.stash = Account(
             self,
@@ -339,7 +343,12 @@ class Lanes(FlowResource):
     def plain_lane(self, head: SendHead) -> Lane | None:
         """The lane of a head that goes to one queue as it came, if one was made before. The hot path of every SEND."""
         lane = self._plain.get((head.destination, head.priority))
-        if lane is None or head.delay_ms or (head.reply_to is not None and head.reply_to.startswith(LOCAL_PREFIXES)):
+        if lane is None:
+            by = self._divided.get(head.destination) if self._divided else None
+            lane = None if by is None else self._plain.get((head.destination, head.priority, by.part_of(head)))
+            if lane is None:
+                return None
+        if head.delay_ms or (head.reply_to is not None and head.reply_to.startswith(LOCAL_PREFIXES)):
             return None
         if lane.inlet.closed:
             self._forget_stale()
@@ -351,9 +360,13 @@ class Lanes(FlowResource):
         if len(self._routes) + len(self._plain) >= ROUTES_MAX:
             self._forget_routes()
         if route.plain:
-            key = head.destination, head.priority
+            lane = route.targets[0][1]
+            key: tuple[str, int] | tuple[str, int, int] = (head.destination, head.priority)
+            if not lane.is_log and (by := lane.destination.partitioning) is not None:
+                self._divided[head.destination] = by
+                key = (head.destination, head.priority, by.part_of(head))
             new_bytes = PLAIN_BYTES if key not in self._plain else 0
-            self._plain[key] = route.targets[0][1]
+            self._plain[key] = lane
         else:
             new_bytes = _bytes_of(route) - (_bytes_of(self._routes[head]) if head in self._routes else 0)
             self._routes[head] = route
@@ -366,6 +379,7 @@ class Lanes(FlowResource):
     def _forget_routes(self) -> None:
         self._routes.clear()
         self._plain.clear()
+        self._divided.clear()
         self._keep_routes(0)
 
     def _keep_routes(self, size_bytes: int) -> None:
@@ -450,11 +464,12 @@ class Lanes(FlowResource):
         comes by. O(routes), never of the lanes.
         """
         stale = {head: route for head, route in self._routes.items() if route.is_stale}
-        closed = {name: lane for name, lane in self._plain.items() if lane.inlet.closed}
+        closed = {place: lane for place, lane in self._plain.items() if lane.inlet.closed}
         for head in stale:
             del self._routes[head]
-        for name in closed:
-            del self._plain[name]
+        for place in closed:
+            del self._plain[place]
+            self._divided.pop(place[0], None)
         self._keep_routes(self._routes_bytes - sum(map(_bytes_of, stale.values())) - PLAIN_BYTES * len(closed))
         lanes = [lane for route in stale.values() for _head, lane in route.targets] + list(closed.values())
         for lane in lanes:

@@ -72,7 +72,6 @@ class Router:
             raise send_error(run, error.code, str(error)) from None
         self.check(addresses, run)
         targets: list[tuple[SendHead, Lane]] = []
-        by_header = False
         for address in addresses:
             if address.wildcard:
                 raise send_error(
@@ -92,14 +91,13 @@ class Router:
             if len(addresses) > 1:
                 own = forwarded.with_headers({"destination": address.canonical})
                 yield from repeat(None, REWRITING_STEPS)
-            by_header = by_header or destination.partitioning is not None
             partitions = destination.queue.partitions
             if partitions and destination.key_of(own) not in partitions:
                 self._check_upkeep(f"priority {own.priority} of {address.canonical}", run)
             targets.append((own, self._lanes.lane(destination, destination.queue_for(own))))
         if not targets:
             return None
-        plain = len(targets) == 1 and targets[0][0] is head and not head.delay_ms and not by_header
+        plain = len(targets) == 1 and targets[0][0] is head and not head.delay_ms
         route = Route(tuple(targets), plain=plain)
         self._lanes.keep_route(head, route)
         return route

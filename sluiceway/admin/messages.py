@@ -317,7 +317,7 @@ def _place_of(queue: MessageQueue, sequence: int) -> str:
     return f"{queue.priority}{part}.{sequence}"
 
 
-_PLACE: Final = re.compile(r"([0-9])(?:-([0-9]{1,3}))?\.([0-9]{1,19})", re.ASCII)
+_PLACE: Final = re.compile(r"([0-9])(?:-([0-9]{1,9}))?\.([0-9]{1,19})", re.ASCII)
 
 
 def _parse_place(text: str) -> tuple[tuple[int, int] | None, int]:

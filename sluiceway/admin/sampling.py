@@ -135,9 +135,9 @@ class Sampler:
         """By destination."""
         self.put_out: Meter[str] = Meter()
         """By destination."""
-        self.growth: Meter[str] = Meter(TREND_SECONDS)
-        """Messages, by destination: falls, too."""
-        self.growth_bytes: Meter[str] = Meter(TREND_SECONDS)
+        self.growth: Meter[int] = Meter(TREND_SECONDS)
+        """Messages, by id of the queue's resource: falls, too."""
+        self.growth_bytes: Meter[int] = Meter(TREND_SECONDS)
         self.sent: Meter[tuple[int, str]] = Meter()
         """By lane: id of the connection's resource, name of the destination."""
         self.delivered: Meter[tuple[str, int]] = Meter()
@@ -233,8 +233,10 @@ class Sampler:
         depth_count, depth_bytes = figure("depth_count", destination), figure("depth_bytes", destination)
         self.taken_in.note(name, figure("added_count", destination))
         self.put_out.note(name, figure("delivered_count", destination))
-        self.growth.note(name, depth_count)
-        self.growth_bytes.note(name, depth_bytes)
+        for queue in destination.queues:
+            yield
+            self.growth.note(queue.resource_id, queue.elements.live_count)
+            self.growth_bytes.note(queue.resource_id, queue.held_bytes)
         return depth_count, depth_bytes, figure("unsettled_count", destination)
 
     def _sample_takers(self, name: str, places: Iterable[FlowResource]) -> Steps[None]:

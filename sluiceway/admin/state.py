@@ -170,19 +170,21 @@ class State:
         }
 
     def _forecasts(self, destination: Destination) -> Row:
-        """When it will be empty, and when it will be full, if it goes on as in the last seconds."""
-        growth = self._sampler.growth.rates.get(destination.name, 0.0)
-        growth_bytes = self._sampler.growth_bytes.rates.get(destination.name, 0.0)
+        """When it will be empty, and when a queue of it will be full, if it goes on as in the last seconds."""
+        growths, growths_bytes = self._sampler.growth.rates, self._sampler.growth_bytes.rates
+        growth = sum([growths.get(queue.resource_id, 0.0) for queue in destination.queues])
         drain_seconds = None
         depth_count = figure("depth_count", destination)
         if depth_count and growth < -_LITTLE_PER_SECOND:
             drain_seconds = depth_count / -growth
         ends = []
-        count_max, bytes_max = destination.policy.count_max, destination.queues[0].intake.bytes_max
-        if count_max is not None and growth > _LITTLE_PER_SECOND:
-            ends.append(max(0.0, (count_max - depth_count) / growth))
-        if bytes_max is not None and growth_bytes > _LITTLE_PER_SECOND:
-            ends.append(max(0.0, (bytes_max - figure("depth_bytes", destination)) / growth_bytes))
+        for queue in destination.queue.partitions.values():
+            growth, growth_bytes = growths.get(queue.resource_id, 0.0), growths_bytes.get(queue.resource_id, 0.0)
+            count_max, bytes_max = queue.policy.count_max, queue.intake.bytes_max
+            if count_max is not None and growth > _LITTLE_PER_SECOND:
+                ends.append(max(0.0, (count_max - queue.elements.live_count) / growth))
+            if bytes_max is not None and growth_bytes > _LITTLE_PER_SECOND:
+                ends.append(max(0.0, (bytes_max - queue.held_bytes) / growth_bytes))
         return {"drain_seconds": drain_seconds, "quota_seconds": min(ends, default=None)}
 
     def destination_named(self, name: str) -> Destination:

@@ -7,7 +7,7 @@ added up, but for forecasts and shares, which don't add up; of ages the greatest
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sluiceway.flow.graph import Steps
@@ -54,13 +54,24 @@ _STATE: Final = (
 
 
 class _Course:
-    """Where one destination is going."""
+    """Where one destination is going, and each of its queues that has a quota: they fill apart."""
 
-    __slots__ = ("size", "waiting")
+    __slots__ = ("filling", "waiting")
 
-    def __init__(self, now_seconds: float, depth_count: int, depth_bytes: int) -> None:
-        self.waiting = Trend(now_seconds, depth_count)
-        self.size = Trend(now_seconds, depth_bytes)
+    def __init__(self, now_seconds: float, waiting_count: int) -> None:
+        self.waiting = Trend(now_seconds, waiting_count)
+        self.filling: dict[Hashable, tuple[Trend, Trend]] = {}
+        """Messages and bytes, by partition."""
+
+    def filling_of(self, key: Hashable, now_seconds: float, count: int, size_bytes: int) -> tuple[Trend, Trend]:
+        """Return the trends of one queue, which holds so much now."""
+        trends = self.filling.get(key)
+        if trends is None:
+            trends = self.filling[key] = Trend(now_seconds, count), Trend(now_seconds, size_bytes)
+        else:
+            trends[0].note(now_seconds, count)
+            trends[1].note(now_seconds, size_bytes)
+        return trends
 
 
 class Destinations:
@@ -127,9 +138,8 @@ class Destinations:
         waiting_count = figures["depth_count"] - figures["delayed_count"]
         course = self._courses.get(name)
         if course is None:
-            course = self._courses[name] = _Course(now_seconds, waiting_count, figures["depth_bytes"])
+            course = self._courses[name] = _Course(now_seconds, waiting_count)
         course.waiting.note(now_seconds, waiting_count)
-        course.size.note(now_seconds, figures["depth_bytes"])
         gathered.put(
             "sluiceway_destination_drain_seconds",
             0.0 if not waiting_count else course.waiting.seconds_to(0),
@@ -137,10 +147,12 @@ class Destinations:
         )
         share, left_seconds = 0.0, math.inf
         limited = known = False
-        for queue in destination.queue.partitions.values():
+        for key, queue in destination.queue.partitions.items():
             held = queue.elements.live_count, queue.held_bytes
             limits = queue.policy.count_max, queue.intake.bytes_max
-            trends = course.waiting, course.size
+            if limits == (None, None):
+                continue
+            trends = course.filling_of(key, now_seconds, *held)
             for limit, used, trend in zip(limits, held, trends, strict=True):
                 if limit is None:
                     continue

@@ -24,7 +24,8 @@ import attrs
 
 from ...queues.durables import DurableKey, key_of
 from ...queues.message import DelayedMessage, Envelope, Message
-from ...queues.names import DestinationNameError, name_of_part, parse, split_part
+from ...queues.names import DestinationNameError, name_of_part, parse, part_in_words, split_part
+from ...queues.policy import PARTITIONS_COUNT_MAX
 from .. import keys
 from ..chunks import LARGE, HeadCodec, decode_chunk
 from ..directory import told_of
@@ -410,6 +411,9 @@ class Import:
             raise DestinationNameError(f"{destination!r} is no destination that messages can be in")
         if topic and not address.kind.is_topic:
             raise DestinationNameError(f"{destination!r} is a queue, the line says otherwise")
+        if part and (part >= PARTITIONS_COUNT_MAX or address.kind.is_topic):
+            said, last = part_in_words(destination), PARTITIONS_COUNT_MAX - 1
+            raise DestinationNameError(f"{said!r}: only queues have parts, and those from 0 to {last}")
         return self._targets.find(name._replace(name=name_of_part(address.canonical, part)))
 
     def _take_subscription(self, number: int, line: SubscriptionLine) -> None:

@@ -8,6 +8,7 @@ from random import Random
 import attrs
 import pytest
 
+from sluiceway.queues.attachments import AttachmentAccount
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.names import DestinationNameError, name_of_part, parse, split_part
 from sluiceway.queues.partitioned import Attachment
@@ -295,3 +296,37 @@ def _selecting(text: str) -> Selection:
     selector = compile_selector(text)
     assert selector is not None
     return Selection(selector)
+
+
+def test_who_is_ended_for_what_it_raised_leaves_no_part_behind() -> None:
+    """A consumer that is ended in the midst of being given a part has none of it, and the next one all of it."""
+    rig = Rig()
+    ended: list[Attachment] = []
+    environment = attrs.evolve(rig.world.environment, contain=lambda _error: ended.pop().close())
+    rig.destination = Destination(parse("/queue/q"), rig.destination.policy, environment)
+    account = _BrokenAccount()
+    first, attachment = rig.join()
+    color = rig.colors_in(0)[0]
+    numbers = [*rig.send(color), *rig.send(color, priority=7)]
+    assert first.held_numbers == numbers
+    broken, to_end = rig.join(account=account)
+    last, _attachment = rig.join()
+    attachment.close()
+    ended.append(to_end)
+    account.is_broken = True
+    rig.settle(first)
+    assert not ended, "it was its turn"
+    assert rig.takers() == {0: last.label}
+    numbers = [*rig.send(color), *rig.send(color, priority=7)]
+    assert last.held_numbers == numbers and not broken.held
+
+
+class _BrokenAccount(AttachmentAccount):
+    """Raises, as a mistake of the broker would."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+
+    def changed(self, count: int) -> None:
+        if self.is_broken and count > 0:
+            raise RuntimeError("a mistake of the broker")

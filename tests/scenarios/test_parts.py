@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Any
+from zlib import crc32
 
+import attrs
 import pytest
 import trio
 
 from sluiceway.admin.messages import Messages, Reader
 from sluiceway.admin.operations import Operations
+from sluiceway.config import DestinationPolicy
+from sluiceway.flow import SourceController
 from sluiceway.metrics.gather import Pace
 from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.queues.intake import Intake
+from sluiceway.queues.message import Message
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.lives import Lives, durability
@@ -263,6 +270,72 @@ async def test_wildcards_and_priorities_go_with_parts() -> None:
         got = [by_customer(mine), by_customer(await two.drain())]
         assert all(got) and not got[0].keys() & got[1].keys()
         assert all(sorted(numbers) == [0, 1, 2, 3] for each in got for numbers in each.values())
+
+
+async def test_what_one_read_brings_goes_in_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the values are mixed, and once the way to each part is known."""
+    offers: list[int] = []
+    offer = Intake.offer
+
+    def counted(intake: Intake, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
+        offers.append(len(messages))
+        return offer(intake, messages, wire_bytes, source)
+
+    async with Stage({Q: POLICY}) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await send_all(producer, 1)
+        monkeypatch.setattr(Intake, "offer", counted)
+        frames = [
+            producer.encode("SEND", {"destination": Q, "customer": customer}, f"{customer}.{number}")
+            for number in range(1, 11)
+            for customer in CUSTOMERS
+        ]
+        await producer.send_raw(b"".join(frames))
+        await producer.sync()
+        assert sum(offers) == 100 and len(offers) <= 2 * PARTS, offers
+        await consumer.subscribe(Q)
+        got = by_customer(await consumer.drain())
+        assert all(got[customer] == list(range(11)) for customer in CUSTOMERS)
+
+
+async def test_the_way_to_parts_is_found_anew_when_there_are_other_parts() -> None:
+    """The destination was forgotten meanwhile, and came back with another number of parts."""
+    async with Stage({Q: {**POLICY, "auto_delete_seconds": 5}}) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await send_all(producer, 1)
+        await consumer.subscribe(Q)
+        await consumer.drain()
+        await consumer.unsubscribe()
+        entries = (DestinationPolicy(Q, {"partition_by": "header:customer", "partitions_count": 16}),)
+        stage.broker.reload(attrs.evolve(stage.broker.config, destinations=entries))
+        stage.broker.registry.delete(stage.destination(Q), "a test")
+        for number in (1, 2):
+            await send_all(producer, 1, start=number)
+        partitioning = stage.destination(Q).partitioning
+        assert partitioning is not None and partitioning.count == 16
+        assert len(stage.partitions(Q)) > PARTS
+        await consumer.subscribe(Q)
+        assert by_customer(await consumer.drain()) == {customer: [1, 2] for customer in CUSTOMERS}
+
+
+async def test_each_part_fills_for_itself_in_forecasts() -> None:
+    async with Stage({Q: {**POLICY, "count_max": 1000}}) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await consumer.subscribe(Q, ack="client-individual")
+        await send_all(producer, 100)
+        mine = {customer for customer in CUSTOMERS if crc32(customer.encode()) % PARTS == crc32(b"c1") % PARTS}
+        held = [delivery for delivery in await consumer.drain() if delivery.headers["customer"] not in mine]
+        for _ in range(20):  # one part grows by two a second, and all others shrink by more together
+            await producer.send_all(Q, ["c1.1", "c1.1"], customer="c1")
+            for delivery in held[:4]:
+                await consumer.ack(delivery)
+            del held[:4]
+            await trio.sleep(1)
+            page = scrape(stage.broker)
+        (grown,) = [q.elements.live_count for q in stage.partitions(Q) if q.part == crc32(b"c1") % PARTS]
+        expected = (1000 - grown) / 2
+        assert page("sluiceway_destination_quota_seconds", destination=Q) == pytest.approx(expected, rel=0.5)
+        assert page("sluiceway_destination_drain_seconds", destination=Q) < math.inf
 
 
 async def test_a_relay_may_be_divided() -> None:

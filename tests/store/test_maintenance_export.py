@@ -199,6 +199,17 @@ def test_what_waits_in_front_of_a_topic_stays_there() -> None:
     assert [row["kind"] for row in objects(exported(store))] == ["queue", "topic"]
 
 
+@pytest.mark.parametrize("destination", ["/queue/a\x1f256", "/queue/a\x1f1000", "/topic/a\x1f3", "/queue/a\x1f03"])
+def test_parts_that_no_queue_has_are_refused(destination: str) -> None:
+    with pytest.raises(ExportFormatError, match="line 2"):
+        imported(store_of(meta()), [HEADER, plain(destination=destination), END_OF_ONE])
+
+
+def test_parts_are_imported_and_named_for_people() -> None:
+    report = imported(store_of(meta()), [HEADER, plain(destination="/queue/a\x1f255"), END_OF_ONE])
+    assert [queue.name for queue in report.queues] == ["/queue/a part 255"]
+
+
 # -- into a store that has something -----------------------------------------------------------------------------------
 
 
