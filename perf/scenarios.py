@@ -124,6 +124,10 @@ class Scenario:
     """Nothing bounds what is under way but the broker: one without back pressure is measured by what it hoards, too."""
     prefetch_count: int = 1000
     """Asked for by `prefetch-count` and `activemq.prefetchSize` alike; brokers that know neither use their default."""
+    selector: str = ""
+    """Of all consumers: it takes whatever is sent. Empty: they have none."""
+    passing_count: int = 0
+    """Subscriptions of each consumer beside its own, with a selector that takes nothing."""
     disturbance: Disturbance | None = None
     round_trips: bool = False
     """Request and reply between two clients over two queues, one request under way at a time."""
@@ -249,6 +253,14 @@ CATALOGUE: tuple[Scenario, ...] = (
     ),
     Scenario(
         "topic-1_1_10-100b-auto", "one producer, ten subscribers", kind="topic", consumer_count=10, targets=_rate(3.0)
+    ),
+    Scenario(
+        "topic-1_1_10-100b-selectors",
+        "one producer, ten subscribers with a selector that takes all, each beside nine that pass all over",
+        kind="topic",
+        consumer_count=10,
+        selector="absent IS NULL",
+        passing_count=9,
     ),
     Scenario("topic-1_1_1-100b-auto", "one producer, one subscriber", kind="topic"),
     Scenario("10_1_1-100b-auto", "fan-in: ten producers, one queue", producer_count=10),

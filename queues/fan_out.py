@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 
+from ..flow.bounds import UNBOUNDED
 from .block_readers import BlockReaders
 from .chores import Chores
 from .cursors import TrackingCursor
@@ -19,7 +20,7 @@ from .pinned import LOOKED_AT_ONCE, Pinned
 from .queue import MessageQueue
 from .readers import Readers
 from .refusals import RefusalTable
-from .selectors.selector import Selection
+from .selectors.selector import LOOK_COUNT_MIN, Selection
 from .skipping import Skipping
 from .slices import FAN_OUT_COUNT, VISIT_COST, Slice
 from .subscription import Subscription
@@ -143,8 +144,14 @@ class FanOut:
                 if elements.outside_count:
                     blocks.page_in(subscription, cursor, part)
             else:  # what it does not take needs no room
-                looked, part, cost = self._skipping.take(subscription, cursor, selection, (room_count, room_bytes))
-                budget -= cost
+                look_count = max(LOOK_COUNT_MIN, 2 * room_count)
+                looked = part = cursor.take(min(FAN_OUT_COUNT, look_count, selection.selector.looks_max), UNBOUNDED)
+                if elements.outside_count:
+                    blocks.page_in(subscription, cursor, part)
+                if part is not None:
+                    choose = self._skipping.choose
+                    looked, part, cost = choose(subscription, cursor, selection, part, room_count, room_bytes)
+                    budget -= cost
             if looked is None:
                 del ring[subscription]
                 self._caught_up[subscription] = None

@@ -10,10 +10,10 @@ What is passed over behind a message that is held is pinned (pinned.py). Source:
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from ..flow.bounds import UNBOUNDED
-from .block_readers import BlockReaders
 from .chores import Chores
 from .cursors import TrackingCursor
 from .durables import DurableReader
@@ -21,7 +21,7 @@ from .message import wire_bytes_of
 from .pinned import Pinned
 from .queue import MessageQueue
 from .readers import Readers
-from .selectors.selector import LOOK_COUNT_MIN, LOOKS_PER_COST, Selection
+from .selectors.selector import LOOKS_PER_COST, Selection
 from .slices import FAN_OUT_COUNT, VISIT_COST, Slice, fit
 from .subscription import Subscription
 
@@ -36,15 +36,12 @@ class Skipping:
         away: durable subscriptions whose consumer is away. Plain, because the hot path reads it.
     """
 
-    __slots__ = ("_blocks", "_chores", "_elements", "_pinned", "_queue", "_readers", "_seeking", "away")
+    __slots__ = ("_chores", "_elements", "_pinned", "_queue", "_readers", "_seeking", "away")
 
-    def __init__(
-        self, queue: MessageQueue, readers: Readers, blocks: BlockReaders, pinned: Pinned, chores: Chores
-    ) -> None:
+    def __init__(self, queue: MessageQueue, readers: Readers, pinned: Pinned, chores: Chores) -> None:
         self._queue = queue
         self._elements = queue.elements
         self._readers = readers
-        self._blocks = blocks
         self._pinned = pinned
         self._chores = chores
         self.away: dict[DurableReader, None] = {}
@@ -69,10 +66,10 @@ class Skipping:
         self._chores.add(self._pass_for_those_away)
 
     def _pass_for_those_away(self, budget: int) -> int:
-        """Let them pass what they do not take, in turns."""
+        """Let them pass what they do not take, in turns. Half of the dispatch is for consumers that are there."""
         cost, seeking = 0, self._seeking
         for _turn in range(len(seeking)):
-            if cost >= budget:
+            if cost * 2 >= budget:
                 break
             reader = next(iter(seeking))
             assert reader.selection is not None, "only readers with a selector are there"
@@ -100,72 +97,67 @@ class Skipping:
             self._readers.moved(self._readers.by_id[subscription.durable_id])
         return passed, at_end, cost
 
-    def take(
-        self, subscription: Subscription, cursor: TrackingCursor, selection: Selection, room: tuple[int, int]
-    ) -> tuple[Slice | None, Slice | None, int]:
-        """Take what lies ahead, within this room for what the selector takes. Return what the cursor has passed (None:
-        nothing lies ahead, or it is not in memory), what the subscription takes of that (None: nothing), and the cost.
+    def choose(
+        self, subscription: Subscription, cursor: TrackingCursor, selection: Selection, part: Slice, room_count: int,
+        room_bytes: int,
+    ) -> tuple[Slice, Slice | None, int]:  # fmt: skip
+        """Return all of this, which the cursor has taken, up to where its subscription has to stop; what of that the
+        subscription takes, within this room (None: nothing); and the cost. The rest lies ahead again, and what is not
+        taken is settled.
         """
-        selector = selection.selector
-        before_units = selector.spent_units
-        look_count = min(FAN_OUT_COUNT, max(LOOK_COUNT_MIN, 2 * room[0]), selector.looks_max)
-        part = cursor.take(look_count, UNBOUNDED)
-        if self._elements.outside_count:
-            self._blocks.page_in(subscription, cursor, part)
-        if part is None:
-            return None, None, 0
-        looked, chosen = self._select(cursor, selection, part, room)
+        selector, count = selection.selector, len(part.messages)
         if subscription.durable_id is not None:
             self._readers.moved(self._readers.by_id[subscription.durable_id])
-        return looked, chosen, 1 + len(looked.messages) // LOOKS_PER_COST + selector.cost_since(before_units)
-
-    def _select(
-        self, cursor: TrackingCursor, selection: Selection, part: Slice, room: tuple[int, int]
-    ) -> tuple[Slice, Slice | None]:
-        """Return all of this, which the cursor has taken, up to where its reader has to stop; and what of that the
-        reader takes (None: nothing). The rest lies ahead again, and what is not taken is settled.
-        """
-        room_count, room_bytes = room
-        selector, messages = selection.selector, part.messages
         known = part.selected
         if known is not None and known[0] is selector and len(known[1]) <= room_count:
             places = known[1]
-            chosen = part if len(places) == len(part.messages) else known[2]
+            chosen = part if len(places) == count else known[2]
             if chosen is None or chosen.wire_bytes <= room_bytes or len(places) == 1:
-                self._pass_over(cursor, selection, part, places)
-                return part, chosen
-        places = selector.places(messages)
-        looked = part
-        if places:
-            count, _wire_bytes = fit([messages[place].wire for place in places[:room_count]], room_bytes)
-            if count < len(places):
-                stop = places[count]
-                places = places[:count]
-                looked = part.head(stop)
-                if part.returned:
-                    cursor.give_back(part.sequences[stop:], attempted=False)
-                else:
-                    cursor.position = part.sequences[stop]
+                if chosen is not part:
+                    self._pass_over(cursor, selection, part, places)
+                return part, chosen, 1 + count // LOOKS_PER_COST
+        before_units = selector.spent_units
+        places = selector.places(part.messages)
+        looked = self._up_to_room(cursor, part, places, room_count, room_bytes)
         if len(places) == len(looked.messages):
             chosen = looked
         else:
             chosen = _chosen_of(part, places) if places else None
+            self._pass_over(cursor, selection, looked, places)
         if looked is part:
             # Not the slice itself: it would hold its messages for longer than they are needed.
             part.selected = selector, places, None if chosen is part else chosen
-        self._pass_over(cursor, selection, looked, places)
-        return looked, chosen
+        return looked, chosen, 1 + len(looked.messages) // LOOKS_PER_COST + selector.cost_since(before_units)
+
+    @staticmethod
+    def _up_to_room(cursor: TrackingCursor, part: Slice, places: list[int], room_count: int, room_bytes: int) -> Slice:
+        """Return this up to the first of the places for which there is no room: these places go, and what lies from
+        there on lies ahead again.
+        """
+        if not places:
+            return part
+        messages = part.messages
+        count, _wire_bytes = fit([messages[place].wire for place in places[:room_count]], room_bytes)
+        if count == len(places):
+            return part
+        stop = places[count]
+        del places[count:]
+        if part.returned:
+            cursor.give_back(part.sequences[stop:], attempted=False)
+        else:
+            cursor.position = part.sequences[stop]
+        return part.head(stop)
 
     def _pass_over(self, cursor: TrackingCursor, selection: Selection, looked: Slice, places: list[int]) -> None:
-        """Settle all of this but what lies at these places."""
-        passed_count = len(looked.messages) - len(places)
-        if passed_count:
-            selection.passed_count += passed_count
-            kept = {looked.sequences[place] for place in places}
-            sequences = looked.sequences if not kept else [s for s in looked.sequences if s not in kept]
-            self._queue.free(cursor.settle(sequences))
-            if cursor.front < sequences[0]:
-                self._pinned.passed(passed_count, looked.charge_bytes)
+        """Settle all of this but what lies at these places: at least one."""
+        sequences: SequenceOf[int] = looked.sequences
+        if places:
+            kept = {sequences[place] for place in places}
+            sequences = [sequence for sequence in sequences if sequence not in kept]
+        selection.passed_count += len(sequences)
+        self._queue.free(cursor.settle(sequences))
+        if cursor.front < sequences[0]:
+            self._pinned.passed(len(sequences), looked.charge_bytes)
 
     def _pass_ahead(
         self, cursor: TrackingCursor, selection: Selection, count_max: int

@@ -93,7 +93,7 @@ class Topic(MessageQueue):
         self.refusals = RefusalTable(self, self.readers, self.overdue, self.waking, environment)
         self.blocks = BlockReaders(self, self.lead, self.waking, self.chores)
         self.pinned = Pinned(self, self.readers, self.overdue, self.chores)
-        self.skipping = Skipping(self, self.readers, self.blocks, self.pinned, self.chores)
+        self.skipping = Skipping(self, self.readers, self.pinned, self.chores)
         self.distribution = FanOut(
             self,
             self.chores,

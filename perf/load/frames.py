@@ -36,12 +36,15 @@ def connect(endpoint: Endpoint, heart_beat_ms: int = 0) -> bytes:
     ).encode()
 
 
-def subscribe(destination: str, subscription_id: str, ack: Ack, prefetch_count: int, *, confirmed: bool) -> bytes:
+def subscribe(
+    destination: str, subscription_id: str, ack: Ack, prefetch_count: int, *, confirmed: bool, selector: str = ""
+) -> bytes:
     """Return a SUBSCRIBE frame; `confirmed`: it asks for a receipt, so that the caller knows when it is in force."""
+    selecting = f"selector:{selector}\n" if selector else ""
     receipt = f"receipt:{subscription_id}\n" if confirmed else ""
     return (
         f"SUBSCRIBE\nid:{subscription_id}\ndestination:{destination}\nack:{ack}\n"
-        f"prefetch-count:{prefetch_count}\nactivemq.prefetchSize:{prefetch_count}\n{receipt}\n\0"
+        f"prefetch-count:{prefetch_count}\nactivemq.prefetchSize:{prefetch_count}\n{selecting}{receipt}\n\0"
     ).encode()
 
 

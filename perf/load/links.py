@@ -79,9 +79,13 @@ class Link:
             raise BrokerFaultError(f"the broker answered not with {command.decode()} but: {frames.error_text(frame)}")
         return frame
 
-    def subscribe(self, destination: str, subscription_id: str, ack: Ack, prefetch_count: int) -> None:
+    def subscribe(
+        self, destination: str, subscription_id: str, ack: Ack, prefetch_count: int, *, selector: str = ""
+    ) -> None:
         """Subscribe and wait until the broker says that the subscription is in force."""
-        self.sock.sendall(frames.subscribe(destination, subscription_id, ack, prefetch_count, confirmed=True))
+        self.sock.sendall(
+            frames.subscribe(destination, subscription_id, ack, prefetch_count, confirmed=True, selector=selector)
+        )
         self.expect(b"RECEIPT")
 
     def release(self) -> None:

@@ -81,9 +81,10 @@ class SubscriberPlan:
 class ConsumerPlan:
     """The subscribers of one consumer process.
 
-    `naps`: rest a little after a read that brought only a few messages. `late`: messages wait already, so a
-    receipt for the subscription would come among them; none is asked for. `stalled`: subscribe and never read.
-    `think_seconds`: take so long for each message.
+    `selector`: of each; `passing_count`: subscriptions beside each with a selector that takes nothing. `naps`: rest a
+    little after a read that brought only a few messages. `late`: messages wait already, so a receipt for the
+    subscription would come among them; none is asked for. `stalled`: subscribe and never read. `think_seconds`: take so
+    long for each message.
     """
 
     endpoint: Endpoint
@@ -93,6 +94,8 @@ class ConsumerPlan:
     prefetch_count: int
     tagged: bool
     naps: bool
+    selector: str = ""
+    passing_count: int = 0
     late: bool = False
     stalled: bool = False
     think_seconds: float | None = None

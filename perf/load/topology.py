@@ -180,6 +180,8 @@ def _load(
             ack=scenario.ack,
             ack_each=scenario.ack_each,
             prefetch_count=scenario.prefetch_count,
+            selector=scenario.selector,
+            passing_count=scenario.passing_count,
             tagged=scenario.tagged,
             # A producer that waits for receipts may be waiting for an acknowledgement in truth.
             naps=not scenario.tagged and not 0 < scenario.receipt_window_count < _PATIENT_WINDOW_COUNT,

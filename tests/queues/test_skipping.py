@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
 import pytest
 
 from sluiceway.queues.pinned import Pinned
@@ -68,3 +69,24 @@ def test_senders_do_not_wait_for_room_that_is_taken_by_what_nobody_needs() -> No
     assert not producer.is_blocked()
     assert not producer.outbox
     assert reader.held_numbers == [0]
+
+
+@pytest.mark.parametrize("away_count", [100, 2_000])
+def test_those_away_pass_over_no_more_than_half_of_a_dispatch(away_count: int) -> None:
+    """Who is there is served in the same dispatch, however many durable subscriptions have something to pass over."""
+    world = World()
+    world.core._config = attrs.evolve(world.core._config, dispatches_per_turn_count=1)
+    topic = world.topic()
+    selector = compile_selector("color = 'red'")
+    assert selector is not None
+    for durable_id in range(away_count):
+        topic.subscribe(world.consumer(1), durable_id=durable_id, selection=Selection(selector)).close()
+    reader = world.consumer(auto=True)
+    topic.subscribe(reader)
+    world.run()
+    for number in range(50):
+        world.send(topic, 1, color="blue")
+        world.core.run_turn()
+        assert reader.numbers == list(range(number + 1))
+    world.run()
+    assert not topic.elements.live_count
