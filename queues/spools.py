@@ -177,12 +177,11 @@ class SpoolDrain:
         """
         if self._is_reading:
             return True
-        if self.queue.is_kept:
-            self._leave()
-            return False
         if self._writing_count or not self._pieces or not self._may_go():
             return False
-        if self.queue.closed:
+        if self.queue.is_kept:
+            self._leave()
+        elif self.queue.closed:
             self._drop()
         elif not self.source.blocked:
             spool, place = self._pieces[0]

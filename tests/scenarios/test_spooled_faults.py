@@ -88,6 +88,38 @@ async def test_a_commit_that_acknowledged_there_is_undone(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("_steps")
+@pytest.mark.parametrize("parked_count", [1, 2])
+@pytest.mark.parametrize("destinations", [(BAD,), (BAD, OUT)], ids=["to itself", "to others, too"])
+async def test_a_commit_is_undone_while_its_connection_waits_there(
+    monkeypatch: pytest.MonkeyPatch, destinations: tuple[str, ...], parked_count: int
+) -> None:
+    """What is parked before it goes with the destination, before the COMMIT is undone."""
+    lives = Lives({BAD: {"full": "block", "count_max": 1}}, **SMALL)
+    async with lives.life() as stage:
+        client = await stage.connect()
+        await client.sent(BAD, "in", persistent="true")
+        await client.subscribe(BAD, ack="client-individual", prefetch_count="1")
+        delivery = await client.next_message()
+        for number in range(parked_count):
+            await client.send(BAD, f"parked {number}", persistent="true")
+        await send_transaction(client, COUNT, *destinations)
+        await client.frame("ACK", {**client.naming(delivery), "transaction": "t"})
+        real = Spool.commit
+
+        def commit_and_break(self: Spool, *arguments: Any, **named: Any) -> None:
+            real(self, *arguments, **named)
+            breaks(stage, BAD)
+
+        monkeypatch.setattr(Spool, "commit", commit_and_break)
+        await client.frame("COMMIT", {"transaction": "t", "receipt": "done"})
+        await trio.sleep(3)
+        assert (stage.broker.faults.count, stage.broker.faults.destinations_count) == (1, 1)
+        assert "done" not in client.receipts
+        await gone(stage, client)
+        assert not spooled_keys(lives.engine)
+
+
+@pytest.mark.usefixtures("_steps")
 @pytest.mark.parametrize("when", ["it comes in", "others wait"])
 async def test_pieces_for_it_come_with_the_next_start(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """COMMIT was confirmed."""
