@@ -30,42 +30,22 @@ from typing import Any, Final
 import trio
 
 from sluiceway.connections import Connections
-from sluiceway.flow import SourceController
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.session import Session
 from sluiceway.protocols.warning_limiter import WarningLimiter
-from sluiceway.queues.dead_letters import DeadLettering
-from sluiceway.queues.delay_timer import DelayTimer
-from sluiceway.queues.delays import Publisher
 from sluiceway.queues.destination import Destination
-from sluiceway.queues.expiry import Expiry
-from sluiceway.queues.fan_out import FanOut
-from sluiceway.queues.intake import Intake
-from sluiceway.queues.logs.claims import ClaimGroup
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.log_readers import LogReaders
-from sluiceway.queues.logs.refused import Refused
-from sluiceway.queues.overdue import Overdue
-from sluiceway.queues.pace import Pace
-from sluiceway.queues.paging import Pager
+from sluiceway.queues.partitioned import PartitionedQueue
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.readers import Readers
-from sluiceway.queues.refusals import Refusals, RefusalTable
-from sluiceway.queues.relay import RelayGate
-from sluiceway.queues.removal import Removal
-from sluiceway.queues.selector_scan import SelectorScan
-from sluiceway.queues.shared import SharedDistribution
 from sluiceway.queues.steps import Line
 from sluiceway.queues.subscription import Subscription
 from sluiceway.shard import Shard
 from sluiceway.store.gradual import Gradual
 from sluiceway.store.metadata.operations import OperationLine
-from sluiceway.store.places import Place
-from sluiceway.store.queue_records import QueueRecords
 from sluiceway.store.spool import Spools
 from sluiceway.store.storequeue import StoreQueue
 from sluiceway.store.together import Shelf, Together
@@ -83,8 +63,14 @@ KINDS: Final = ("destination", "connection", "other", "shared")
 """What a fault costs: a destination (and perhaps connections), a connection only, nobody (a request, a piece of
 periodic work), or the broker.
 """
-DEPTH_MAX: Final = 4
+DEPTH_MAX: Final = 6
 """How far the owner of something is looked for: a subscription's queue, a source's resource."""
+PACKAGES: Final = ("sluiceway.queues.", "sluiceway.store.", "sluiceway.flow.")
+"""Where the classes of all parts of queues, topics and logs are."""
+ONLOOKERS: Final = "sluiceway.queues.trails."
+"""What follows or shows queues, and changes nothing of them."""
+WHOLES: Final = ("_queue", "queue", "_log", "log", "_outlet", "_topic", "_shelf", "owner", "_controller", "resource")
+"""What a part calls what it is a part of: a destination, or a nearer part. Every part has one of these attributes."""
 
 log = get_logger("sluiceway.faults")
 
@@ -165,43 +151,14 @@ class Faults:
                 case MessageQueue():
                     found = self._shard.registry.destinations.get(met.destination_name)
                     return found if found is not None and met in found.queues else None
+                case PartitionedQueue():
+                    found = self._shard.registry.destinations.get(met.name)
+                    return found if found is not None and met is found.queue else None
                 case Connection():
                     return met.session
-                case LogReaders():
-                    return met.log
-                case ClaimGroup():
-                    return met.log
-                case Subscription():
-                    met = met.queue
-                case Place():
-                    met = met.owner
-                case (
-                    QueueRecords()
-                    | DeadLettering()
-                    | Publisher()
-                    | Pager()
-                    | Expiry()
-                    | Removal()
-                    | SelectorScan()
-                    | SharedDistribution()
-                    | FanOut()
-                    | DelayTimer()
-                    | Overdue()
-                    | Readers()
-                    | Refusals()
-                    | RefusalTable()
-                ):
-                    met = met._queue
-                case Intake():
-                    met = met.queue
-                case Refused():
-                    met = met._outlet
-                case Pace() | RelayGate():
-                    met = met._controller
-                case SourceController():
-                    met = met.resource
-                case _:
-                    return parts.get(id(met))
+            if (session := parts.get(id(met))) is not None:
+                return session
+            met = _whole_of(met)
         return None
 
     def _sessions(self) -> Iterator[Session]:
@@ -310,6 +267,14 @@ class Faults:
             ),
             peers_fault=False,
         )
+
+
+def _whole_of(met: object) -> object:
+    """What this is a part of; None: nothing that is known."""
+    module = type(met).__module__
+    if not module.startswith(PACKAGES) or module.startswith(ONLOOKERS):
+        return None
+    return next((whole for name in WHOLES if (whole := getattr(met, name, None)) is not None), None)
 
 
 def _raise(error: Exception) -> None:
