@@ -4,7 +4,7 @@ How it sleeps. A sleep and a wake through trio's lowest level (`wait_task_resche
 as a bare checkpoint. A cancel scope with a deadline around each sleep would double that, and some timer is nearly
 always pending (heart-beats, expiry). So one scope, the *alarm*, stays open over many turns and sleeps; its deadline is
 only ever moved to an earlier timer. When it expires it cancels the present sleep or checkpoint of the loop, is caught
-right here, and a new one is opened. An alarm set for a timer that was cancelled since wakes the loop once in vain.
+right here, and a new one is opened. An alarm set for a timer that was cancelled since wakes the loop once without need.
 
 Wake-ups. A caller that adds work while the loop sleeps reschedules it, once: the mark `asleep` is cleared before. Other
 tasks that are ready in the same pass of trio still run before the loop does, so their requests join the same turn.

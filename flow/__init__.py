@@ -1,21 +1,22 @@
-"""Flow control: resources, limiters, the controllers that block and resume, and the map that shows who waits on whom.
+"""Flow control: resources, limiters, the controllers that block and resume, and the map that shows which source waits
+on which sink.
 
 Pure: no I/O, no threads, no clock of its own. Every time is a reading of the `clock` that was passed in, in monotonic
 seconds.
 
-    limiters    how much a resource may hold, and when it has too much
-    resource    flows, and what they run through
-    kinds       what kinds of resources there are
-    source      what sends on, and whom it is blocked by
-    account     what a flow holds, who must wait, who may go on
-    controller  an account that takes elements in, and what happens to one that does not fit
-    shares      the memory of all together, and who gives way when it is short
-    upkeep      what is kept beside messages
-    waiting     the line of those who wait, by priority
-    manager     the registry, and the map of all that at one moment
-    snapshot    that map as data
-    graph       chains, bottlenecks and cycles in it
-    words       sizes, ages and facts as people say them
+    limiters    the capacity of a resource, and when it throttles
+    resource    flows, and the resources through which they run
+    kinds       kinds of resources
+    source      sources, and the sinks that block them
+    account     charges of a flow, blocking and resuming of its sources
+    controller  an account that takes elements in, with overflow
+    shares      shares of the memory of all limiters, and back-pressure when it is short
+    upkeep      memory beside messages
+    waiting     the line of blocked sources, by priority
+    manager     the registry of resources, and snapshots of it
+    snapshot    snapshots as frozen data
+    graph       chains, bottlenecks and cycles of waits
+    words       sizes, ages and facts in words
     latch       one call back when each of several things has happened
     bounds      the number that stands for "no limit"
 """

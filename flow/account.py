@@ -1,37 +1,38 @@
-"""Accounts: what a flow holds is charged to a limiter, and whoever brings more than fits waits in line for its turn.
+"""Accounts: what a flow holds is charged to a limiter, and a source that brings more than fits waits in line for its
+turn.
 
 An `Account` is one flow of one sink that is charged for elements it is not given: a window over elements that a queue
 holds, a buffer towards a socket, a cache, a spool. `FlowController` (controller.py) is an account that takes the
 elements as well.
 
 How it works
-    - `charge` never fails: what is charged was there already. When the limiter throttles, the account blocks the source
+    - `charge` never fails: the elements exist already. When the limiter throttles, the account blocks the source
       that brought it, and `wait_in_line` blocks a source that has nothing to bring yet.
     - `release` of an account that is itself blocked as a source only *reserves* the space: it stays charged until the
-      last sink that blocks it lets go, because what left may lie in that sink's overflow.
-    - *Resumption* begins when the limiter is no longer throttled: blocked sources go on, the highest priority first
-      and the longest-waiting first within one (waiting.py), a few per turn, and only while the limiter is not throttled
-      again. Sources not reached keep their place. Whoever comes meanwhile queues behind them, except the source whose
-      turn it is.
+      last sink that blocks it resumes it, because the elements may be in that sink's overflow.
+    - *Resumption* begins when the limiter is no longer throttled: blocked sources are resumed, the highest priority
+      first and the longest-waiting first within one (waiting.py), a few per turn, and only while the limiter is not
+      throttled again. Sources not reached keep their place. A source that comes meanwhile queues behind them, except
+      the source whose turn it is.
     - A source that cannot use its turn at once (a queue charges in its next dispatch) *holds* it: its `on_resume`
-      returns True, nobody else is resumed until it calls `end_turn`. Otherwise all that wait would be resumed for
-      each piece of room, and the one that gets it would be back in line before those that came too late: always the
-      same one gets it. Held turns cost one resumption for each piece of room, however many wait.
-    - *Headroom* (see WindowLimiter): while the limiter is throttled, but not exhausted, turns go on if a source of
+      returns True, and no other source is resumed until it calls `end_turn`. Otherwise all waiting sources would be
+      resumed for each piece of room, and the one that gets it would be back in line before the others: the same source
+      would always win. Held turns cost one resumption for each piece of room, however many wait.
+    - *Headroom* (see WindowLimiter): while the limiter is throttled, but not exhausted, turns continue if a source of
       raised priority waits. A lower one whose share it is may use the headroom too, or a stream of raised priority
-      would keep it out for ever.
+      would block it for ever.
     - Turns run in a loop, never in a recursion: a call that would start a turn inside a turn finds one under way and
       returns.
 
 Invariants
     - Charged minus released is what the limiter holds; the reserved part of it is zero unless this account is blocked.
-    - While somebody waits and the limiter is not throttled, a turn is running, scheduled or held. (If a callback
+    - While a source waits and the limiter is not throttled, a turn is running, scheduled or held. (If a callback
       raised, the next `charge`, `release` or `poll` starts it again.)
 
 Everything is synchronous, and no thread may enter twice: the seed's rule that a blocked source must see the block
 before its call returns.
 
-Deliberately not here: timers. A limiter that resumes by itself (rate, resize) needs somebody to call `poll`.
+Deliberately not here: timers. A limiter that resumes by itself (rate, resize) needs a caller of `poll`.
 
 Source: seed 002 "Flow Control"; the prototype's FlowController. Its faults that are avoided here: a resuming source
 could overfill the sink; resumption was unfair; the blocked sources were walked while they changed.
@@ -54,12 +55,12 @@ class Account(SourceController):
     """One flow of one sink, which may be a source for others too, and the limiter that is charged for it.
 
     Attributes, to be read and never written from outside:
-        limiter: what it charges.
-        reserved_count, reserved_bytes: what left while a sink downstream blocked this account, and is charged until
-            that sink lets go.
-        unaccounted_bytes: what waits for room here and is charged nowhere; always 0 but for a FlowController. It is in
-            the sum "memory in use" all the same.
-        overflow_bytes: what waits for room here; always 0 but for a FlowController.
+        limiter: the limiter that is charged.
+        reserved_count, reserved_bytes: elements that left while a sink downstream blocked this account; charged until
+            that sink resumes it.
+        unaccounted_bytes: bytes that wait for room here and are charged nowhere; always 0 but for a FlowController.
+            They are in the sum "memory in use" all the same.
+        overflow_bytes: bytes that wait for room here; always 0 but for a FlowController.
         counts_memory: see the constructor.
     """
 
@@ -99,7 +100,7 @@ class Account(SourceController):
         """Attach a sink for `flow` to `resource`.
 
         Args:
-            limiter: what the flow may hold. Only this account may charge it (a part of a CompositeLimiter may be
+            limiter: limit of the flow. Only this account may charge it (a part of a CompositeLimiter may be
                 shared).
             schedule: runs a callable soon, such as the dispatcher's executor; between two turns of a resumption.
                 None: turns follow each other at once.
@@ -108,7 +109,7 @@ class Account(SourceController):
             clock: monotonic seconds.
             counts_memory: False if what the limiter counts is charged elsewhere too, like a window over elements that
                 a queue still holds: then it is left out of the sum "memory in use".
-            yields: while the broker's memory is short its sources may be held back (shares.py); otherwise it takes
+            yields: while the broker's memory is short its sources may be blocked (shares.py); otherwise it takes
                 what it needs, within its own limit.
 
         Raises FlowError if `sources_per_turn` is less than 1.
@@ -130,7 +131,7 @@ class Account(SourceController):
         self._schedule = schedule
         self._sources_per_turn = sources_per_turn
         self._waiting: WaitingLine[SourceController] = WaitingLine()
-        # The fast paths test one flag: somebody waits, a turn runs or is held, or the account is closed.
+        # The fast paths test one flag: a source waits, a turn runs or is held, or the account is closed.
         self._gated = False
         self._turn_running = False
         self._turn_pending = False
@@ -140,7 +141,7 @@ class Account(SourceController):
 
     @property
     def sink_limiter(self) -> FlowLimiter | None:
-        """The limiter for what comes in."""
+        """Limiter of incoming elements."""
         return self.limiter
 
     @property
@@ -189,10 +190,10 @@ class Account(SourceController):
 
     def charge(self, count: int, size_bytes: int, source: SourceController | None) -> None:
         """Charge `count` elements of `size_bytes` in total. Blocks `source` if the limiter is throttled then, or if
-        others wait.
+        other sources wait.
 
-        The caller looked for room before (`accepts`, or the limiter's own room). With headroom left `source` may be
-        resumed before this returns. `source` None, or closed: nobody is there to block.
+        The caller has checked for room before (`accepts`, or the limiter's own room). With headroom left `source` may
+        be resumed before this returns. If `source` is None or closed, no source is blocked.
 
         Raises NegativeAmountError and, on a closed account, FlowClosedError; nothing changes then. O(1).
         """
@@ -219,10 +220,10 @@ class Account(SourceController):
     # ------------------------------------------------------------------ out
 
     def release(self, count: int, size_bytes: int) -> None:
-        """`count` elements of `size_bytes` in total went on downstream, or are done with.
+        """Release `count` elements of `size_bytes` in total, which went downstream or are settled.
 
         If a downstream sink blocks this account, the space is reserved: it stays charged until the last such sink
-        lets go. Otherwise it is free at once, which may resume sources before this returns. Works on a closed
+        resumes it. Otherwise it is free at once, which may resume sources before this returns. Works on a closed
         controller too. Raises NegativeAmountError, and OverReleaseError for more than is held and not reserved; nothing
         changes then. O(1) plus resumption.
         """
@@ -247,15 +248,15 @@ class Account(SourceController):
             self._start_turns()
 
     def poll(self) -> None:
-        """Look at the limiter again, which may have resumed by itself (time, resize); if so, let the sources go on."""
+        """Check the limiter, which may have resumed by itself (time, resize); if so, resume the sources."""
         self.limiter.poll()
         self._start_turns()
 
     # ------------------------------------------------------------------ end, and what people see
 
     def shut(self, *, at_once: bool = True) -> list[Any]:
-        """Let the blocked sources go, and withdraw from the sinks that block this account. What is held stays charged,
-        and in the manager's sum, until it is released or `close` is called. Not `at_once`: they wait until
+        """Resume the blocked sources, and withdraw from the sinks that block this account. What is held stays charged,
+        and in the manager's sum, until it is released or `close` is called. Without `at_once` the sources wait until
         `let_next_go` has been called for each, or this.
 
         What is reserved is freed. A second call does nothing. If an `on_resume` raises, the error passes and the call
@@ -305,7 +306,7 @@ class Account(SourceController):
     # ------------------------------------------------------------------ blocking
 
     def _is_turn_of(self, source: SourceController | None) -> bool:
-        """A source may come in past the waiting ones in its own turn, while there is room."""
+        """Return whether it is the turn of `source`: it may then pass the waiting ones, while there is room."""
         return source is not None and source is self._turn_source and not self.limiter.throttled and not self._closed
 
     def _hold_back(self, source: SourceController | None) -> None:
@@ -348,9 +349,9 @@ class Account(SourceController):
             self.limiter.remove(count, size_bytes)
 
     def _let_go(self, sink: Account) -> bool:
-        """The last sink that blocked this account let go."""
+        """Free the reserved space: the last sink that blocked this account has resumed it."""
         self._free_reserved()
-        # The own elements go on before those of the sources that are let in again.
+        # The account's own elements continue before those of the sources that are resumed.
         try:
             return super()._let_go(sink)
         finally:
@@ -373,7 +374,7 @@ class Account(SourceController):
         return not limiter.throttled or (self._waiting.highest > PRIORITY_ORDINARY and not limiter.exhausted)
 
     def _may_give_turn(self) -> bool:
-        """The next of the blocked sources may be resumed."""
+        """Return whether the next of the blocked sources may be resumed."""
         return self._may_resume()
 
     def _start_turns(self) -> None:
@@ -405,7 +406,8 @@ class Account(SourceController):
                         self._turn_pending = True
                         return
         except BaseException:
-            # What one source raises is no matter of those behind it. Without a schedule they go on with the next poll.
+            # An error of one source does not affect those behind it. Without a schedule they are resumed with the next
+            # poll.
             if self._schedule is not None and not self._closed and self._has_waiting():
                 self._turn_pending = True
                 self._schedule(self._run_turns)
@@ -428,7 +430,7 @@ class Account(SourceController):
 
     def _give_turn(self, source: SourceController) -> bool:
         """Resume this source. True: it holds its turn."""
-        source.end_turn()  # one that another sink gave it, in the midst of which it was blocked by this one
+        source.end_turn()  # a turn at another sink, during which this one blocked the source
         self._turn_source = source
         source._turn_sink = self
         try:

@@ -1,4 +1,4 @@
-"""A number that stands for "no limit"."""
+"""Number that stands for "no limit"."""
 
 from __future__ import annotations
 

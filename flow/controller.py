@@ -1,16 +1,16 @@
-"""Controllers: accounts that take elements in, and what happens to an element that does not fit.
+"""Controllers: accounts that take elements in, and what happens to elements that do not fit.
 
-A `FlowController` is one flow of one sink (and perhaps of a source too): it charges a limiter for what comes in
+A `FlowController` is one flow of one sink (and perhaps of a source too): it charges a limiter for incoming elements
 (account.py), and hands each element over once it is charged.
 
 How it works
-    - `add` never fails. What does not fit goes to the *overflow* list and its source is blocked. `offer` refuses
-      instead.
-    - Overflow is not charged here. It is charged where it comes from: a source that was blocked during dispatch does
-      not free the space of what it sent. Its `release` only *reserves* the space, and frees it when the last sink
-      that blocks it lets go. So an upstream may overflow a downstream freely. The overflow list is bounded by what the
-      sources could hold: one batch of each source that was not blocked yet. What a source without a limiter overflows
-      is charged nowhere: it is in `unaccounted_bytes`, and such a source must bound its batches itself (or `offer`).
+    - `add` never fails. An element that does not fit goes to the *overflow* list, and its source is blocked. `offer`
+      refuses instead.
+    - Overflow is not charged here. It stays charged at its source: a source that was blocked during dispatch does not
+      free the space of what it sent. Its `release` only *reserves* the space, and frees it when the last sink that
+      blocks it resumes it. So an upstream may overflow a downstream freely. The overflow list is bounded by what the
+      sources could hold: one batch of each source that was not blocked yet. Overflow of a source without a limiter is
+      charged nowhere: it is in `unaccounted_bytes`, and such a source must bound its batches itself (or `offer`).
     - When there is room again the overflow goes first, in order, and then the blocked sources.
 
 Source: seed 002 "Flow Control"; the prototype's FlowController.
@@ -38,10 +38,11 @@ between."""
 
 
 class FlowController(Account, Generic[E]):
-    """An account that takes in what it is charged for. E is what it takes: a message, or a batch of them.
+    """Account that takes in the elements for which it is charged. E is the type of an element: a message, or a batch of
+    them.
 
     Attributes, to be read and never written from outside, beside those of an Account:
-        overflow_count, overflow_bytes: what waits because there was no room.
+        overflow_count, overflow_bytes: elements that wait because there was no room.
         unaccounted_bytes: the part of `overflow_bytes` that came from sources without a limiter, so that it is charged
             nowhere. It is in the sum "memory in use" all the same.
     """
@@ -70,7 +71,7 @@ class FlowController(Account, Generic[E]):
             accept: takes each element, already charged, at once or (from overflow) later, in order. It may call
                 `release` at once, and add to other controllers. It must not raise: the element counts as held then.
 
-        The others, and what is raised, as of Account.
+        Other arguments and errors: see Account.
         """
         super().__init__(
             resource,
@@ -92,11 +93,11 @@ class FlowController(Account, Generic[E]):
     def add(self, element: E, count: int, size_bytes: int, source: SourceController | None) -> None:
         """Take `element`, which counts as `count` elements of `size_bytes` in total. Never refuses; may block `source`.
 
-        With room and nobody waiting the element is charged and accepted before this returns; if that throttled the
-        limiter, the source is blocked. Otherwise the element goes to overflow and the source is blocked (once).
-        `source` None, or closed: nobody is there to block, so nothing here bounds the overflow. That is for what cannot
-        come again before this was taken, or is bounded elsewhere (a reply to a request that was charged, a test); else
-        ask `accepts` first, or give a source and look at `blocked`. What overflows so counts as memory in use.
+        If there is room and no source waits, the element is charged and accepted before this returns; if that throttled
+        the limiter, the source is blocked. Otherwise the element goes to overflow and the source is blocked (once). If
+        `source` is None or closed, no source is blocked, so nothing here bounds the overflow. Use that for elements
+        that are bounded elsewhere (a reply to a request that was charged, a test); otherwise ask `accepts` first, or
+        give a source and check `blocked`. Such overflow counts as memory in use.
 
         Raises NegativeAmountError and, on a closed controller, FlowClosedError; nothing changes then. O(1).
         """
@@ -144,7 +145,7 @@ class FlowController(Account, Generic[E]):
 
     def _add_to_overflow(self, element: E, count: int, size_bytes: int, source: SourceController | None) -> None:
         self._check_add(count, size_bytes)
-        # A source with a limiter goes on being charged for what it sent while it is blocked (see `release`).
+        # A source with a limiter stays charged for what it sent while it is blocked (see `release`).
         accounted = source is not None and source.sink_limiter is not None and not source._closed
         unaccounted_bytes = 0 if accounted else size_bytes
         if self._overflow is _NO_OVERFLOW:
@@ -161,7 +162,7 @@ class FlowController(Account, Generic[E]):
         return bool(self._overflow or self._waiting)
 
     def _may_resume(self) -> bool:
-        """The headroom is not for what lies in overflow."""
+        """Return whether blocked sources may be resumed; the headroom is not for elements in overflow."""
         return not self.limiter.throttled if self._overflow else super()._may_resume()
 
     def _may_give_turn(self) -> bool:

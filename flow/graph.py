@@ -1,7 +1,7 @@
-"""Reading the graph of who waits on whom: chains, bottlenecks, cycles.
+"""Analysis of the graph of waits: chains, bottlenecks, cycles.
 
-Nodes are flows of resources. A resource that passes things through (`FlowResource.passes_through`) is one node for
-all its flows; one that does not has a node for each flow, so that a connection's producing side is not blamed on its
+Nodes are flows of resources. A resource that passes things through (`FlowResource.passes_through`) is one node for all
+its flows; one that does not has a node for each flow, so that a connection's producing side is not blamed on its
 consuming side.
 
 Everything here is O(resources + edges) in time and space, whatever the graph looks like, and never recurses:
@@ -13,8 +13,8 @@ Everything here is O(resources + edges) in time and space, whatever the graph lo
     - Cycles come from the strongly connected components (Tarjan 1972, iterative) of the whole graph, not only of the
       longest waits: one ring is reported from each. To list all rings of a knot can take exponential time.
 
-Each answer comes *in steps*: a generator that yields every few microseconds and returns the answer, so that nobody is
-held up for as long as ten thousand edges take.
+Each answer comes *in steps*: a generator that yields every few microseconds and returns the answer, so that the event
+loop is not blocked for as long as ten thousand edges take.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COMMON = 0
 
 
 def at_once(steps: Generator[object, None, T]) -> T:
-    """Run all steps now; returns what they come to."""
+    """Run all steps now; returns their result."""
     while True:
         try:
             next(steps)
@@ -150,7 +150,7 @@ class WaitGraph:
             found.append(
                 Bottleneck(
                     sink=first.sink,
-                    # A sink that is nobody's longest wait still holds up those who wait on it directly.
+                    # A sink that is no source's longest wait still blocks those that wait on it directly.
                     waiting_count=max(waiting_counts.get(resource_id, 0), count),
                     direct_count=count,
                     oldest_seconds=oldest_seconds,
@@ -235,7 +235,7 @@ class WaitGraph:
             yield
             arrivals[node] = arrivals.get(node, 0) + 1
             weights.setdefault(node, 0)
-        # Every node has one way on, so what nobody leads to is done, and what is left in the end are rings.
+        # Every node has one next node: nodes without a predecessor are done, and the rest in the end are rings.
         done = []
         for node in following:
             yield
@@ -281,7 +281,7 @@ class WaitGraph:
                 yield
                 node_edges.append((self._node_of_sink(edge), edge))
             if resource_id in self._apart:
-                # Whoever waits on the resource as a whole waits on this flow of it.
+                # A source that waits on the resource as a whole waits on this flow of it.
                 successors.setdefault((resource_id, None), []).append((key, None))
         for edge in self._edges:
             yield

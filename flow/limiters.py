@@ -1,27 +1,26 @@
-"""Limiters: how much a resource may hold, and when it has too much.
+"""Limiters: the capacity of a resource, and when it throttles.
 
 A limiter only counts. It is charged (`add`) when an element enters a resource and relieved (`remove`) when it leaves,
-and it keeps one flag, `throttled`, which the hot path reads as a plain attribute. Blocking whoever sent the element
-is the controller's work.
+and it keeps one flag, `throttled`, which the hot path reads as a plain attribute. Blocking the element's source is the
+controller's work.
 
-Hysteresis: a limiter throttles when what is used reaches the capacity, and resumes only when it is back at the resume
-threshold. Without the gap between the two, a full resource would block and resume its sources for every single
-element.
+Hysteresis: a limiter throttles when usage reaches the capacity, and resumes only when it is back at the resume
+threshold. Without the gap between the two, a full resource would block and resume its sources for every single element.
 
 Invariants
-    - ``used_count`` and ``used_bytes`` are exactly what was added minus what was removed, and never negative.
+    - ``used_count`` and ``used_bytes`` are exactly the sum added minus the sum removed, and never negative.
     - Not throttled implies below capacity; throttled implies above the resume threshold (size and window limiters).
     - A call that raises changes nothing.
 
 A charge may go beyond the capacity: batches are charged whole, and an upstream that has accounted for an element may
 overflow a downstream.
 
-Deliberately not here: blocking, overflow lists, timers (a `RateLimiter` says when it wants to be polled, somebody
-else holds the timer).
+Deliberately not here: blocking, overflow lists, timers (a `RateLimiter` says when it wants to be polled; its owner has
+the timer).
 
 Source: seed 002 "Flow Control" (FlowLimiter); `WindowLimiter` is the seed's protocol window, `CompositeLimiter` and
-`RateLimiter` are what it announces. Prototype faults avoided: the resume threshold that was never stored, the
-negative size that was only printed.
+`RateLimiter` are what it announces. Prototype faults avoided: the resume threshold that was never stored, the negative
+size that was only printed.
 """
 
 import sys
@@ -57,8 +56,8 @@ class FlowLimiter(ABC):
         throttled_since: clock reading when it throttled, or None while it is not throttled.
         throttle_count: how often it throttled.
         used_count, used_bytes: elements and bytes held now.
-        label: what is limited, for people: "memory", "window", "disk".
-        share: of the broker's memory, which counts what is held here; None: nothing does.
+        label: name of the limit, for people: "memory", "window", "disk".
+        share: part of the broker's memory that counts the bytes held here; None: not counted.
         lease_bytes, spare_bytes: the share is told when `used_bytes` is above the one or below the other (shares.py).
         refused: the broker's memory has no room for more here, so it is throttled whatever is held.
     """
@@ -118,7 +117,7 @@ class FlowLimiter(ABC):
 
     @abstractmethod
     def dimensions(self) -> tuple[Dimension, ...]:
-        """Return what is limited and how much of that is used: messages before bytes, one of each at most."""
+        """Return the limited dimensions with their usage: messages before bytes, one of each at most."""
 
     def describe(self) -> LimiterSnapshot:
         """Return a picture of the limiter as it is now."""
@@ -136,7 +135,7 @@ class FlowLimiter(ABC):
         )
 
     def poll(self) -> None:  # noqa: B027 (empty on purpose: most limiters change only by add and remove)
-        """Look at the clock again: a limiter that depends on time may resume. Others do nothing."""
+        """Check the clock: a limiter that depends on time may resume. Other limiters do nothing."""
 
     def resumes_at(self) -> float | None:
         """Return the clock reading at which `poll` is worth calling; None if time alone does not resume it."""
@@ -286,14 +285,14 @@ class SizeLimiter(FlowLimiter):
 
 
 class WindowLimiter(FlowLimiter):
-    """Credit in messages and in bytes: what a subscription may have out unacknowledged. An ack is `remove`.
+    """Credit in messages and in bytes: the unacknowledged messages that a subscription may hold. An ack is `remove`.
 
-    Throttled as soon as either kind of credit is used up. The last message may overdraw the bytes: otherwise a
-    message larger than the whole window could never be sent.
+    Throttled as soon as either kind of credit is used up. The last message may overdraw the bytes: otherwise a message
+    larger than the whole window could never be sent.
 
-    *Headroom* is credit beyond the capacity for what must not wait behind a backlog: whoever may use it looks at
-    `exhausted` instead of `throttled`, and asks for its room `beyond` the capacity. It is used like any other credit:
-    while it is, the window is throttled.
+    *Headroom* is credit beyond the capacity for messages that must not wait behind a backlog: a source that may use it
+    checks `exhausted` instead of `throttled`, and asks for its room `beyond` the capacity. It is used like any other
+    credit: while it is in use, the window is throttled.
     """
 
     __slots__ = (
@@ -331,7 +330,7 @@ class WindowLimiter(FlowLimiter):
         negative, or a threshold negative or above its capacity.
         """
         super().__init__(label, clock)
-        self._count_label = count_label or label  # what is told while messages are what is nearer to its end
+        self._count_label = count_label or label  # the label while messages are nearer to their limit
         if headroom_count < 0 or headroom_bytes < 0:
             raise ThresholdError(
                 f"{label} limiter: a headroom of {headroom_count} messages, {headroom_bytes} bytes is negative; give 0 "
@@ -451,15 +450,15 @@ class WindowLimiter(FlowLimiter):
 
 
 class RateLimiter(FlowLimiter):
-    """A limit per second: a token bucket that holds at most `burst` tokens and gains `per_second` of them each second.
+    """Limit per second: a token bucket that holds at most `burst` tokens and gains `per_second` of them each second.
 
-    `add` takes tokens, one per message or per byte, and may leave a debt. The limiter throttles when no whole token
-    is left and resumes when `resume_tokens` have gathered, so that sources wake for a batch and not for each message.
-    What passes within any t seconds is at most burst + per_second * t, plus the overdraft of the one batch that
-    throttled it.
+    `add` takes tokens, one per message or per byte, and may leave a debt. The limiter throttles when no whole token is
+    left and resumes when `resume_tokens` have gathered, so that sources wake for a batch and not for each message. At
+    most burst + per_second * t tokens pass within any t seconds, plus the overdraft of the one batch that throttled the
+    limiter.
 
-    `remove` gives no tokens back (a rate is not returned), it only ends the holding; but it looks at the clock like
-    `poll`. Without adds and removes nobody looks: hold a timer for `resumes_at` and then call the controller's
+    `remove` gives no tokens back (a rate is not returned), it only ends the holding; but it checks the clock like
+    `poll`. Without adds and removes nothing checks it: set a timer for `resumes_at` and then call the controller's
     `poll`.
     """
 
@@ -502,7 +501,7 @@ class RateLimiter(FlowLimiter):
         return min(self._burst, self._tokens + max(0.0, self._clock() - self._stamp) * self._per_second)
 
     def resize(self, per_second: float, burst: float, *, resume_tokens: float | None = None) -> None:
-        """Set a new rate; what was earned so far was earned at the old one.
+        """Set a new rate; tokens earned so far were earned at the old one.
 
         May resume, never throttles (it takes no tokens).
 
@@ -576,12 +575,12 @@ class RateLimiter(FlowLimiter):
 
 
 class CompositeLimiter(FlowLimiter):
-    """Several limits at once: throttled while any part is, as "64 MiB, and 1,000 messages per second".
+    """Several limits at once: throttled while any part is, for example "64 MiB, and 1,000 messages per second".
 
-    Every charge and release goes to every part. The composite itself counts once what it holds, so that memory is not
-    summed twice. It looks at its parts in `add`, `remove` and `poll`: after a part was changed by itself (resize),
-    call `poll`. A part may belong to several composites (a limit that many share); a release through one is seen by
-    the others when they are polled.
+    Every charge and release goes to every part. The composite counts its own elements once, so that memory is not
+    summed twice. It checks its parts in `add`, `remove` and `poll`: after a part was changed by itself (resize), call
+    `poll`. A part may belong to several composites (a shared limit); a release through one is seen by the others when
+    they are polled.
     """
 
     kind = "composite"

@@ -1,8 +1,8 @@
-"""The registry of flow resources, and the map of who holds what and who waits on whom.
+"""Registry of flow resources, and the map of holdings and waits.
 
-Resources put themselves here when they open. Nothing on the hot path comes by: a snapshot walks the controllers when
-somebody asks for it. Memory in use is the sum of the limiters, and of what waits in overflow and is charged nowhere
-else. With a `budget` all limiters that count memory have shares of it (shares.py).
+Resources register themselves when they open. The hot path never calls the registry: a snapshot walks the controllers on
+demand. Memory in use is the sum of the limiters, plus overflow that is charged nowhere else. With a `budget` all
+limiters that count memory have shares of it (shares.py).
 
 Source: seed 002 "Flow Control", FlowManager and Management/Visibility ("to see the relationships between sources and
 sinks of messages and to find bottlenecks").
@@ -54,7 +54,7 @@ class FlowManager:
 
     @property
     def heads_account(self) -> UpkeepAccount | None:
-        """Counts header blocks; None: nobody does."""
+        """Account of header blocks; None: not counted."""
         return None if self.upkeep is None else self.upkeep.heads
 
     def keep(self, size_bytes: int) -> None:
@@ -94,7 +94,9 @@ class FlowManager:
         return at_once(Survey(self._resources.values(), self.clock()).snapshot_in_steps())
 
     def survey(self) -> Survey:
-        """A walk over those that wait and those whom they wait on, which is to be made in steps: see flow/survey.py."""
+        """Return a walk, to be made in steps, over the resources that wait and those on which they wait: see
+        flow/survey.py.
+        """
         return Survey(self._resources.values(), self.clock())
 
     def __repr__(self) -> str:

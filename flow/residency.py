@@ -1,11 +1,11 @@
-"""A limiter for what may be in memory or outside of it: how much is held in all, and how much of that in memory.
+"""Limiter of elements that may be in memory or outside: the total, and the part in memory.
 
-Elements come in and leave as with any limiter. In between they may move out of memory (`move_out`) and back
-(`move_in`), which changes what counts as memory in use and not what is held. It throttles when either is used up: the
-memory, because what came in has not been moved out yet; or the quota, in elements or bytes, because there is no more
-room outside. What must stay in memory, because somebody is about to read it, can be excused (`excuse`).
+Elements are added and removed as with any limiter. In between they may move out of memory (`move_out`) and back
+(`move_in`), which changes the memory in use but not the total. The limiter throttles when either is used up: the
+memory, because new elements have not been moved out yet; or the quota, in elements or bytes, because there is no more
+room outside. Bytes that must stay in memory, because a consumer is about to read them, can be excused (`excuse`).
 
-`used_count` and `used_bytes` are what is in memory, as everywhere; `total_count` and `total_bytes` are all of it.
+`used_count` and `used_bytes` count elements in memory, as everywhere; `total_count` and `total_bytes` count all.
 
 Source: seed 002 "CursoredQueue"; DESIGN section 6 (quota in bytes and count).
 """
@@ -48,7 +48,7 @@ class ResidencyLimiter(FlowLimiter):
     ) -> None:
         """`capacity_bytes` in memory; `count_max` elements and `quota_bytes` in all (None: no limit of that kind).
 
-        Resumes when each is back at half, but for the quotas at nine tenths: what is outside drains slowly. Raises
+        Resumes when memory is back at half, and each quota at nine tenths: elements outside drain slowly. Raises
         ThresholdError for a limit below 1.
         """
         super().__init__(label, clock)
@@ -192,7 +192,9 @@ class ResidencyLimiter(FlowLimiter):
             yield Dimension("quota", "bytes", self.total_bytes, self._quota_bytes, self._resume_quota_bytes)
 
     def describe(self) -> LimiterSnapshot:
-        """Memory; with a quota that and each of its limits as parts, of which those are throttled that keep it so."""
+        """Return the memory dimension; with a quota, memory and each limit as parts, of which those are throttled that
+        keep the limiter throttled.
+        """
         memory = super().describe()
         quotas = [
             attrs.evolve(
@@ -208,7 +210,7 @@ class ResidencyLimiter(FlowLimiter):
         ]
         if not quotas:
             return memory
-        # It may also be throttled by what it shares with others, which is memory.
+        # The limiter may also be throttled by the memory that it shares with others.
         memory_is_over = self.refused or memory.dimensions[0].holds_back
         by_memory = memory_is_over or not any(quota.throttled for quota in quotas)
         memory_part = attrs.evolve(memory, throttled=self.throttled and by_memory)

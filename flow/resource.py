@@ -60,25 +60,25 @@ class WaitEdge:
 
     sink: FlowResource
     since: float | None = None
-    """Clock reading at which the wait began; None if nobody took note."""
+    """Clock reading at which the wait began; None: unknown."""
     reason: str = ""
     """Reason of the wait for people; may be empty if the facts of the sink say it all."""
     flow: Flow | None = None
-    """Which flow of the resource waits; None: all of them."""
+    """Flow of the resource that waits; None: all of them."""
     sink_flow: Flow | None = None
-    """Which flow of the sink is waited on; None: the sink as a whole."""
+    """Flow of the sink that is waited on; None: the sink as a whole."""
 
 
 class FlowResource:
-    """Something in which elements stay or through which they pass. Subclass it, make controllers for it, `open` it, and
+    """Resource in which elements stay or through which they pass. Subclass it, make controllers for it, `open` it, and
     `close` it at the end.
 
     Attributes:
         name: for people, need not be unique.
-        kind: what it is.
+        kind: its kind, see `kinds`.
         resource_id: unique in this process.
         manager: the registry where `open` puts it.
-        held_up_seconds: how long it held up sources, those of all of them added up; without waits that go on.
+        held_up_seconds: total time for which it blocked sources, summed over all of them; without waits that continue.
     """
 
     __slots__ = ("_controllers", "_is_open", "held_up_seconds", "kept_bytes", "kind", "manager", "name", "resource_id")
@@ -144,12 +144,12 @@ class FlowResource:
 
     @property
     def is_open(self) -> bool:
-        """The resource is on the manager's map."""
+        """Whether the resource is on the manager's map."""
         return self._is_open
 
     @property
     def controllers(self) -> tuple[SourceController, ...]:
-        """The controllers of this resource that are not closed, in order of their making."""
+        """Controllers of this resource that are not closed, in order of their making."""
         return tuple(self._controllers)
 
     def attach_controller(self, controller: SourceController) -> None:
@@ -164,7 +164,7 @@ class FlowResource:
         """Return live details for people, such as ``{"unacked": 500, "idle_seconds": 41.0}``. Override; must be cheap.
 
         Keys end in their unit (`sluiceway.flow.words.facts_in_words`); values are strings, numbers, booleans or None.
-        Code decides by `circumstances`, never by these.
+        Code decides by `circumstances`, never by facts.
         """
         return {}
 
@@ -173,7 +173,7 @@ class FlowResource:
         return Circumstances(self.name)
 
     def waits_on(self) -> Iterable[WaitEdge]:
-        """Return whom this resource waits on beside those whose controllers block it. Override; must be cheap."""
+        """Return the waits of this resource other than those on controllers that block it. Override; must be cheap."""
         return ()
 
     def __repr__(self) -> str:

@@ -1,40 +1,41 @@
-"""The memory of the broker as a whole, and the share that each limiter has of it.
+"""Memory of the broker as a whole, and the share that each limiter has of it.
 
-Every limiter that counts memory has a `Share`: what it holds is charged to the `MemoryBudget`, in advance and in
-pieces. A limiter holds up to its *lease* without a word to anybody; above it (or well below) it tells its share, which
-takes another piece or gives some back. So adding and removing cost one comparison each, and the budget counts no less
-than what is held and at most a few pieces for each limiter more.
+Every limiter that counts memory has a `Share`: its bytes are charged to the `MemoryBudget`, in advance and in pieces. A
+limiter holds up to its *lease* without telling its share; above it (or well below) it tells the share, which takes
+another piece or gives some back. So adding and removing cost one comparison each, and the budget counts at least the
+bytes held and at most a few pieces more for each limiter.
 
-Who gives way. Some limiters have senders that can wait or elements that can leave (queues, topics, logs, stashes): they
-*yield*. Up to SOFT of the budget nobody does. Beyond it the budget is *short*:
+Back-pressure. Some limiters have senders that can wait or elements that can leave (queues, topics, logs, stashes): they
+*yield*. Up to SOFT of the budget none has to. Beyond it the budget is *short*:
 
-- The *allowance* is the level at which all leases, cut off there, would fill SOFT: max-min fairness. Who holds less
-  takes more as it needs it. Who holds more is *refused*: its limiter is throttled as if it were full, and its resource
-  is pressed to send out what it can.
-- The last RESERVE of the budget is for limiters of raised priority, and for those that hold little: each a minimum, the
-  reserve shared out among all that hold anything. Beyond the budget it is FLOOR_BYTES, and beyond OVERDRAFT nothing.
-- Who is refused is let go when it holds less than its allowance again: at once if its own elements left, otherwise by
-  `step`, in line: by priority, and the longest-waiting first within one. Each turn is one piece.
-- What has filled the memory may wait itself for those that are refused: stashes and COMMITs wait for destinations. So
-  in each step a few that hold nothing and *drain* (somebody consumes, or the disk takes it) get a *waiver*: they take
-  one thing of any size, however full the memory is. What comes in uses a waiver up, not who asks: a COMMIT asks all of
-  its queues, and may find another one full. Who holds nothing and has not asked for more is never refused: a
-  connection with an empty stash is read, for its ACKs.
+- The *allowance* is the level at which all leases, cut off there, would fill SOFT: max-min fairness. A limiter that
+  holds less takes more as it needs it. A limiter that holds more is *refused*: it is throttled as if it were full, and
+  its resource is pressed to send out what it can.
+- The last RESERVE of the budget is for limiters of raised priority, and for those that hold little: each has a minimum,
+  an equal part of the reserve among all that hold anything. Beyond the budget the minimum is FLOOR_BYTES, and beyond
+  OVERDRAFT nothing.
+- A refused limiter is admitted when it holds less than its allowance again: at once if its own elements left, otherwise
+  by `step`, in line: by priority, and the longest-waiting first within one. Each turn is one piece.
+- The resources that have filled the memory may themselves wait for refused ones: stashes and COMMITs wait for
+  destinations. So in each step a few limiters that hold nothing and *drain* (a consumer takes from them, or the disk
+  does) get a *waiver*: they take one element of any size, however full the memory is. Adding an element uses a waiver
+  up, asking does not: a COMMIT asks all of its queues, and may find another one full. A limiter that holds nothing and
+  has not asked for more is never refused: a connection with an empty stash is read, for its ACKs.
 
-What does not yield (answers, frames under way) is counted, so the others get less.
+Limiters that do not yield (answers, frames under way) are counted, so the others get less.
 
-`step` does a bounded part of what there is to do while the budget is short: it takes back what is leased and not used,
-finds the allowance, presses the largest, lets go who may. Whoever owns the budget calls it when `on_short` was called,
-as often as it says.
+`step` does a bounded part of the work while the budget is short: it takes back unused parts of leases, finds the
+allowance, presses the largest holders, and admits refused limiters. The owner of the budget calls it after `on_short`
+was called, as often as its result says.
 
 Invariants: `used_bytes` is the sum of all leases; a lease is at least what its limiter holds; a refused share is in the
-line, an admitted one is not; as long as somebody is in line, memory is short, so `step` is called. Whoever admits lets
-those go on that wait: a release does by itself, `step` and `ask` poll the controller, and what comes in while its
-limiter is refused admits nobody.
+line, an admitted one is not; as long as a share is in line, memory is short, so `step` is called. Code that admits a
+limiter resumes its sources: a release does so by itself, `step` and `ask` poll the controller, and an element added
+while its limiter is refused admits none.
 
 Levels: leases are kept by size in classes, four to a power of two, with a count and a sum each. So the allowance, the
-largest holders and each change of a lease cost the same however many shares there are. The allowance is exact to a
-fifth, on the low side.
+largest holders and each change of a lease cost the same for any number of shares. The allowance is exact to a fifth, on
+the low side.
 
 Pure: no clock of its own, no timer. Source: DESIGN section 6; max-min fairness as in any network textbook.
 """
@@ -59,14 +60,15 @@ if TYPE_CHECKING:
     from .manager import FlowManager
 
 SOFT: Final = 0.75
-"""Share of the budget from which on it is short. The rest is room for those who hold little while the largest give way.
+"""Share of the budget from which on it is short. The rest is room for limiters that hold little while the largest
+yield.
 """
 RESERVE: Final = 1 / 16
 """Share of the budget for raised priority and for minimums."""
 PIECE_MIN_BYTES: Final = 16 * 1024
 PIECE_MAX_BYTES: Final = 1024 * 1024
 PIECE_SHARE: Final = 8
-"""A piece is this part of what the limiter holds, within the bounds above."""
+"""Divisor of what a limiter holds, which gives the size of a piece within the bounds above."""
 MINIMUM_BYTES: Final = 64 * 1024
 """Bytes that each limiter may hold at most out of the reserve."""
 FLOOR_BYTES: Final = 4 * 1024
@@ -76,15 +78,15 @@ OVERDRAFT: Final = 1.25
 """Limit of overdraft, in budgets."""
 
 TRIM_COUNT: Final = 500
-"""Shares that one step looks at for what is leased and not used: about half a millisecond."""
+"""Shares that one step checks for unused parts of leases: about half a millisecond."""
 TURNS_COUNT: Final = 100
-"""Refused shares that one step lets go at most."""
+"""Largest number of refused shares that one step admits."""
 LOOK_COUNT: Final = 64
-"""Holders of one class that one step looks at to find such that can send something out."""
+"""Holders of one class that one step checks for elements that can be sent out."""
 WAIVERS_COUNT: Final = 4
-"""Waivers of one step at most: the memory may be exceeded by so many runs of messages then."""
+"""Largest number of waivers per step: the memory may then be exceeded by that many runs of messages."""
 PRESS_COUNT: Final = 4
-"""Holders that one step presses at most: each may look at all of its blocks."""
+"""Largest number of holders that one step presses: each may check all of its blocks."""
 STEP_SECONDS: Final = 0.01
 STEP_SECONDS_MAX: Final = 0.2
 """Between two steps, if the last one found nothing to do."""
@@ -147,16 +149,16 @@ class Share:
 
 
 class MemoryBudget(FlowResource):
-    """See the module. A resource on the flow map, on which those wait that are refused.
+    """Memory budget of the broker: see the module. A resource on the flow map, on which refused limiters wait.
 
     Attributes, to be read and never written from outside:
-        capacity_bytes: how much there is in all.
-        used_bytes: what is leased.
-        allowance_bytes: what a limiter may hold before it has to give way; UNLIMITED while there is enough.
-        short: there is not.
-        full: only the reserve is left, at most: who is about to take something in asks its share first.
-        on_short: called when it becomes short; from then on `step` is wanted, until it returns None.
-        refused_count: how often a share was refused.
+        capacity_bytes: capacity of the budget.
+        used_bytes: sum of all leases.
+        allowance_bytes: what a limiter may hold before it has to yield; UNLIMITED while memory is not short.
+        short: whether memory is short.
+        full: at most the reserve is left: a resource asks its share before it takes an element in.
+        on_short: called when memory becomes short; from then on call `step`, until it returns None.
+        refused_count: number of times a share was refused.
     """
 
     __slots__ = (
@@ -189,7 +191,7 @@ class MemoryBudget(FlowResource):
         self._by_class: dict[int, OrderedDict[Share, None]] = {}
         self._sums: dict[int, int] = {}
         self._line: WaitingLine[Share] = WaitingLine()
-        # All that lease anything; the first is the one that was looked at the longest ago.
+        # All shares with a lease; the first is the one checked the longest ago.
         self._hand: OrderedDict[Share, None] = OrderedDict()
         self._quiet_seconds = STEP_SECONDS
         self.resize(capacity_bytes)
@@ -219,7 +221,7 @@ class MemoryBudget(FlowResource):
         limiter.lease_bytes = UNLIMITED
         limiter.spare_bytes = -1
 
-    # ------------------------------------------------------------------ what is held
+    # ------------------------------------------------------------------ leases
 
     def follow(self, share: Share, more_bytes: int = 0) -> None:
         """Adapt the lease of a limiter that holds more than its lease, or much less, or is about to hold `more_bytes`
@@ -239,14 +241,14 @@ class MemoryBudget(FlowResource):
                 return
         room_bytes = self.allowed(share) - used_bytes if share.yields else PIECE_MIN_BYTES
         if limiter.used_bytes > share.lease_bytes and limiter.refused:
-            room_bytes = 0  # it has come in all the same, and nobody would let those go on that wait
+            room_bytes = 0  # the element is in all the same, and no other call would resume those that wait
         elif share.waived:
-            used_bytes, piece_bytes = 0, 0  # what comes in is to be told
+            used_bytes, piece_bytes = 0, 0  # the share is to be told of every element
             room_bytes = 1
         elif not limiter.used_bytes and not more_bytes:
             room_bytes = PIECE_MIN_BYTES
         elif not limiter.used_bytes:
-            # What is empty takes one thing of any size, as long as it fits: nothing would ever make more room for it.
+            # An empty limiter takes one element of any size, if it fits: nothing would ever make more room for it.
             room_bytes = max(room_bytes, self.capacity_bytes - self.used_bytes - more_bytes)
         if room_bytes > 0:
             piece_bytes = min(piece_bytes, PIECE_MIN_BYTES, room_bytes)
@@ -303,12 +305,12 @@ class MemoryBudget(FlowResource):
         return max(self.allowance_bytes, self.minimum_bytes)
 
     def _find_allowance(self) -> int:
-        """The level at which all leases, cut off there, fill what may be used. O(classes)."""
+        """Return the level at which all leases, cut off there, fill the usable memory. O(classes)."""
         left_bytes = self._soft_bytes
         left_count = len(self._hand)
         for size_class in sorted(self._by_class):
             count, size_bytes = len(self._by_class[size_class]), self._sums[size_class]
-            if size_bytes * left_count >= left_bytes * count:  # it is where they are about as large as what is left
+            if size_bytes * left_count >= left_bytes * count:  # the level is among sizes about as large as the rest
                 return left_bytes // left_count
             left_bytes -= size_bytes
             left_count -= count
@@ -371,7 +373,7 @@ class MemoryBudget(FlowResource):
                 limiter.spare_bytes = used_bytes - PIECE_MIN_BYTES
 
     def _press(self) -> None:
-        """Let the largest of those above their allowance send out what they can."""
+        """Make the largest holders above their allowance send out what they can."""
         pressed_count = 0
         for size_class in sorted(self._by_class, reverse=True):
             for share in list(islice(self._by_class.get(size_class, ()), LOOK_COUNT)):
@@ -385,7 +387,7 @@ class MemoryBudget(FlowResource):
     def _let_go(self) -> int:
         """Admit the next waiting limiters that have room. Returns their number."""
         admitted_count = 0
-        waivers_count = WAIVERS_COUNT  # also if it is not full: what lets them look again would make it so
+        waivers_count = WAIVERS_COUNT  # even if the budget is not full: resuming them would fill it
         for _ in range(min(TURNS_COUNT, len(self._line))):
             share = self._line.take()
             self._line.add(share)

@@ -22,7 +22,7 @@ class Circumstances:
     """Facts that decide how to help when a resource blocks others."""
 
     owner: str
-    """Name of the resource, or of what it is a part of: of a subscription its connection."""
+    """Name of the resource, or of the object to which it belongs: for a subscription, its connection."""
     paused: bool = False
     has_consumers: bool | None = None
     """None: it never has any."""
@@ -48,7 +48,7 @@ class Dimension:
 
     @property
     def holds_back(self) -> bool:
-        """A throttled limiter does not resume before less of this is used."""
+        """Whether a throttled limiter cannot resume before less of this dimension is used."""
         return self.resume_at is not None and self.used > self.resume_at
 
     def amount_in_words(self, amount: int) -> str:
@@ -57,7 +57,7 @@ class Dimension:
 
     @property
     def words(self) -> str:
-        """Return what is used of what: ``64.0 MiB of 64.0 MiB``, ``3 of 500 messages``."""
+        """Usage and capacity: ``64.0 MiB of 64.0 MiB``, ``3 of 500 messages``."""
         if self.unit == "bytes":
             return f"{size_in_words(self.used)} of {size_in_words(self.capacity)}"
         return f"{self.used:,} of {count_in_words(self.capacity, 'message')}"
@@ -65,7 +65,7 @@ class Dimension:
 
 @attrs.frozen(slots=True)
 class LimiterSnapshot:
-    """One limiter: what it allows and what it holds."""
+    """One limiter: its limits and its usage."""
 
     kind: LimiterKind
     name: str
@@ -92,8 +92,8 @@ class LimiterSnapshot:
 
     @property
     def scarce(self) -> Dimension | None:
-        """The dimension that is nearest to its end, of a throttled limiter among those that hold it back; None: nothing
-        is limited.
+        """Dimension nearest to its capacity; of a throttled limiter, among those that hold it back. None: nothing is
+        limited.
         """
         holding = [dimension for dimension in self.dimensions if dimension.holds_back] if self.throttled else []
         return max(holding or self.dimensions, key=lambda dimension: dimension.share, default=None)
@@ -185,13 +185,13 @@ class ControllerSnapshot:
 
 @attrs.frozen(slots=True)
 class ResourceSnapshot:
-    """One resource with its controllers and what it says of itself."""
+    """One resource with its controllers and its facts."""
 
     resource_id: int
     kind: ResourceKind
     name: str
     registered: bool
-    """False: somebody waits on it, but it was never opened, or is closed already."""
+    """Whether the resource is open; False: a source waits on it, but it was never opened, or is closed already."""
     facts: Mapping[str, object]
     """Live details for people, a copy."""
     controllers: tuple[ControllerSnapshot, ...]
@@ -252,7 +252,7 @@ class BlockEdge:
         """Reason and duration: ``memory full, 64.0 MiB of 64.0 MiB, 41 s``."""
         reason = self.reason
         if self.limiter is not None:
-            # Not throttled, yet somebody is blocked: old sources resume one after the other.
+            # Not throttled, yet a source is blocked: old sources resume one after the other.
             reason = self.limiter.words if self.limiter.throttled else f"in line to resume, {self.limiter.words}"
         age = age_in_words(self.age_seconds)
         return f"{reason}, {age}" if reason else age
@@ -287,7 +287,7 @@ class BlockedByChain:
     other_count: int
     """Waits beside this chain that its members have."""
     cyclic: bool
-    """The last sink is in the chain already: nobody in it will ever move."""
+    """Whether the last sink is in the chain already: no source in it will ever be resumed."""
     truncated: bool
     """Whether the chain goes on behind its last edge, but is cut there."""
 
@@ -366,7 +366,7 @@ class Bottleneck:
 
 @attrs.frozen(slots=True)
 class BlockCycle:
-    """Resources that wait on each other in a ring: none of them will move until somebody outside gives way."""
+    """Resources that wait on each other in a ring: none of them will continue until one outside gives way."""
 
     edges: tuple[BlockEdge, ...]
     """The ring: the sink of each edge is the source of the next, the sink of the last is the source of the first."""
@@ -400,16 +400,18 @@ class FlowSnapshot:
     used_count: int
     used_bytes: int
     """Memory in use: the sum over all limiters, each counted once, and the overflow of sources that have none. Includes
-    what is reserved."""
+    reserved bytes.
+    """
     overflow_bytes: int
-    """Elements in overflow lists. What came from sources without a limiter is in `used_bytes`, the rest is charged to
-    its sources."""
+    """Elements in overflow lists. Overflow of sources without a limiter is in `used_bytes`; the rest is charged to its
+    sources.
+    """
     reserved_bytes: int
     """The part of `used_bytes` whose elements have left already."""
 
     def to_dict(self, *, with_idle: bool = True) -> dict[str, object]:
-        """Return everything as JSON-able data; `with_idle` False leaves out resources that hold nothing and that nobody
-        waits for, which are most of them, and dear to write.
+        """Return everything as JSON-able data; `with_idle` False leaves out resources that hold nothing and on which no
+        source waits, which are most of them and expensive to write.
         """
         waited_for = {end.resource_id for edge in self.edges for end in (edge.source, edge.sink)}
         return {

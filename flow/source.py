@@ -29,7 +29,9 @@ BlockCallback = Callable[["Account"], None]
 """Called with the sink that blocked."""
 
 ResumeCallback = Callable[["Account"], bool | None]
-"""Called with the last sink that let go. True: the source uses its turn later, and calls `end_turn` then."""
+"""Callback with the last sink that resumed the source. Returns True if the source uses its turn later, and calls
+`end_turn` then.
+"""
 
 PRIORITY_ORDINARY = 4
 """Sources above it are of raised priority: they may use a limiter's headroom."""
@@ -39,10 +41,10 @@ class SourceController:
     """One flow of one source.
 
     Attributes:
-        resource, flow: whose flow this is.
-        blocked: a sink blocks it. Plain, because the hot path reads it; never written from outside.
-        block_count: how often a sink blocked it.
-        priority: which of those that wait for one sink is resumed first (0 to 9, 9 is the highest).
+        resource, flow: resource and flow of the source.
+        blocked: whether a sink blocks the source. Plain, because the hot path reads it; never written from outside.
+        block_count: number of times a sink blocked it.
+        priority: order of resumption among the sources of one sink (0 to 9, 9 is the highest).
         overflow_count: 0, since a source takes nothing in. Here so that both kinds can be asked.
     """
 
@@ -76,11 +78,11 @@ class SourceController:
         """Attach a source of `flow` to `resource`.
 
         `on_block` is called when a sink blocks this source, once for each sink, within the source's own call to it.
-        `on_resume` is called when the last of them let go. Both find the state already changed. `on_resume` may add to
-        that sink at once and return None. Or it returns True: the source keeps its turn, adds later, and then calls
-        `end_turn` whether or not it had anything to add: until then that sink resumes nobody else.
-        `has_waiting`: whether it has anything that waits for its sinks; while it has not, the flow map does not say
-        that it waits (None: it always has).
+        `on_resume` is called when the last of them resumes the source. Both find the state already changed. `on_resume`
+        may add to that sink at once and return None. Or it returns True: the source keeps its turn, adds later, and
+        then calls `end_turn` whether or not it had anything to add: until then that sink resumes no other source.
+        `has_waiting`: returns whether elements wait for its sinks; otherwise the flow map does not show it as waiting
+        (None: they always do).
         """
         self.has_waiting = has_waiting
         self.resource = resource
@@ -113,11 +115,11 @@ class SourceController:
 
     @property
     def sink_limiter(self) -> FlowLimiter | None:
-        """The limiter for what comes in; None for a pure source."""
+        """Limiter of incoming elements; None for a pure source."""
         return None
 
     def block(self, sink: Account) -> None:
-        """`sink` blocks this source. For sinks that are not a FlowController: those call it themselves.
+        """Block this source at `sink`. For sinks that are not a FlowController, which calls it itself.
 
         Raises PairingError if this sink blocks it already, FlowClosedError if the source is closed; nothing changes
         then.
@@ -135,9 +137,10 @@ class SourceController:
             self._on_block(sink)
 
     def resume(self, sink: Account) -> bool:
-        """`sink` lets go; if it was the last, the source goes on. True: it holds its turn until `end_turn`.
+        """Resume this source at `sink`; if that was the last sink, the source continues. Returns True if it holds its
+        turn until `end_turn`.
 
-        Raises PairingError if it did not block, then nothing changes.
+        Raises PairingError if the sink did not block it; nothing changes then.
         """
         since = self._blocked_by.pop(sink, None)
         if since is None:
@@ -151,10 +154,10 @@ class SourceController:
         return self._let_go(sink)
 
     def end_turn(self) -> None:
-        """The turn that `on_resume` kept by returning True is over: the sink may resume the next source, at once.
+        """End the turn that `on_resume` kept by returning True: the sink may resume the next source, at once.
 
-        Right after what was to be added was added, blocked or not; also if there was nothing. Without a turn it does
-        nothing.
+        Call this right after the elements were added, blocked or not, and also if there was none. Does nothing without
+        a turn.
         """
         sink = self._turn_sink
         if sink is not None:

@@ -1,8 +1,8 @@
-"""One walk over all resources that makes a picture of who holds what and who waits on whom.
+"""Walk over all resources that makes a picture of holdings and waits.
 
-At once (`FlowManager.snapshot`), or in steps of some microseconds for whoever must not hold others up: thirty thousand
-resources take a good part of a second. Between steps the world goes on, so the picture is no single moment then: an
-edge that is in it was there when it was looked at, and is said with the age that it had when the walk began.
+At once (`FlowManager.snapshot`), or in steps of some microseconds where other work must not wait: thirty thousand
+resources take a good part of a second. Other work runs between steps, so the picture is then not of a single moment: an
+edge in it existed when it was visited, and its age is that at the beginning of the walk.
 
 A resource that is waited on, but not open, joins at the end and is walked too.
 """
@@ -36,8 +36,8 @@ class Survey:
         self._sum = MemorySum()
 
     def snapshot_in_steps(self, *, with_idle: bool = True) -> Steps[FlowSnapshot]:
-        """Walk, and return the picture. `with_idle` False: only of those that wait or are waited for, which is much
-        less to look at; the sums are those of all in any case.
+        """Walk, and return the picture. `with_idle` False: only of resources that wait or on which others wait, which
+        are far fewer; the sums are always those of all.
         """
         yield from self._find_waits()
         for resource in list(self._resources.values()):
@@ -173,7 +173,7 @@ class MemorySum:
     __slots__ = ("_known", "overflow_bytes", "reserved_bytes", "used_bytes", "used_count")
 
     def __init__(self) -> None:
-        self._known: dict[int, FlowLimiter] = {}  # holds them, so that no other can come to the same identity
+        self._known: dict[int, FlowLimiter] = {}  # holds the limiters, so that no other gets the same identity
         self.used_count = 0
         self.used_bytes = 0
         self.overflow_bytes = 0

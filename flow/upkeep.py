@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .manager import FlowManager
 
 CAPACITY_BYTES: Final = 1 << 60
-"""Capacity of the accounts: `Upkeep.why_not` refuses what is new, and existing objects have to be charged."""
+"""Capacity of the accounts: `Upkeep.why_not` refuses new objects, and existing objects have to be charged."""
 UPKEEP_FULL: Final = "upkeep-full"
 """The code of ERRORs that say so."""
 UPKEEP_REMEDY: Final = (
@@ -84,7 +84,7 @@ class UpkeepAccount:
         self._gone.append(size_bytes)
 
     def settle(self) -> None:
-        """Charge what is pending."""
+        """Charge pending changes."""
         gone = self._gone
         size_bytes, self._pending_bytes = self._pending_bytes, 0
         while gone:
@@ -129,7 +129,7 @@ class Upkeep(FlowResource):
         )
 
     def settle(self) -> None:
-        """Charge what is pending; wanted about once a second."""
+        """Charge pending changes; to be called about once a second."""
         self.heads.settle()
 
     def facts(self) -> Mapping[str, object]:

@@ -1,10 +1,10 @@
-"""The line in which blocked sources wait for one sink: by priority, first come first served within one priority.
+"""Line in which blocked sources wait for one sink: by priority, first come first served within one priority.
 
 The share. A turn that goes to the highest waiting priority while a lower one waits passes that one over. After
 `SHARE_INTERVAL_COUNT - 1` of these in a row the next turn goes to a lower priority: the next waiting one below the one
 that was served so last (downwards, then around again from the top). So with k lower priorities waiting all the time,
 each gets one of every `SHARE_INTERVAL_COUNT * k` turns, and the highest keeps the rest. When only one priority waits,
-the count starts anew. The dispatcher shares its dispatches by the same rule, but cannot stand in for this one: a source
+the count starts anew. The dispatcher shares its dispatches by the same rule, but cannot replace this one: a source
 without credit is not dispatched at all.
 
 Cost: all O(1) in the number of waiting sources.
@@ -41,7 +41,7 @@ class WaitingLine(Generic[W]):
     __slots__ = ("_levels", "_passed_over_count", "_shared_last", "highest", "took_share")
 
     def __init__(self) -> None:
-        # Only priorities at which somebody waits. OrderedDict: taking the first of a dict costs a walk over all that
+        # Only priorities at which a source waits. OrderedDict: taking the first of a dict costs a walk over all that
         # were taken before.
         self._levels: dict[int, OrderedDict[W, None]] = {}
         self._passed_over_count = 0
@@ -68,7 +68,7 @@ class WaitingLine(Generic[W]):
             self._drop_level(source.priority)
 
     def take(self) -> W:
-        """Remove and return the source whose turn it is. Raises ValueError if nobody waits."""
+        """Remove and return the source whose turn it is. Raises ValueError if no source waits."""
         priority = self.highest
         passed_over_count = 0
         self.took_share = False
@@ -103,7 +103,7 @@ class WaitingLine(Generic[W]):
             yield from self._levels[priority]
 
     def _next_shared(self) -> int:
-        """The priority below the highest whose share it is."""
+        """Return the priority below the highest that has the next share."""
         lower = [priority for priority in self._levels if priority != self.highest]
         self._shared_last = max([p for p in lower if p < self._shared_last] or lower)
         return self._shared_last

@@ -1,11 +1,11 @@
-"""How many attachments there are: of consumers to queues, each of which takes memory though nothing is sent.
+"""Limits of attachments of consumers to queues, each of which takes memory even if nothing is sent.
 
 A SUBSCRIBE with a wildcard makes one for each destination that it matches, and each new destination one for each
 wildcard that matches it; a queue with several priorities in use counts for each of them. The account of a connection
-and the pool of the broker count them alike. A SUBSCRIBE that would go beyond either is refused. What is made later, by
-new destinations and new priorities, is not: its senders did nothing wrong. The connection that has too many by it is
-ended. The pool has room for that beyond what SUBSCRIBEs may fill (GROWTH_SHARE), so that a broker which is full of the
-subscriptions of some still serves the wildcards of others.
+and the pool of the broker count them alike. A SUBSCRIBE that would exceed either limit is refused. Attachments made
+later, by new destinations and new priorities, are not refused, since their senders did nothing wrong: the connection
+that exceeds its limit is closed. The pool has further room for these attachments (GROWTH_SHARE), so that a broker that
+is full of the subscriptions of some clients still serves the wildcards of others.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from ..flow import Account, Flow, FlowManager, FlowResource, WindowLimiter
 from ..flow.kinds import ResourceKind
 
 ATTACHMENT_BYTES: Final = 3072
-"""What one takes: of a topic 2,900 bytes, of a queue 1,900 (tracemalloc, CPython 3.11), rounded up for its share of
-tables."""
+"""Memory of one attachment in bytes: 2,900 for a topic, 1,900 for a queue (tracemalloc, CPython 3.11), rounded up for
+its share of tables.
+"""
 
 GROWTH_SHARE: Final = 4
-"""This part of `attachments_max` comes on top for what new destinations attach."""
+"""Divisor of `attachments_max`: this part comes on top for attachments made by new destinations."""
 
 
 class AttachmentLimitError(Exception):
-    """There are too many attachments. The message names the limit and what to do."""
+    """Error of a SUBSCRIBE that needs more attachments than are allowed. The message names the limit and what to do."""
 
 
 class AttachmentPool(FlowResource):
-    """Those of a broker, and their place on the flow map."""
+    """Pool of all attachments of a broker, and its place on the flow map."""
 
     passes_through = False
 
@@ -53,14 +54,14 @@ class AttachmentPool(FlowResource):
         return self._controller.limiter.used_bytes
 
     def resize(self, count_max: int) -> None:
-        """Another limit. What is there stays."""
+        """Set another limit. Existing attachments stay."""
         self.count_max = count_max
         limiter = self._controller.limiter
         assert isinstance(limiter, WindowLimiter)
         limiter.resize(count_max, None)
 
     def changed(self, count: int) -> None:
-        """So many more, or fewer."""
+        """Count `count` attachments more, or fewer if negative."""
         if count > 0:
             self._controller.charge(count, count * ATTACHMENT_BYTES, None)
         elif count < 0:
@@ -71,7 +72,7 @@ class AttachmentPool(FlowResource):
 
 
 class AttachmentAccount:
-    """Those of one connection."""
+    """Account of the attachments of one connection."""
 
     __slots__ = ("_overdrawn", "_pool", "count", "count_max")
 
@@ -87,7 +88,7 @@ class AttachmentAccount:
         self.count = 0
 
     def check(self, count: int = 1) -> None:
-        """Raise AttachmentLimitError if there is no room for so many more."""
+        """Check that there is room for `count` more attachments. Raises AttachmentLimitError if not."""
         if self.count_max is not None and self.count + count > self.count_max:
             raise AttachmentLimitError(self._too_many())
         if self._pool.used_count + count > self._pool.count_max:
@@ -97,7 +98,9 @@ class AttachmentAccount:
             )
 
     def changed(self, count: int) -> None:
-        """So many more, or fewer."""
+        """Count `count` attachments more, or fewer if negative; calls `overdrawn` with a message if a limit is
+        exceeded.
+        """
         self.count += count
         self._pool.changed(count)
         if count > 0 and self._overdrawn is not None:

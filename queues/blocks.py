@@ -1,17 +1,18 @@
-"""A block: up to 1,024 elements of a queue in sequence, the unit that is in memory or out of it.
+"""Blocks: up to 1,024 elements of a queue in sequence, the unit that is in memory or outside.
 
-Three states of residence, by how much of an element stays:
+Three states of residence, by what remains of an element:
 
     loaded        all of it: the message object.
     placeholder   its size and its date. Some 12 bytes stand for a message.
-    range         nothing but a bit that says it is still there: of the block are known first and last place, how many
-                  are alive, their bytes, the bounds of their dates. Some 400 bytes stand for a thousand messages.
+    range         nothing but a bit that says that it is alive: known of the block are its first and last place, the
+                  number of elements alive, their bytes, the bounds of their dates. Some 400 bytes stand for a thousand
+                  messages.
 
-(Between the two a page-out is under way: the block stays loaded until the store has it all.)
+(Between the two a page-out is under way: the block stays loaded until the store has all of it.)
 
-Bytes of a range are known in total only. An element that leaves it meanwhile (a consumer that held it
-settles it) takes its share of the total, so that charge and release pair up whatever the sizes; what the block really
-holds is known again when it comes back.
+Bytes of a range are known in total only. An element that leaves it meanwhile (a consumer that held it settles it) takes
+its share of the total, so that charge and release pair up for any sizes; the real sizes are known again when the block
+comes back.
 
 Source: seed 002 "CursoredQueue" (placeholders); anchors d7, d17 (Loaded, SwappedRange); DESIGN section 6.
 """
@@ -27,7 +28,7 @@ import attrs
 from .message import Message, wire_bytes_of
 
 Gone = tuple[int, int]
-"""What left: how many elements, and their wire bytes."""
+"""Number of elements that left, and their wire bytes."""
 
 NOTHING_GONE: Final[Gone] = (0, 0)
 
@@ -38,21 +39,23 @@ class QueueInvariantError(AssertionError):
 
 @attrs.frozen
 class Dates:
-    """When the elements of a block that is outside expire, as bounds. Milliseconds since the epoch."""
+    """Expiry dates of the elements of a block that is outside, as bounds; milliseconds since the epoch."""
 
     earliest_ms: int
     """0: none has a date."""
     latest_ms: int
     undated_count: int
     next_ms: int = attrs.field()
-    """The earliest that expiry has not looked at yet: what is past its date and still there is in somebody's hands."""
+    """Earliest date that expiry has not checked yet; an expired element that was checked and is still there is held by
+    a consumer.
+    """
 
     @next_ms.default
     def _earliest(self) -> int:
         return self.earliest_ms
 
     def to_be_looked_at(self) -> Dates:
-        """The same, as if expiry had not looked at any yet."""
+        """Return the same dates, as if expiry had not checked any yet."""
         return attrs.evolve(self, next_ms=self.earliest_ms)
 
     @property
@@ -61,7 +64,7 @@ class Dates:
 
 
 def dates_of(messages: Iterable[Message], looked_ms: int = 0) -> Dates:
-    """The bounds over these, of which expiry has looked at those up to `looked_ms`. O(n)."""
+    """Return the bounds of the dates of messages, of which expiry has checked those up to `looked_ms`. O(n)."""
     dates = [message.expires_at_ms for message in messages]
     dated = [date for date in dates if date]
     undated_count = len(dates) - len(dated)
@@ -70,7 +73,7 @@ def dates_of(messages: Iterable[Message], looked_ms: int = 0) -> Dates:
 
 
 class Placeholders:
-    """What stays of each element, by place."""
+    """Placeholders of the elements of a block that is outside, by place."""
 
     __slots__ = ("dates", "sizes")
 
@@ -82,7 +85,7 @@ class Placeholders:
 
 
 class Outside:
-    """What is kept of a block whose elements are not in memory."""
+    """Remainder in memory of a block whose elements are outside."""
 
     __slots__ = ("bits", "dates", "first_number", "length", "numbers", "placeholders", "wanted", "wire_bytes")
 
@@ -96,14 +99,16 @@ class Outside:
         self.length = length
         """Places, alive or not."""
         self.wire_bytes = wire_bytes
-        """Of those alive; see the module for what that means once some have left."""
+        """Wire bytes of the elements alive; the module says how exact that is once some have left."""
         self.dates = dates
         self.wanted = False
-        """It was asked for, and is on its way in."""
+        """Whether the block was requested and is being read."""
         self.numbers: tuple[int, int] | None = None
         """Lowest and highest number of its messages; None: an earlier run wrote it, and it was not read since."""
         self.first_number = 0
-        """Of the first message that was alive when it went out: how old it is. 0: an earlier run knew."""
+        """Number of the first message that was alive when the block went out, which tells its age; 0: an earlier run
+        knew.
+        """
 
 
 class Block:
@@ -119,12 +124,13 @@ class Block:
         self.holed = False
         self.outside: Outside | None = None
         self.leaving = False
-        """The store is being given what it does not have of it; then it goes outside."""
+        """Whether the block is being written to the store, before it goes outside."""
         self.looked_ms = 0
-        """It was brought in for expiry then. Without this a block in which something past its date is in a consumer's
-        hands would come in again as soon as it is out."""
+        """Time at which the block was brought in for expiry. Otherwise a block with an expired element in a consumer's
+        hands would come in again as soon as it is out.
+        """
         self.filled_bytes = 0
-        """Charge of all that was ever put in; 0 where nobody asks for it."""
+        """Charge of all elements ever added; 0 where it is not needed."""
 
     @property
     def length(self) -> int:
@@ -132,7 +138,7 @@ class Block:
 
     @property
     def wire_bytes(self) -> int:
-        """Of the elements alive. O(length) while it is loaded."""
+        """Wire bytes of the elements alive. O(length) while the block is loaded."""
         if self.outside is not None:
             return self.outside.wire_bytes
         return sum([len(message.wire) for message in self.elements if message is not None])
@@ -146,7 +152,7 @@ class Block:
         return bits_of(place for place, message in enumerate(self.elements) if message is not None)
 
     def go_outside(self, *, placeholders: bool = False) -> None:
-        """Let go of the elements: the store has them. `placeholders`: remember size and date of each."""
+        """Release the elements, which the store has. `placeholders`: remember size and date of each."""
         alive = [message for message in self.elements if message is not None]
         size_bytes = wire_bytes_of(alive)
         kept = Placeholders(self.elements) if placeholders else None
@@ -158,9 +164,10 @@ class Block:
         self.leaving = False
 
     def come_inside(self, messages: dict[int, Message]) -> None:
-        """These, by place, are what the store had. Those that left meanwhile are passed over.
+        """Bring the block into memory with the messages that the store had, by place. Messages that left meanwhile are
+        ignored.
 
-        Raises QueueInvariantError if one that is alive is missing.
+        Raises QueueInvariantError if an element that is alive is missing.
         """
         outside = self.outside
         assert outside is not None, "only what is outside comes in"
@@ -177,7 +184,8 @@ class Block:
         self.outside = None
 
     def take_bits(self, bits: int) -> Gone:
-        """These leave a block that is outside. Returns how many they are, and their share of its bytes.
+        """Remove the elements at the places in `bits` from a block that is outside. Returns their number and their
+        share of the block's bytes.
 
         Raises QueueInvariantError if one of them had left before.
         """
@@ -206,7 +214,7 @@ def bits_of(places: Iterable[int]) -> int:
 
 
 def places_of(bits: int) -> Iterator[int]:
-    """Which bits are set, ascending."""
+    """Return the places of the bits that are set, ascending."""
     for place, digit in enumerate(reversed(bin(bits)[2:] if bits else "")):
         if digit == "1":
             yield place

@@ -1,18 +1,18 @@
-"""Looking at what a queue holds, without taking any of it.
+"""Browsing the messages of a queue without consuming them.
 
 A browser shows its viewer the elements that were live when it was made, those in consumers' hands too, in order: the
-partition of the highest priority first, within one by sequence. What leaves the queue before the browser comes to it
-is passed over, and so is what is past its date; what comes in later is not shown. What waits for its time (a delayed
-message) is in the queue, and is shown.
+partition of the highest priority first, within one by sequence. Elements that leave the queue before the browser
+reaches them are passed over, and so are expired ones; later elements are not shown. Delayed messages are in the queue,
+and are shown.
 
-Consumers don't notice: a browser has no cursor, nothing is marked, moved or kept alive for it. It goes in bounded
-steps in a dispatch context of its own, below that of ordinary queues, and only while its viewer has room. It notes a
-position and looks the queue up anew at each step, so whatever happens to the queue in between is no matter.
+Consumers are not affected: a browser has no cursor, and nothing is marked, moved or kept alive for it. It works in
+bounded steps in a dispatch context of its own, below that of ordinary queues, and only while its viewer has room. It
+keeps a position and looks the queue up again at each step, so changes of the queue in between do no harm.
 
-What is not in memory is read from the store for the viewer alone: the block does not come in, consumers find it outside
-as before. The browser holds one such block at a time, until all of it is shown, and is charged for it.
+Blocks outside are read from the store for the viewer alone: the block is not paged in. The browser holds one such block
+at a time, until all of it is shown, and is charged for it.
 
-Bound: one block (1,024 elements, about 1 MiB) of what is outside.
+Bound: one block outside (1,024 elements, about 1 MiB).
 Source: DESIGN section 9 (`browser:true`).
 """
 
@@ -35,18 +35,20 @@ from .selectors.selector import Selection
 from .slices import Slice, fit
 
 BROWSE_PRIORITY: Final = 3
-"""Of the dispatch context: looking comes after consuming."""
+"""Priority of the dispatch context: browsing comes after consuming."""
 
 STEP_COST: Final = 32
-"""Of a dispatch's budget, for one look at a block, whatever it finds: gaps take as long as so many messages."""
+"""Cost of one look at a block, whatever it finds, in units of a dispatch's budget: a gap takes as long as that many
+messages.
+"""
 
 
 class Viewer(Protocol):
-    """Whoever looks. All is synchronous."""
+    """Recipient of browsed messages. All calls are synchronous."""
 
     @property
     def label(self) -> str:
-        """Who it is, for people."""
+        """Name of the viewer, for people."""
 
     def credit(self) -> tuple[int, int]:
         """Messages and wire bytes that may be shown now. Either of them 0: none, `await_credit` is called then."""
@@ -55,16 +57,16 @@ class Viewer(Protocol):
         """Block this source until there is credit."""
 
     def show(self, part: Slice, source: SourceController) -> int:
-        """Look at these; returns how many of them it did, at least one: the others are shown again. May block
+        """Show elements; returns how many were shown, at least one: the others are offered again. May block
         `source`.
         """
 
     def shown_all(self) -> None:
-        """That was the last. The browser is closed."""
+        """Note that the last message was shown. The browser is closed."""
 
 
 class QueueBrowser(FlowResource):
-    """One look at one queue, from its beginning to the end that it had. Made by `DestinationRegistry.browse`."""
+    """Browser of one queue, from its beginning to the end that it had. Made by `DestinationRegistry.browse`."""
 
     def __init__(
         self,
@@ -74,8 +76,8 @@ class QueueBrowser(FlowResource):
         environment: QueueEnvironment,
         selection: Selection | None = None,
     ) -> None:
-        """`partitions` of the destination `name`, as they are to be shown; `selection`: what of them (None: all).
-        Begins with the next dispatch.
+        """`partitions` of the destination `name`, in the order in which they are shown; `selection`: selection of
+        messages (None: all). Begins with the next dispatch.
         """
         self._selection = selection
         super().__init__(f"{name} for {viewer.label}", ResourceKind.BROWSER, environment.manager)
@@ -86,11 +88,11 @@ class QueueBrowser(FlowResource):
         )
         """Partitions that are to be shown, each with the sequence where it ended."""
         self._position = 0
-        """In the first of them."""
+        """Position in the first of the queues."""
         self._awaited: int | None = None
         """The block that the store has been asked for."""
         self._hand: deque[tuple[int, Message]] = deque()
-        """What is left to be shown of a block that is outside."""
+        """Messages of a block outside that are still to be shown."""
         self._hand_end = 0
         """The sequence behind that block."""
         self._hand_charge = 0, 0
@@ -127,7 +129,7 @@ class QueueBrowser(FlowResource):
     # ------------------------------------------------------------------ dispatch
 
     def _resumed(self) -> bool:
-        """It has credit, and holds its turn until it has used it."""
+        """Request a dispatch, and hold the turn until the credit is used."""
         self.context.request_dispatch()
         return True
 
@@ -160,7 +162,9 @@ class QueueBrowser(FlowResource):
         return False
 
     def _step(self, count_max: int, bytes_max: int) -> int:
-        """Look at what comes next: show it, pass it over, or ask the store for it. Returns how many were shown."""
+        """Process the next elements: show them, pass them over, or ask the store for them. Returns how many
+        were shown.
+        """
         queue, end = self._ahead[0]
         if not self._hand:
             self._position = queue.elements.first_live(self._position)
@@ -202,7 +206,7 @@ class QueueBrowser(FlowResource):
     def _in_memory(
         self, queue: MessageQueue, end: int, count_max: int, bytes_max: int
     ) -> tuple[list[tuple[int, Message]], int]:
-        """What is alive from the position on, of one block in memory, and where to go on behind it."""
+        """Return the elements alive from the position on, of one block in memory, and the position behind them."""
         block = queue.elements.block(self._position >> BLOCK_BITS)
         assert block is not None
         place = self._position - block.base
@@ -230,7 +234,7 @@ class QueueBrowser(FlowResource):
                 self._position = self._hand_end
                 self._drop_hand()
 
-    # ------------------------------------------------------------------ what is outside
+    # ------------------------------------------------------------------ outside
 
     def _ask(self, queue: MessageQueue, index: int) -> None:
         storage = queue.storage
@@ -239,8 +243,8 @@ class QueueBrowser(FlowResource):
         storage.load(index, self._arrived)
 
     def _arrived(self, index: int, by_sequence: dict[int, Message]) -> None:
-        """The store has this of the block. What should be there and is not is passed over: it is for consumers to find
-        that out.
+        """Take the messages of a block that the store has read. Missing ones are passed over: they are reported when
+        consumers reach them.
         """
         self._awaited = None
         if self.closed:

@@ -1,22 +1,22 @@
-"""The one place where elements live: a sequence of messages in blocks, read by any number of cursors.
+"""Storage of a queue's elements: a sequence of messages in blocks, read by any number of cursors.
 
 Every message that a queue takes gets the next `Sequence`. Sequences are grouped in blocks of 1,024 by their upper bits;
 a block is the unit of residence (blocks.py): in memory, or outside in the store. A block whose elements are all gone is
 dropped, so one message that stays unsettled for hours pins one block, not everything that passed since. With
-`block_bytes_max` a block of large messages ends early: the sequence goes on at the next multiple of 1,024.
+`block_bytes_max` a block of large messages ends early: the sequence continues at the next multiple of 1,024.
 
 Two ways for an element to leave:
 
-- `remove`: named sequences go. For queues with one consuming `Cursor`, where settling *is* leaving.
-- `trim`: everything below the lowest front of all `TrackingCursor`s goes. For topics, where many share one copy.
-  There `remove` is for what no cursor is to have any more, such as elements past their date: fronts pass over the gap.
+- `remove`: removes named sequences. For queues with one consuming `Cursor`, where settling *is* leaving.
+- `trim`: removes everything below the lowest front of all `TrackingCursor`s. For topics, where many readers share one
+  copy. There `remove` is for elements that no cursor may read any more, such as expired ones: fronts pass over the gap.
 
-What is outside can leave, be counted and be named, but not be read: `read` then says which block is `missing`.
+Elements outside can leave, be counted and be named, but not be read: `read` then says which block is `missing`.
 
 Invariants: `first_sequence <= every live sequence < next_sequence`; `live_count` is the number of live elements.
 
-Not here: flow control (queue.py), which blocks go out and come in (paging.py), places of readers (cursors.py), who gets
-what (shared.py, topic.py).
+Not here: flow control (queue.py), which blocks are paged out and in (paging.py), positions of readers (cursors.py),
+distribution (shared.py, topic.py).
 Source: seed 002 "CursoredQueue"; DESIGN section 6; anchors d7, d17, d35.
 """
 
@@ -38,14 +38,14 @@ BLOCK_BITS: Final = 10
 BLOCK_SIZE: Final = 1 << BLOCK_BITS
 
 TRIM_BLOCKS: Final = 4
-"""Blocks that are let go of at once: half a millisecond if they are full."""
+"""Blocks that are released at once: half a millisecond if they are full."""
 
 FRONTS_MIN: Final = 64
 """Dead entries that may always lie among the fronts."""
 
 
 class CursoredQueue:
-    """Elements in sequence order. No flow control, no wake-ups: the queue kinds add those."""
+    """Elements in sequence order. No flow control, no wake-ups: the queue kinds add them."""
 
     __slots__ = (
         "_blocks",
@@ -79,10 +79,10 @@ class CursoredQueue:
         self.outside_count = 0
         """Blocks that are outside."""
         self.outside_gone_count = 0
-        """Elements that left while they were outside, since somebody looked (`take_outside_gone`)."""
+        """Number of elements that left while they were outside, since the last call of `take_outside_gone`."""
         self.outside_gone_bytes = 0
         self.trims_to: int | None = None
-        """Everything below this is to go; the last `trim` did not come to all of it. None: it did."""
+        """Floor that the last `trim` did not reach; everything below it is to be removed. None: it was reached."""
         self.on_trim: Callable[[int], None] | None = None
         """Called with the floor when everything below it left because all cursors have passed."""
 
@@ -131,7 +131,7 @@ class CursoredQueue:
                 part_bytes = totals[fitting - 1]
                 part = part[:fitting]
             if block.outside is not None or block.leaving or (part_bytes > room_bytes and block.elements):
-                self.next_sequence = (index + 1) << BLOCK_BITS  # it is closed, or has no room: the next one
+                self.next_sequence = (index + 1) << BLOCK_BITS  # the block is closed, or has no room: the next one
                 continue
             if first < 0:
                 first = sequence
@@ -156,7 +156,7 @@ class CursoredQueue:
         return block.elements[place] if 0 <= place < len(block.elements) else None
 
     def is_alive(self, sequence: int) -> bool:
-        """Whether this element is still there, in memory or outside. O(1)."""
+        """Return whether the element is still in the queue, in memory or outside. O(1)."""
         block = self._blocks.get(sequence >> BLOCK_BITS)
         if block is None or sequence < block.base:
             return False
@@ -194,7 +194,9 @@ class CursoredQueue:
         return self.next_sequence
 
     def live_sequences(self, first: int, end: int) -> list[int]:
-        """Those of `first` .. `end - 1` that are still there. O(end - first), less for blocks that left."""
+        """Return the elements of `first` .. `end - 1` that are still in the queue. `end - 1` that are still there.
+        O(end - first), less for blocks that left.
+        """
         live: list[int] = []
         sequence = first
         while sequence < end:
@@ -213,12 +215,13 @@ class CursoredQueue:
         return live
 
     def read(self, position: int, count_max: int, bytes_max: int, *, share: bool = False) -> tuple[Slice | None, int]:
-        """Live elements from `position` on, at most `count_max` and (but for the first) `bytes_max` wire bytes.
+        """Read the live elements from `position` on, at most `count_max` and (but for the first) `bytes_max` wire
+        bytes.
 
-        Returns the slice (None: nothing lies ahead, or what does is outside: see `missing`) and the position to go on
-        from. A slice ends at the end of a block, so a large request may take several reads. `share`: remember the slice
-        for other readers at this position. Raises QueueInvariantError for a `count_max` below 1, which would pass
-        elements by unread. O(elements read).
+        Returns the slice (None: nothing is ahead, or it is outside: see `missing`) and the position to continue from. A
+        slice ends at the end of a block, so a large request may take several reads. `share`: remember the slice for
+        other readers at this position. Raises QueueInvariantError for a `count_max` below 1, which would pass elements
+        by unread. O(elements read).
         """
         if count_max < 1:
             raise QueueInvariantError(f"a read of {count_max} elements: ask only for a consumer that has credit")
@@ -285,22 +288,22 @@ class CursoredQueue:
         return self.next_sequence
 
     def forget_missing(self) -> None:
-        """Before `get`, if it matters why there is nothing."""
+        """Reset `missing`; call this before `get`, if the reason for a None matters."""
         self.missing = None
 
     def forget_shared_slice(self) -> None:
-        """Let go of the slice kept for other readers (at the end of a dispatch)."""
+        """Release the slice kept for other readers (at the end of a dispatch)."""
         self._shared_slice = None
 
     # ------------------------------------------------------------------ leaving by name
 
     def remove(self, sequences: SequenceOf[int], *, unread: bool = False) -> None:
-        """Take these out. `unread`: some may lie ahead of a cursor. O(n).
+        """Remove elements. `unread`: some may be ahead of a cursor. O(n).
 
-        Raises QueueInvariantError if one is not there; those before it are out then.
+        Raises QueueInvariantError if one is not there; those before it have been removed then.
         """
         if unread:
-            self._shared_slice = None  # it may hold some of these
+            self._shared_slice = None  # the slice may hold some of the elements
         if isinstance(sequences, range) and sequences.step == 1:
             self._remove_range(sequences.start, sequences.stop, unread)
             return
@@ -363,7 +366,7 @@ class CursoredQueue:
         self.outside_gone_bytes += gone[1]
 
     def take_outside_gone(self) -> Gone:
-        """How much left while it was outside, and its bytes, since this was last asked."""
+        """Return the number and bytes of elements that left while they were outside, since the last call."""
         gone = self.outside_gone_count, self.outside_gone_bytes
         self.outside_gone_count = self.outside_gone_bytes = 0
         return gone
@@ -390,7 +393,9 @@ class CursoredQueue:
         return False
 
     def count_live(self, first: int, end: int) -> int:
-        """How many of `first` .. `end - 1` are still there. O(blocks among them), in blocks with gaps O(elements)."""
+        """Return the number of elements of `first` .. `end - 1` that are still in the queue. `end - 1` are still there.
+        O(blocks among them), in blocks with gaps O(elements).
+        """
         count = 0
         indices = range(first >> BLOCK_BITS, ((end - 1) >> BLOCK_BITS) + 1)
         blocks: Iterable[Block] = self._blocks.values()
@@ -417,7 +422,7 @@ class CursoredQueue:
     # ------------------------------------------------------------------ in memory or outside
 
     def block(self, index: int) -> Block | None:
-        """The block with this number, None if all of it is gone."""
+        """Return the block with this number, None if all of it is gone."""
         return self._blocks.get(index)
 
     def extent(self, index: int) -> range:
@@ -426,8 +431,8 @@ class CursoredQueue:
         return range(0) if block is None or block.outside is not None else range(block.base, block.base + block.length)
 
     def resident(self, first: int, end: int, *, persistent: bool = False) -> tuple[SequenceOf[int], list[Message]]:
-        """Return what is alive of elements `first` to `end - 1`, which are of one block, if that is in memory.
-        `persistent`: only what is to outlive the broker. O(n).
+        """Return the live elements from `first` to `end - 1`, which belong to one block, if that is in memory.
+        `persistent`: only persistent ones. O(n).
         """
         block = self._blocks.get(first >> BLOCK_BITS)
         if block is None or block.outside is not None:
@@ -452,7 +457,7 @@ class CursoredQueue:
         return iter(self._blocks.items())
 
     def block_indices(self) -> list[int]:
-        """The numbers of all blocks, the oldest first, as they are now."""
+        """Return the numbers of all present blocks, the oldest first."""
         return list(self._blocks)
 
     def latest_blocks(self) -> Iterator[Block]:
@@ -460,12 +465,12 @@ class CursoredQueue:
         return reversed(self._blocks.values())
 
     def close_block(self, index: int) -> None:
-        """What is added from now on goes behind this block: the store is given all of it, once. O(1)."""
+        """Close the block: later elements go behind it, so the store is given all of it, once. O(1)."""
         self.next_sequence = max(self.next_sequence, (index + 1) << BLOCK_BITS)
 
     def restore(self, index: int, base: int, outside: Outside, live_count: int) -> None:
-        """A block that the store has from an earlier run; the last one last. What is added goes behind it, into a
-        block of its own.
+        """Restore a block that the store has from an earlier run; the last one last. New elements go behind it, into a
+        block of their own.
         """
         block = Block(base)
         block.outside = outside
@@ -485,8 +490,8 @@ class CursoredQueue:
         return block.live_count, block.outside.wire_bytes
 
     def move_in(self, index: int, messages: dict[int, Message]) -> tuple[int, int, int]:
-        """The elements of this block are in memory again. Returns how many, their wire bytes, and those that it was
-        thought to have.
+        """Bring the elements of a block into memory. Returns their number, their wire bytes, and the wire bytes
+        expected before.
         """
         block = self._blocks[index]
         assert block.outside is not None
@@ -498,7 +503,7 @@ class CursoredQueue:
     # ------------------------------------------------------------------ leaving when all cursors passed
 
     def track(self, front: int) -> None:
-        """A tracking cursor has its front here."""
+        """Add a tracking cursor with its front here."""
         self._lowest_front = min(front, self._lowest_front) if self._fronts else front
         self._add_front(front)
 
@@ -512,11 +517,11 @@ class CursoredQueue:
                 self._fronts_in_order = sorted(fronts)
 
     def untrack(self, front: int) -> Gone:
-        """A tracking cursor is gone; returns what nobody needs any more."""
+        """Remove a tracking cursor; returns the elements that no cursor needs any more."""
         return self.move_front(front, None)
 
     def move_front(self, old: int, new: int | None) -> Gone:
-        """A tracking cursor's front moved (None: it is gone). Returns what left because of it.
+        """Move a tracking cursor's front (None: the cursor is gone). Returns what left because of it.
 
         O(elements that went + log fronts), amortised.
         """
@@ -537,8 +542,8 @@ class CursoredQueue:
         return self.trim(self._lowest_front)
 
     def trim(self, floor: int, blocks_max: int | None = None) -> Gone:
-        """Everything below `floor` goes, read or not, and below `trims_to`; of so many blocks (None: TRIM_BLOCKS).
-        Whoever calls it looks at `trims_to` then, and goes on. O(elements that went).
+        """Remove all elements below `floor` and `trims_to`, read or not, of at most `blocks_max` blocks (None:
+        TRIM_BLOCKS). The caller checks `trims_to` afterwards and repeats the call if it is set. O(elements removed).
         """
         left_count = TRIM_BLOCKS if blocks_max is None else blocks_max
         gone_count = gone_bytes = 0
@@ -570,7 +575,7 @@ class CursoredQueue:
             if floor >= block.base + len(block.elements):
                 self._drop(index)
                 continue
-            if block.leaving:  # its places must stay what they are until the store has it
+            if block.leaving:  # its places must not change until the store has it
                 block.elements[: floor - block.base] = [None] * (floor - block.base)
                 block.holed = True
             else:

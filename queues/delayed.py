@@ -2,10 +2,10 @@
 
 Two structures over the same sequences, numbers only. A heap of times, with time and sequence packed into one integer (a
 million of them take 56 MB; as pairs it would be three times that); and a bit per element, in pieces of 1,024, which
-says who is in. An element that goes before its time (it was dropped, or is past its date) just loses its bit: the heap
-passes it over when its time comes, or when half of the heap is like that.
+says whether it is in. An element that leaves before its time (dropped or expired) just loses its bit: the heap passes
+it over when its time comes, or when half of the heap is dead.
 
-Bound: `count_max`, for those who ask `is_full` first; 56 bytes each.
+Bound: `count_max`, for callers that ask `is_full` first; 56 bytes each.
 Source: DESIGN section 9 (`delay`); seed 002 leaves delays to the queues.
 """
 
@@ -22,8 +22,9 @@ PIECE_BITS: Final = 10
 PIECE_MASK: Final = (1 << PIECE_BITS) - 1
 
 SEQUENCE_BITS: Final = 48
-"""Of a packed entry: enough for 80 years at 100,000 messages a second. A time of this millennium fits in three digits
-of the interpreter's integers beside it."""
+"""Bits of the sequence in a packed entry: enough for 80 years at 100,000 messages a second. A time of this millennium
+fits in three digits of the interpreter's integers beside it.
+"""
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
 
 DEAD_MIN: Final = 1024
@@ -50,7 +51,9 @@ class DelayedElements:
         return self._count >= self.count_max
 
     def put(self, sequences: Iterable[int], due_ms: int) -> bool:
-        """These (none of which is in) wait until then. True if that may be the earliest time of all. O(n log n)."""
+        """Add elements, none of which is in, that wait until `due_ms`. Returns whether that may be the earliest time of
+        all. O(n log n).
+        """
         heap, bits = self._heap, self._bits
         earliest = heap[0] if heap else None
         shifted = due_ms << SEQUENCE_BITS
@@ -62,7 +65,7 @@ class DelayedElements:
         return earliest is None or heap[0] < earliest
 
     def holds(self, sequence: int) -> bool:
-        """Whether this one waits. O(1)."""
+        """Return whether the element waits. O(1)."""
         return bool(self._bits.get(sequence >> PIECE_BITS, 0) >> (sequence & PIECE_MASK) & 1)
 
     def bits_from(self, base: int) -> int:
@@ -70,7 +73,7 @@ class DelayedElements:
         return self._bits.get(base >> PIECE_BITS, 0) >> (base & PIECE_MASK)
 
     def discard(self, sequences: Iterable[int]) -> None:
-        """These, if they are in, go before their time. O(n), and O(all) when there have been many."""
+        """Remove elements before their time, if they are in. O(n), and O(all) when there have been many."""
         bits = self._bits
         for sequence in sequences:
             piece = sequence >> PIECE_BITS
@@ -81,7 +84,7 @@ class DelayedElements:
         self._tidy()
 
     def discard_between(self, start: int, end: int) -> None:
-        """Those from `start` to before `end` go before their time. O(pieces), and as above."""
+        """Remove the elements from `start` to before `end` before their time. O(pieces), and as above."""
         bits = self._bits
         low, high = start >> PIECE_BITS, (end - 1) >> PIECE_BITS
         for piece in [piece for piece in bits if low <= piece <= high]:
@@ -96,7 +99,7 @@ class DelayedElements:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Drop what is dead of the heap, if that is more than half of it."""
+        """Drop dead entries of the heap, if they are more than half of it."""
         if len(self._heap) > 2 * self._count + DEAD_MIN:
             self._heap = [entry for entry in self._heap if self.holds(entry & SEQUENCE_MASK)]
             heapq.heapify(self._heap)
@@ -117,7 +120,7 @@ class DelayedElements:
         return heap[0] >> SEQUENCE_BITS if heap else None
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
-        """Take out those whose time has come, the earliest first, at most so many. O(n log n)."""
+        """Take out at most `count_max` elements that are due, the earliest first. O(n log n)."""
         heap, bits = self._heap, self._bits
         due: list[int] = []
         end = (now_ms + 1) << SEQUENCE_BITS
@@ -132,7 +135,7 @@ class DelayedElements:
         return due
 
     def lowest(self) -> int | None:
-        """The lowest sequence that waits, whatever its time. O(pieces)."""
+        """Return the lowest sequence that waits, whatever its time, or None. O(pieces)."""
         if not self._bits:
             return None
         piece = min(self._bits)
@@ -141,7 +144,7 @@ class DelayedElements:
 
 
 def backoff_ms(policy: QueuePolicy, count: int) -> int:
-    """How long a message waits that has failed so often."""
+    """Return the delay before the next attempt of a message that has failed `count` times."""
     most_ms = max(policy.redelivery_delay_ms, policy.redelivery_delay_max_ms)
     try:
         return int(min(policy.redelivery_delay_ms * policy.redelivery_backoff ** (count - 1), most_ms))

@@ -1,22 +1,22 @@
 """Durable subscriptions: readers of a topic that stay when their consumer goes.
 
 A durable subscription is known by the client's id and its own name. In each partition of its topic it has a *reader*: a
-cursor that outlives the consumer, and whose place is on disk beside the one copy of the messages. While a consumer is
-attached it works like any other; when it leaves, what it held and had not settled waits for the next one, marked as
-seen. An element leaves a topic only when every reader has passed it.
+cursor that outlives the consumer, and whose position is on disk beside the one copy of the messages. While a consumer
+is attached it works like any other; when the consumer leaves, elements that it held and had not settled wait for the
+next one, marked as seen. An element leaves a topic only when every reader has passed it.
 
-One without a client's id is known by its topic and name, and is *shared*: any number of consumers take from its one
-cursor, each element goes to one of them. As in a queue, what a consumer of it holds when it leaves stays with that
-consumer until settled or given back.
+A durable subscription without a client's id is known by its topic and name, and is *shared*: any number of consumers
+take from its one cursor, and each element goes to one of them. As in a queue, elements that a leaving consumer holds
+stay with it until settled or given back.
 
-Abandoned ones, to which nobody has come back for `durable_expires_seconds`, are removed.
+Abandoned ones, without a consumer for `durable_expires_seconds`, are removed.
 
-What one *is* (its names, its topic, when it was seen last) is kept by a DurableKeeper, apart from where its readers
-stand, which is written with the messages. A crash may come between the two: one without readers on disk begins where
-its topic ends, and nobody had a RECEIPT for it; readers without it belong to nobody and hold nothing back. So that the
-second is all that can be left of one that is removed, it is forgotten first, and its readers go when that is done.
+Its description (names, topic, time when it was seen last) is kept by a DurableKeeper, apart from the positions of its
+readers, which are written with the messages. A crash may come between the two: a subscription without readers on disk
+begins at the end of its topic, and no client had a RECEIPT for it; readers without a subscription have no owner and
+block nothing. A removal can leave only the second: the description is deleted first, and its readers when that is done.
 
-Bound: the policy's quota for what they hold back; `durables_max` of them.
+Bound: the policy's quota for unread messages; `durables_max` subscriptions.
 Source: seed 002 ("Durables" as cursors); DESIGN section 6; anchors c26, c56, d17, d35.
 """
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 LEASE_COUNT: Final = 65_536
-"""How far the note "may have been seen" runs ahead of a reader on disk."""
+"""Number of elements by which the note "may have been seen" on disk runs ahead of a reader."""
 
 
 SEPARATOR: Final = "\x1f"
-"""Between client id and name. No client id has it, so no two subscriptions come to the same."""
+"""Separator of client id and name. No client id has it, so no two subscriptions have the same joined name."""
 
 NAMES_BYTES_MAX: Final = 4000
-"""Of client id and name together, in UTF-8: they are part of a key."""
+"""Longest client id and name together, in bytes of UTF-8: they are part of a key."""
 
 DurableKey = tuple[str, str, str]
-"""What no two of them have in common."""
+"""Client id, name and topic; unique among durable subscriptions."""
 
 Done = Callable[[Exception | None], None]
-"""Is told what went wrong; None: it is on disk, if it has to be."""
+"""Callback that gets the error, or None: the change is on disk, if it has to be."""
 
 
 class DurableNameError(ValueError):
@@ -56,25 +56,27 @@ class DurableNameError(ValueError):
 
 
 class DurableInUseError(Exception):
-    """Somebody else is attached under this client id and name, or they belong to another topic."""
+    """Error of an attach: another consumer is attached under this client id and name, or they belong to
+    another topic.
+    """
 
     code = "durable-in-use"
 
 
 class DurableSelectorError(Exception):
-    """It was made with another selector."""
+    """Error of an attach with another selector than that of the durable subscription."""
 
     code = "other-selector"
 
 
 class DurableLimitError(Exception):
-    """There are as many durable subscriptions as the broker is configured for."""
+    """Error of an attach that would exceed the configured number of durable subscriptions."""
 
     code = "too-many-destinations"
 
 
 def subscriber_of(client_id: str, name: str) -> str:
-    """The one name of both that it is kept under. Raises DurableNameError."""
+    """Return the joined name of a subscription, under which it is kept. Raises DurableNameError."""
     subscriber = client_id + SEPARATOR + name
     length_bytes = len(subscriber.encode())
     if length_bytes > NAMES_BYTES_MAX:
@@ -88,18 +90,20 @@ def subscriber_of(client_id: str, name: str) -> str:
 
 
 def names_client(client_id: str) -> bool:
-    """Whether this is a client's id. It is none if it is empty, or (with users) says just whose it is: `ann/`."""
+    """Return whether `client_id` names a client. It does not if it is empty, or (with users) names only the user:
+    `ann/`.
+    """
     return client_id.find("/") != len(client_id) - 1
 
 
 def key_of(client_id: str, name: str, destination: str) -> DurableKey:
-    """A client has each name once; without a client id each topic has."""
+    """Return the key: a client has each name once; without a client id each topic has."""
     return client_id, name, "" if names_client(client_id) else destination
 
 
 @attrs.frozen
 class ReaderState:
-    """What is written of a reader."""
+    """State of a reader as it is written."""
 
     front: int
     handed_to: int
@@ -121,24 +125,24 @@ class DurableReader:
         self.durable_id = durable_id
         self.cursor = cursor
         self.subscriptions: dict[Subscription, None] = {}
-        """Who reads now: more than one at a time only if all of them share."""
+        """Subscriptions that read now: more than one at a time only if all of them are shared."""
         self.share_count = self.turns_left = 0
-        """What each gets in this round, and whose turns are left in it."""
+        """Elements for each subscription in this round, and number of subscriptions whose turns are left in it."""
         self.selection: Selection | None = None
-        """What whoever read last selects by; None: nobody has come yet, or it takes all."""
+        """Selection of the last subscription; None: none was attached yet, or it takes all."""
         self.lease = 0
         """Elements below this count as seen on disk."""
         self.lease_under_way = 0
         self.settled_late: set[int] | None = None
-        """In the hands of who reads now, and settled by a transaction of who read before."""
+        """Elements that a present subscription holds, and that a transaction of an earlier one has settled."""
 
     def state(self, *, exactly: bool = False) -> ReaderState:
-        """What is to be written now. `exactly`: nobody reads any more, so that no lease is needed."""
+        """Return the state to be written now. `exactly`: no subscription reads any more, so that no lease is needed."""
         cursor = self.cursor
         if exactly:
             return ReaderState(cursor.front, 0, cursor.settled_above(), cursor.seen())
         position = max(cursor.position, cursor.seen_to)
-        if not self.subscriptions:  # nobody reads: no need to run ahead
+        if not self.subscriptions:  # no subscription reads: no need to run ahead
             self.lease = self.lease_under_way = position
         elif position + LEASE_COUNT // 2 > max(self.lease, self.lease_under_way):
             self.lease_under_way = position + LEASE_COUNT
@@ -146,7 +150,9 @@ class DurableReader:
         return ReaderState(cursor.front, handed_to, cursor.settled_above(), cursor.attempts_noted())
 
     def share_of(self, ready_count: int) -> int:
-        """How much of what waits the next may take, of so many who are ready: in a round each gets as much."""
+        """Return the number of elements that the next of `ready_count` ready subscriptions may take: in a round all get
+        as many.
+        """
         if self.turns_left <= 0:
             self.turns_left = ready_count
             self.share_count = max(1, -(-self.cursor.ahead_count // ready_count))
@@ -165,15 +171,15 @@ class Durable:
     """Canonical name of its topic."""
     created_ms: int
     last_seen_ms: int
-    """When somebody was attached last; kept up to date when they leave."""
+    """Time when a consumer was attached last; updated when it detaches."""
     selector: str = ""
-    """What it selects by; empty: it takes all."""
+    """Selector of the subscription; empty: it takes all."""
     consumers_count: int = 0
-    """Who is attached now: more than one only if it is shared."""
+    """Number of attached consumers: more than one only if the subscription is shared."""
     is_kept: bool = False
-    """Its keeper has it for sure."""
+    """Whether the keeper is known to have it."""
     was_tried: bool = False
-    """Its keeper was asked to keep it, and may have it."""
+    """Whether the keeper was asked to keep it, and may have it."""
 
     @property
     def attached(self) -> bool:
@@ -181,7 +187,7 @@ class Durable:
 
     @property
     def is_shared(self) -> bool:
-        """Several consumers may be attached at a time."""
+        """Whether several consumers may be attached at a time."""
         return not names_client(self.client_id)
 
     @property
@@ -194,20 +200,22 @@ class Durable:
 
 
 class DurableKeeper(Protocol):
-    """Keeps what durable subscriptions are, in the order in which it is told. It may answer from inside the call."""
+    """Storage of the durable subscriptions, in the order of the calls. It may answer from inside the call."""
 
     def keep(self, durable: Durable, done: Done, *, again: bool) -> None:
-        """This one is there. `again`: it may have been kept before."""
+        """Store a durable subscription. `again`: it may have been stored before."""
 
     def seen(self, durable: Durable, done: Done) -> None:
-        """Its `last_seen_ms` has changed: need not be on disk at once. One that is not kept: does nothing."""
+        """Store a new `last_seen_ms`; it need not be on disk at once. Does nothing for a subscription that is
+        not kept.
+        """
 
     def forget(self, durable: Durable, done: Done) -> None:
-        """It is there no more. One that is not kept: does nothing."""
+        """Delete a durable subscription. Does nothing for one that is not kept."""
 
 
 class _NoKeeper:
-    """They live as long as the table."""
+    """Keeper without a store: subscriptions live as long as the table."""
 
     def keep(self, durable: Durable, done: Done, *, again: bool) -> None:
         done(None)
@@ -231,14 +239,14 @@ class DurableTable:
         now_ms: Callable[[], int],
         keeper: DurableKeeper | None = None,
     ) -> None:
-        """Without a `keeper` they live as long as the table."""
+        """Create a table; without a `keeper` its subscriptions live as long as the table."""
         self._by_key: dict[DurableKey, Durable] = {}
         self._durables_max = durables_max
         self._now_ms = now_ms
         self._keeper: DurableKeeper = keeper if keeper is not None else _NoKeeper()
         self._next_id = 1
         self._unseen: dict[Durable, None] = {}
-        """Those of which it has to be written anew when they were seen."""
+        """Subscriptions whose `last_seen_ms` is to be written anew."""
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -247,7 +255,7 @@ class DurableTable:
         return iter(list(self._by_key.values()))
 
     def of(self, destination: str) -> list[Durable]:
-        """Those of one topic. O(durables)."""
+        """Return the durable subscriptions of one topic. O(durables)."""
         return [durable for durable in self._by_key.values() if durable.destination == destination]
 
     def find(self, client_id: str, name: str, destination: str | None) -> Durable | None:
@@ -265,8 +273,8 @@ class DurableTable:
         return of_name[0] if of_name else None
 
     def restore(self, durable: Durable, *, exactly: bool = True) -> None:
-        """An earlier run left it, and it is kept. Not `exactly`: that run broke off, and if somebody was attached then,
-        it was not written when; so it counts as seen now.
+        """Restore a durable subscription of an earlier run. Not `exactly`: that run crashed, and the time of a consumer
+        attached then was not written; so it counts as seen now.
         """
         durable.is_kept = True
         self._by_key[durable.key] = durable
@@ -276,7 +284,8 @@ class DurableTable:
         self._next_id = max(self._next_id, durable.durable_id + 1)
 
     def attach(self, client_id: str, name: str, destination: str, selector: str = "") -> tuple[Durable, bool]:
-        """The one of this name, made if need be (True), for somebody who attaches now. Nothing is written: see `keep`.
+        """Attach a consumer to the durable subscription of this name. Returns it, and whether it was made. Nothing is
+        written: see `keep`.
         Raises DurableNameError, DurableInUseError, DurableSelectorError, DurableLimitError.
         """
         key = key_of(client_id, name, destination)
@@ -315,8 +324,8 @@ class DurableTable:
         return durable, True
 
     def keep(self, durable: Durable, done: Done) -> None:
-        """Write it, unless that was done: `done` is called, perhaps at once, when it is on disk. After an error it goes
-        on in memory, and the next call tries again.
+        """Write a durable subscription, unless that was done: `done` is called, perhaps at once, when it is on disk.
+        After an error the subscription stays in memory, and the next call tries again.
         """
         if durable.is_kept:
             done(None)
@@ -330,7 +339,7 @@ class DurableTable:
         done(error)
 
     def detached(self, durable: Durable) -> None:
-        """A consumer of it has gone."""
+        """Note that a consumer of the subscription has detached."""
         durable.consumers_count -= 1
         durable.last_seen_ms = self._now_ms()
         self._write_seen(durable)
@@ -344,19 +353,20 @@ class DurableTable:
             self._unseen[durable] = None
 
     def try_again(self) -> None:
-        """Write what could not be written before, of those to whom nobody has come meanwhile."""
+        """Write again what could not be written before, for subscriptions that have no consumer now."""
         unseen, self._unseen = self._unseen, {}
         for durable in unseen:
             if not durable.attached:
                 self._write_seen(durable)
 
     def has(self, durable: Durable) -> bool:
-        """Whether it is this one that has its name."""
+        """Return whether `durable` is the present owner of its name."""
         return self._by_key.get(durable.key) is durable
 
     def remove(self, durable: Durable, done: Done) -> None:
-        """It is no more, and its name is free. `done` is called, perhaps at once, when that is on disk: then, not
-        before, the caller removes its readers. After an error it is there again, unless a new one has its name.
+        """Remove a durable subscription and free its name. `done` is called, perhaps at once, when that is on disk:
+        then, not before, the caller removes its readers. After an error the subscription exists again, unless a new one
+        has its name.
         """
         if self.has(durable):
             del self._by_key[durable.key]
@@ -364,12 +374,12 @@ class DurableTable:
 
     def _forgotten(self, durable: Durable, done: Done, error: Exception | None) -> None:
         if error is not None:
-            durable.is_kept = False  # nobody knows
+            durable.is_kept = False  # unknown until it is kept again
             self._by_key.setdefault(durable.key, durable)
         done(error)
 
     def abandoned(self, durable: Durable, expires_seconds: float | None) -> bool:
-        """Whether nobody has come back to it for so long."""
+        """Return whether no consumer has been attached for `expires_seconds`."""
         if expires_seconds is None or durable.attached:
             return False
         return self._now_ms() - durable.last_seen_ms > expires_seconds * 1000

@@ -1,9 +1,9 @@
-"""Where each element of a consumed queue is: in exactly one state, and by which moves it gets from one to another.
+"""States of the elements of a consumed queue: each element is in exactly one, and moves between them by legal moves.
 
 The states are not stored: each is an index that knows its elements (the cursor, the delayed ones, group lines, dead
-letters), and what is in none of them is held by a consumer. This module asks them in one order, so that all parts of a
-queue mean the same by "waits". `MOVES` is the table of legal moves. The conservation model of the tests holds every
-element to it, and to the rule that no two indexes have the same element.
+letters), and an element that is in none of them is held by a consumer. This module asks them in one order, so that all
+parts of a queue mean the same by "waits". `MOVES` is the table of legal moves. The conservation model of the tests
+holds every element to it, and to the rule that no two indexes have the same element.
 
 Source: seed 002 "CursoredQueue"; ARCHITECTURE, invariant 3.
 """
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Of one element."""
+    """State of one element."""
 
     AHEAD = "ahead"
-    """The cursor has not come to it."""
+    """Ahead of the cursor."""
     RETURNED = "returned"
     """A consumer gave it back; it is handed out before anything that lies ahead."""
     SET_ASIDE = "set aside"
     """The cursor has passed it; another consumer holds its message group, or the group's line is before it."""
     DELAYED = "delayed"
-    """It must not be handed out before a time."""
+    """Delayed: not to be handed out before a time."""
     DEAD_LETTERING = "dead-lettering"
-    """It is on its way to the dead-letter queue."""
+    """Given up, on its way to the dead-letter queue."""
     HELD = "held"
     """A consumer has it."""
     GONE = "gone"
-    """It has left the queue."""
+    """Left the queue."""
 
 
 WORDS: Final[Mapping[State, str]] = MappingProxyType(
@@ -55,16 +55,16 @@ WORDS: Final[Mapping[State, str]] = MappingProxyType(
         State.GONE: "gone",
     }
 )
-"""What people are told."""
+"""Words for the states, for people."""
 
 MOVES: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
     {
         State.AHEAD: frozenset({State.HELD, State.SET_ASIDE, State.DELAYED, State.DEAD_LETTERING, State.GONE}),
         State.RETURNED: frozenset({State.HELD, State.SET_ASIDE, State.DELAYED, State.DEAD_LETTERING, State.GONE}),
         State.SET_ASIDE: frozenset({State.HELD, State.DEAD_LETTERING, State.GONE}),
-        # What is due lies where it would lie without its delay.
+        # A due element is where it would be without its delay.
         State.DELAYED: frozenset({State.AHEAD, State.RETURNED, State.SET_ASIDE, State.DEAD_LETTERING, State.GONE}),
-        # What was taken from ahead of the cursor, by a selector, lies there again when it comes back.
+        # An element taken from ahead of the cursor, by a selector, is there again when it comes back.
         State.HELD: frozenset(
             {State.AHEAD, State.RETURNED, State.SET_ASIDE, State.DELAYED, State.DEAD_LETTERING, State.GONE}
         ),
@@ -72,17 +72,17 @@ MOVES: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         State.GONE: frozenset(),
     }
 )
-"""From each state to which ones."""
+"""Legal moves: from each state to which ones."""
 
 
 class ElementStates:
-    """The indexes over the elements of one consumed queue.
+    """Indexes over the elements of one consumed queue.
 
     Attributes:
-        cursor: how far the elements were handed out, and what came back.
-        delayed: what must not be delivered before a time; None: nothing ever had to wait for one.
-        dead_lettering: what is on its way to the dead-letter queue; None: nothing was ever given up.
-        set_aside: what waits for its message group; None: a queue without groups.
+        cursor: position up to which elements were handed out, and returned elements.
+        delayed: delayed elements; None: there never were any.
+        dead_lettering: elements on their way to the dead-letter queue; None: there never were any.
+        set_aside: elements that wait for their message group; None: a queue without groups.
     """
 
     __slots__ = ("cursor", "dead_lettering", "delayed", "elements", "set_aside")
@@ -110,7 +110,7 @@ class ElementStates:
         return State.HELD
 
     def lies_free(self, sequence: int) -> bool:
-        """Whether this element, which is there, waits for nothing but a consumer with room. O(1)."""
+        """Return whether the element, which is in the queue, waits for nothing but a consumer with room. O(1)."""
         if self.dead_lettering is not None and sequence in self.dead_lettering:
             return False
         if self.delayed is not None and self.delayed.holds(sequence):
@@ -120,7 +120,7 @@ class ElementStates:
         return self.set_aside is not None and self.set_aside.key_of(sequence) is not None
 
     def waits(self, sequence: int) -> bool:
-        """Whether this element, if it is there, is not held by a consumer, and not given up either. O(1)."""
+        """Return whether the element, if it is in the queue, is neither held by a consumer nor given up. O(1)."""
         if self.dead_lettering is not None and sequence in self.dead_lettering:
             return False
         if self.cursor.is_available(sequence) or (self.delayed is not None and self.delayed.holds(sequence)):
@@ -133,12 +133,12 @@ class ElementStates:
         return [*returned, *self.set_aside.sequences()] if self.set_aside else returned
 
     def withdraw(self, sequences: SequenceOf[int]) -> None:
-        """These stay in the queue, and are not to be handed out any more. O(n)."""
+        """Withdraw elements: they stay in the queue, and are not handed out any more. O(n)."""
         self.cursor.withdraw(sequences)
         self._leave_lines(sequences)
 
     def forget(self, sequences: SequenceOf[int]) -> None:
-        """These have left the queue without having been held. O(n)."""
+        """Forget elements that have left the queue without having been held. O(n)."""
         self.cursor.forget(sequences)
         self._leave_lines(sequences)
 

@@ -1,4 +1,4 @@
-"""What is passed into every queue from outside, and the ports that it has to fit."""
+"""Objects that are passed into every queue from outside, and the ports that they satisfy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TimerHandle(Protocol):
-    """What `Scheduling.call_later` gives."""
+    """Handle that `Scheduling.call_later` returns."""
 
     def cancel(self) -> None: ...
 
@@ -30,7 +30,9 @@ class DispatchHandle(Protocol):
 
 
 class Scheduling(Protocol):
-    """What queues need of a dispatcher. `sluiceway.dispatcher.Dispatcher` fits; tests bring a hand-cranked one."""
+    """Part of a dispatcher that queues use. `sluiceway.dispatcher.Dispatcher` satisfies it; tests have one that is
+    cranked by hand.
+    """
 
     def register(
         self, dispatch: Callable[[int], bool], label: str, priority: int = PRIORITY_DEFAULT
@@ -43,7 +45,7 @@ class Scheduling(Protocol):
 
 @attrs.frozen
 class QueueEnvironment:
-    """What is passed into every queue from outside: time, dispatch, the flow registry."""
+    """Environment of every queue, passed in from outside: time, dispatch, the flow registry."""
 
     manager: FlowManager
     scheduling: Scheduling
@@ -52,21 +54,21 @@ class QueueEnvironment:
     now_ms: Callable[[], int]
     """Wall clock, milliseconds since the epoch: expiry is a date."""
     resume: Callable[[Callable[[], None]], None] | None = None
-    """Where the turns of resuming sources run; None: at once."""
+    """Scheduler for the turns of resuming sources; None: they run at once."""
     store: Store | None = None
-    """Where persistent messages are kept, and what memory has no room for; None: nothing outlives the broker."""
+    """Store of persistent messages, and of messages without room in memory; None: nothing outlives the broker."""
     dead_letters: DeadLetterRouter | None = None
     """Takes what queues give up; None: they give up nothing."""
     contain: Callable[[Exception], None] | None = None
-    """Is given what the answer to one of many raised, so that the others are answered; None: it is raised."""
+    """Handler of errors raised for one of many objects, so that the others are handled; None: they are raised."""
     in_steps: Callable[[Hashable, Iterator[object]], None] | None = None
-    """Where long work is done, a few steps at a time, that of one owner in order (`Steps.do`); None: at once."""
+    """Executor of long work in a few steps at a time, in order for one owner (`Steps.do`); None: at once."""
     observer_of: ObserverOf | None = None
-    """Who follows what becomes of a queue's messages; None: nobody."""
+    """Factory of the observer of a queue's messages; None: no queue is observed."""
 
     def do_in_steps(self, owner: Hashable, work: Iterator[object]) -> None:
-        """Do this now as far as that goes, and the rest with others in between, behind what the same owner gave before:
-        the name of a destination, or whatever has such work by itself.
+        """Do the first steps of `work` now, and the rest later, between other work and behind earlier work of the same
+        owner. `owner`: the name of a destination, or any object with work of its own.
         """
         if self.in_steps is not None:
             self.in_steps(owner, work)
@@ -75,7 +77,7 @@ class QueueEnvironment:
             pass
 
     def carefully(self, work: Callable[[], None]) -> None:
-        """Do this for one of many; what it raises is no matter of the others, and contained."""
+        """Run `work` for one of many objects; errors are contained, so that the others are handled."""
         try:
             work()
         except Exception as error:
@@ -93,7 +95,7 @@ class QueueEnvironment:
             self.contain(error)
 
     def let_sources_go(self, owner: Hashable, gate: Account) -> None:
-        """All that this controller, which was shut, still holds back: in steps."""
+        """Release all sources that the account `gate`, which was shut, still blocks: in steps."""
         self.do_in_steps(owner, self._letting_go(gate))
 
     def _letting_go(self, gate: Account) -> Iterator[None]:

@@ -1,11 +1,11 @@
-"""Which exclusive consumer has its turn.
+"""Turns of exclusive consumers.
 
-If a subscription asked for it, the oldest such consumer gets everything and the others stand by. When it leaves, the
-next one takes over, but only once the old one holds nothing any more, so that two never work at the same time. What the
-others hold when the first exclusive one arrives stays with them.
+If there are exclusive subscriptions, the oldest such consumer gets everything and the others stand by. When it leaves,
+the next one takes over, but only once the old one holds nothing any more, so that two never work at the same time.
+Elements that the others hold when the first exclusive one arrives stay with them.
 
-One object serves all partitions of a destination, as with groups: who has its turn has it in all of them, and hands it
-on when it is drained in all of them.
+One object serves all partitions of a destination, as with groups: the active consumer is active in all of them, and the
+next one takes over when it is drained in all of them.
 
 Bound: an entry per exclusive consumer that is attached, and one for the last one until it is drained.
 """
@@ -43,18 +43,18 @@ class Exclusivity:
         self._claims: dict[int, _Claim] = {}
         self._on_change: list[Callable[[], None]] = []
         self.active: Consumer | None = None
-        """Who has its turn; None: nobody asked to be alone, all share."""
+        """Consumer whose turn it is; None: no exclusive consumer is attached, all share."""
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call this when another consumer has its turn, or all share again."""
         self._on_change.append(callback)
 
     def allows(self, consumer: Consumer) -> bool:
-        """Whether this consumer may have messages now. O(1)."""
+        """Return whether `consumer` may receive messages now. O(1)."""
         return self.active is None or self.active is consumer
 
     def joined(self, subscription: Subscription) -> None:
-        """There is a new subscription; it matters if it is exclusive."""
+        """Note a new subscription; it matters if it is exclusive."""
         if not subscription.exclusive:
             return
         consumer = subscription.consumer
@@ -66,7 +66,7 @@ class Exclusivity:
             self._choose()
 
     def left(self, subscription: Subscription) -> None:
-        """A subscription was closed, or is closed and holds less than before. O(partitions)."""
+        """Note that a subscription was closed, or is closed and holds less than before. O(partitions)."""
         claim = self._claims.get(id(subscription.consumer))
         if claim is None or not claim.is_closed:
             return
@@ -77,7 +77,7 @@ class Exclusivity:
             self._choose()
 
     def facts(self) -> dict[str, object]:
-        """Return what people are told about it."""
+        """Return facts about the exclusive consumers, for people."""
         return {}
 
     def _choose(self) -> None:

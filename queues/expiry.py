@@ -1,6 +1,7 @@
-"""Which elements of a queue pass their date next, and the timer that stands for the earliest date.
+"""Expiry dates of the elements of a queue, and one timer for the earliest date.
 
-What is due goes in portions (EXPIRE_COUNT), so that a backlog that expires together stops no one.
+Elements that are due expire in portions (EXPIRE_COUNT), so that a backlog that expires together does not stall the
+broker.
 
 A run has one date, so there is one entry per run, in a heap. Entries of runs that were consumed in time are cleared out
 when they may be half of all, so there are about two and a half times as many as there are runs with a date in the
@@ -10,10 +11,10 @@ A block that is outside has one entry, for the next of its dates. Those that its
 too, may be half of all. Until then they are passed over.
 
 Clearing out is done a few entries at a time, with each date that is added (SWEEP_COUNT) and each block that goes out
-(BLOCK_SWEEP_COUNT): the heap becomes the old one, from whose end entries that still count are moved to the new one. A
-heap without its last entry is a heap.
+(BLOCK_SWEEP_COUNT): the heap becomes the old one, from whose end entries that are still valid are moved to the new one.
+A heap without its last entry is a heap.
 
-Not here: what expiring means (removal.py, topic.py).
+Not here: the effect of expiry (removal.py, topic.py).
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from .cursored import BLOCK_BITS, CursoredQueue
 from .environment import QueueEnvironment, TimerHandle
 
 EXPIRE_COUNT: Final = 512
-"""Elements past their date that are looked at in one go: about a millisecond of work."""
+"""Expired elements that are checked at once: about a millisecond of work."""
 
 EXPIRIES_MIN: Final = 256
 """Dates that may always be kept; only beyond that is it worth looking for dead ones."""
 
 SWEEP_COUNT: Final = 2
-"""Entries that are looked at with each date that is added, while the old ones are gone through."""
+"""Entries that are checked with each date that is added, while the old ones are cleared out."""
 
 BLOCK_SWEEP_COUNT: Final = 256
-"""Entries that are looked at with each block that goes out."""
+"""Entries that are checked with each block that goes out."""
 
 
 class ExpiryDates:
@@ -50,17 +51,17 @@ class ExpiryDates:
         self._elements = elements
         self._heap: list[tuple[int, int, int]] = []
         self._old: list[tuple[int, int, int]] = []
-        """A heap, too: what is still to be looked at. Empty: nothing is being cleared out."""
+        """Heap of old entries that are still to be checked. Empty: nothing is being cleared out."""
         self._max_count = EXPIRIES_MIN
         self._stale_count = 0
-        """How many entries may be there of elements that went out since."""
+        """Largest number of entries of elements that went out since they were added."""
 
     def __len__(self) -> int:
         return len(self._heap) + len(self._old)
 
     @property
     def next_ms(self) -> int | None:
-        """The earliest date, None if there is none."""
+        """Earliest date, None if there is none."""
         heap, old = self._heap, self._old
         if not old:
             return heap[0][0] if heap else None
@@ -77,7 +78,7 @@ class ExpiryDates:
         return next_ms is None or at_ms < next_ms
 
     def move_out(self, indices: Iterable[int]) -> None:
-        """These blocks are outside: their dates are forgotten, but for the next of each. O(log n) for each block."""
+        """Forget the dates of blocks that are outside, but for the next date of each. O(log n) for each block."""
         for index in indices:
             block = self._elements.block(index)
             if block is None or block.outside is None:
@@ -94,7 +95,7 @@ class ExpiryDates:
         self._stale_count = 0
 
     def _sweep(self, count_max: int) -> None:
-        """Look at so many of the old entries, and keep those that count."""
+        """Check up to `count_max` of the old entries, and keep those that are valid."""
         old = self._old
         if not old:
             return
@@ -106,7 +107,7 @@ class ExpiryDates:
             self._max_count = max(EXPIRIES_MIN, 2 * len(self._heap))
 
     def _counts(self, entry: tuple[int, int, int]) -> bool:
-        """Whether something of this is still there, and no entry of a block that is outside stands for all of it."""
+        """Return whether an element of the entry is still there, and no entry of a block outside covers all of it."""
         _at_ms, first, end = entry
         elements = self._elements
         if not elements.holds_any(first, end):
@@ -120,10 +121,10 @@ class ExpiryDates:
         return False
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
-        """Elements past their date that are still there, in order of their sequence, and forget their dates.
+        """Return expired elements that are still there, in order of their sequence, and forget their dates.
 
-        Those that are in memory are asked for their own date: an entry may stand for a whole block that was outside,
-        and is in again. Looks at no more than `count_max` of them: the rest is due at once.
+        Elements in memory are checked for their own date: an entry may stand for a whole block that was outside, and is
+        in again. Checks at most `count_max` elements: the rest is due at once.
         """
         elements = self._elements
         due: set[int] = set()
@@ -155,18 +156,18 @@ class ExpiryDates:
 
 
 class ExpiryOwner(Protocol):
-    """What `Expiry` asks of its queue."""
+    """Part of a queue that `Expiry` uses."""
 
     elements: CursoredQueue
     closed: bool
 
     @property
     def expire_count(self) -> int:
-        """How many elements past their date are looked at in one go."""
+        """Number of expired elements that are checked at once."""
 
     def expire(self, sequences: SequenceOf[int]) -> None:
-        """Remove those of these elements, which are past their date and in order, that no consumer holds; count them,
-        and release their space (once: what resumes then may add or close).
+        """Remove the expired elements that no consumer holds, count them, and release their space (once: a source that
+        resumes then may add or close). `sequences` ascend.
         """
 
 
@@ -195,18 +196,18 @@ class Expiry:
             self._arm()
 
     def note_block(self, block: Block) -> None:
-        """This block is in memory again, with the dates of its elements."""
+        """Note the dates of a block that is in memory again."""
         for at_ms, first, end in dates_in(block):
             self.note(at_ms, first, end)
 
     def move_out(self, indices: list[int]) -> None:
-        """These blocks are outside: one date stands for all of theirs."""
+        """Keep one date for each of the blocks, which are outside."""
         if self._dates is not None:
             self._dates.move_out(indices)
             self._arm()
 
     def run_due(self) -> None:
-        """Let a portion of what is past its date expire, and come back at once for the rest."""
+        """Expire a portion of the due elements, and schedule the next one at once."""
         self._timer = None
         assert self._dates is not None, "a timer runs only for dates"
         due = self._dates.take_due(self._environment.now_ms(), self._queue.expire_count)
@@ -221,7 +222,7 @@ class Expiry:
             self._timer = None
 
     def __len__(self) -> int:
-        """How many entries its dates take."""
+        """Return the number of entries that the dates take."""
         return 0 if self._dates is None else len(self._dates)
 
     def _arm(self) -> None:
@@ -233,9 +234,11 @@ class Expiry:
 
 
 def dates_in(block: Block) -> Iterator[tuple[int, int, int]]:
-    """Of a block in memory: the dates of its elements, each with the first of those that have it, and their end."""
+    """Yield the dates of the elements of a block in memory, each with the first element that has it and the end of the
+    elements.
+    """
     if not sum([message.expires_at_ms for message in block.elements if message is not None]):
-        return  # as nearly always
+        return  # the usual case
     alive = ((block.base + place, message) for place, message in enumerate(block.elements) if message is not None)
     for at_ms, group in groupby(alive, key=lambda pair: pair[1].expires_at_ms):
         if at_ms:

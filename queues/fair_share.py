@@ -1,11 +1,11 @@
-"""Who gets what in one pass over the elements of a queue, when each element is placed by itself.
+"""Fair shares of one pass over the elements of a queue, when each element is placed by itself.
 
 A pass collects a share for each subscription, so that a consumer gets one slice, however its elements were mixed with
-those of others. A share ends with the room that its subscription had when it was first asked: that is a promise of the
-consumer for itself only. Consumers that draw on one credit may promise the same room twice, and a consumer may be
-closed by what another one does; so whoever hands the shares over asks again.
+those of other consumers. A share ends with the room that its subscription had when it was first asked: that is a
+promise of the consumer for itself only. Consumers that draw on one credit may promise the same room twice, and a
+consumer may be closed by what another one does; so the caller that hands the shares over asks for the room again.
 
-Bound: what is collected in a pass, which is the budget of one dispatch.
+Bound: the elements collected in a pass, which is the budget of one dispatch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class _Share:
         self.taken: Taken = []
 
     def fits(self, size_bytes: int) -> bool:
-        """As with a slice: the first element always fits, if there is any room at all. Once one doesn't, none does."""
+        """Return whether an element fits, as with a slice: the first one always does, if there is any room at all.
+        After one that does not fit none does.
+        """
         if self.room_count <= 0 or self.room_bytes <= 0:
             return False
         if size_bytes > self.room_bytes and self.taken:
@@ -45,9 +47,10 @@ class FairShare:
     def __init__(
         self, ring: OrderedDict[Subscription, None], room_of: Callable[[Subscription], tuple[int, int]]
     ) -> None:
-        """`ring`: those who may have credit, the next one first; it is turned, and whose share is full leaves it.
+        """`ring`: subscriptions that may have credit, the next one first; it is rotated, and a subscription leaves it
+        when its share is full.
 
-        `room_of`: messages and wire bytes that a subscription takes now, (0, 0) if it may not have any. Asked once.
+        `room_of`: messages and wire bytes that a subscription takes now, (0, 0) if it may not receive any. Asked once.
         """
         self._ring = ring
         self._room_of = room_of
@@ -67,14 +70,14 @@ class FairShare:
                 yield subscription, share.taken
 
     def fits(self, subscription: Subscription, message: Message) -> bool:
-        """Whether this message may be put into the share of this subscription."""
+        """Return whether `message` may be put into the share of `subscription`."""
         share = self._shares.get(subscription)
         if share is None:
             share = self._shares[subscription] = _Share(self._room_of(subscription))
         return share.fits(len(message.wire))
 
     def next_for(self, message: Message) -> Subscription | None:
-        """The next subscription in turn that has room for this message; None if nobody has. O(1) amortised."""
+        """Return the next subscription in turn that has room for `message`, or None. O(1) amortised."""
         ring = self._ring
         while ring:
             subscription = next(iter(ring))

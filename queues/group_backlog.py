@@ -1,15 +1,16 @@
-"""Elements of a queue that wait until their message group may go on: set aside under their key, in order.
+"""Backlog of message groups: elements of a queue that wait for their group, set aside under its key, in order.
 
-A line per key. What comes back to a line goes into a heap at its front, so any order of returns costs O(log n) each.
-What leaves while it waits (expired, dropped) stays in its line as a dead entry until the line comes to it or half of
-the line is dead, so memory is bounded by what is alive. With `ranked` the oldest over all lines can be asked for, which
-policy `drop_oldest` needs.
+A line per key. Elements that come back to a line go into a heap at its front, so any order of returns costs O(log n)
+each. Elements that leave while they wait (expired, dropped) stay in their line as dead entries until the line comes to
+them or half of the line is dead, so memory is bounded by the elements alive. With `ranked` the oldest over all lines
+can be asked for, which policy `drop_oldest` needs.
 
-A line stands in at most one *place*: before the one its key has to wait for, before anybody, or nowhere. Within a place
-the line that came first goes first. A line that ends leaves its place, so what is found in a place can go on.
+A line has at most one *place*: it waits for the subscription that holds its key, for any subscription, or has no place.
+Within a place the line that came first goes first. A line that ends leaves its place, so every line found in a place
+can continue.
 
 Pure bookkeeping of sequences: the elements themselves stay in the CursoredQueue. Not here: who holds a key (groups.py),
-who stands where and when (shared.py).
+which place a line has (shared.py).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LONGEST_COUNT: Final = 1000
 """Lines that are compared to find the longest: a report must not cost more than it tells."""
 
 ANYBODY: Final = "anybody"
-"""The place of the keys that may go to whoever has credit."""
+"""Place of the keys that may go to any subscription with credit."""
 
 
 class _Line:
@@ -37,7 +38,7 @@ class _Line:
         self.waiting: deque[int] = deque()
         """Ascending."""
         self.returned: list[int] = []
-        """A heap: what came when something later was waiting already."""
+        """Heap of elements that came back while later ones were waiting."""
         self.dead_count = 0
         self.place: OrderedDict[str, None] | None = None
 
@@ -99,7 +100,7 @@ class GroupBacklog:
         return line.first() if line is not None else None
 
     def discard(self, sequence: int) -> None:
-        """This element goes on, or has left the queue. O(log n) amortised."""
+        """Discard an element that is handed out, or has left the queue. O(log n) amortised."""
         alive = self._alive
         key = alive.pop(sequence)
         line = self._lines[key]
@@ -120,7 +121,7 @@ class GroupBacklog:
     # ------------------------------------------------------------------ places
 
     def line_up(self, key: str, place: Hashable) -> None:
-        """The line of this key (there is one) stands in this place from now on, as the last one. O(1)."""
+        """Put the line of a key, which must exist, into a place, as the last one. O(1)."""
         line = self._lines[key]
         self._leave_place(key, line)
         keys = self._places.get(place)
@@ -130,7 +131,7 @@ class GroupBacklog:
         line.place = keys
 
     def stand_nowhere(self, key: str) -> None:
-        """The line of this key (there is one) stands in no place from now on. O(1)."""
+        """Take the line of a key, which must exist, out of its place. O(1)."""
         self._leave_place(key, self._lines[key])
 
     def first_at(self, place: Hashable) -> str | None:
@@ -144,7 +145,7 @@ class GroupBacklog:
         return next(iter(keys))
 
     def clear_place(self, place: Hashable) -> None:
-        """There is no such place any more: its lines stand nowhere. O(1)."""
+        """Remove a place: its lines have no place then. O(1)."""
         self._places.pop(place, None)
 
     @staticmethod
@@ -156,11 +157,11 @@ class GroupBacklog:
     # ------------------------------------------------------------------ over all lines
 
     def sequences(self) -> Iterable[int]:
-        """All that wait here, in any order."""
+        """Return all elements that wait here, in any order."""
         return self._alive
 
     def oldest(self) -> int | None:
-        """The lowest sequence that waits, whatever its key. Only if `ranked`. O(log n) amortised."""
+        """Return the lowest sequence that waits, whatever its key, or None. Only if `ranked`. O(log n) amortised."""
         ranking = self._ranking
         if ranking is None:
             raise ValueError("these lines are not ranked: ask for it when they are made")

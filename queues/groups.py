@@ -1,7 +1,7 @@
 """Message groups: one consumer per key at a time, and the key is drained before another consumer gets it.
 
 A key belongs to a consumer only while that consumer holds messages of it. When the last of them is settled or given
-back, the key is free and the next message of it goes to whoever has credit. So keys spread over consumers by load,
+back, the key is free and its next message goes to any consumer with credit. So keys spread over consumers by load,
 nothing is remembered of a key at rest (bound: keys in flight, which is at most the unsettled messages), and a consumer
 that joins or leaves needs no rebalancing.
 
@@ -27,7 +27,7 @@ class _Claim:
 
 
 class GroupTable:
-    """Which consumer holds which key."""
+    """Consumers that hold message groups, by key."""
 
     __slots__ = ("_claims", "_on_free")
 
@@ -43,7 +43,7 @@ class GroupTable:
         self._on_free.append(callback)
 
     def owner(self, key: str) -> Consumer | None:
-        """Who holds messages of this key, None if nobody does."""
+        """Return the consumer that holds messages of this key, or None."""
         claim = self._claims.get(key)
         return claim.consumer if claim is not None else None
 

@@ -1,4 +1,4 @@
-"""Turns of consumers' limiters that a queue's subscriptions hold until a dispatch has come by.
+"""Turns of consumers' limiters that a queue's subscriptions hold until the queue's next dispatch.
 
 A consumer's window or buffer resumes one subscription at a time, and that one holds its turn (flow/account.py): it can
 use it in its queue's next dispatch only. Behind that dispatch a turn ends if its subscription is not in line any more,
@@ -20,10 +20,10 @@ TURNS_AT_ONCE: Final = 256
 
 
 class HeldTurns:
-    """The turns that subscriptions of one queue hold.
+    """Turns that subscriptions of one queue hold.
 
     Attributes:
-        under_way: of many turns some are yet to be looked at behind the last dispatch, before the next one.
+        under_way: whether turns are still to be checked after the last dispatch, before the next one.
     """
 
     __slots__ = ("_had_more", "_held", "_is_in_line", "_left", "under_way")
@@ -32,7 +32,7 @@ class HeldTurns:
         """`is_in_line`: whether this subscription waits to be served by the next dispatch."""
         self._is_in_line = is_in_line
         self._held: dict[Subscription, int] = {}
-        """With their `delivered_count` when they got it."""
+        """Subscriptions that hold a turn, with their `delivered_count` when they got it."""
         self._left: Iterator[tuple[Subscription, int]] = iter(())
         self._had_more = False
         self.under_way = False
@@ -45,7 +45,7 @@ class HeldTurns:
         self._held[subscription] = subscription.delivered_count
 
     def forget(self, subscription: Subscription) -> None:
-        """`subscription` is gone, and its turn has ended with it."""
+        """Forget a subscription that is gone; its turn has ended with it."""
         self._held.pop(subscription, None)
 
     def end(self, *, more: bool) -> bool:
@@ -58,7 +58,7 @@ class HeldTurns:
         return more
 
     def go_on(self) -> None:
-        """Look at some of those that are left, in a dispatch that does nothing else."""
+        """Check some of the remaining turns, in a dispatch that does nothing else."""
         turns = list(islice(self._left, TURNS_AT_ONCE))
         self._end(turns, more=self._had_more)
         if len(turns) < TURNS_AT_ONCE:

@@ -1,9 +1,9 @@
-"""The way into a queue: its limits, and what happens to what comes in when they are reached.
+"""Intake of a queue: its limits, and the fate of new messages when the limits are reached.
 
 `add` takes a *run*: messages that share one envelope, from one source, with their wire bytes. Where senders wait at the
 limit (full_actions.py) the run goes through the queue's FlowController: while the limiter is throttled it waits in the
-controller's overflow list and the source is blocked. The other actions never block (but for memory, while the disk
-takes what must leave it).
+controller's overflow list and the source is blocked. The other actions never block (except for memory, while blocks
+that must leave it are written to the disk).
 
 Before that a run may be held back by the store (it is persistent, and the disk is full or fails), by the queue's pace
 (pace.py), or by the memory of the broker as a whole.
@@ -42,14 +42,14 @@ from .policy import QueuePolicy
 
 @attrs.frozen
 class Run:
-    """Messages of one envelope on their way in, and what they are charged."""
+    """Run of messages of one envelope on their way in, with their charge."""
 
     messages: list[Message]
     charge_bytes: int
 
 
 class IntakeOwner(Protocol):
-    """What an intake asks of its queue."""
+    """Part of a queue that an intake uses."""
 
     name: str
     elements: CursoredQueue
@@ -61,7 +61,7 @@ class IntakeOwner(Protocol):
 
     @property
     def is_consumed(self) -> bool:
-        """Somebody takes from it."""
+        """Whether a consumer is attached."""
 
     def accept_run(self, run: Run) -> None:
         """Take in a run that is charged."""
@@ -70,25 +70,27 @@ class IntakeOwner(Protocol):
         """Let the oldest elements go that no consumer holds, until this much is free or nothing is left."""
 
     def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
-        """Return whether this much does not fit and what is to make room is under way; then `source` is blocked."""
+        """Return whether a run does not fit while the messages that leave for it are still on their way; `source` is
+        blocked then.
+        """
 
     def give_way(self) -> None:
-        """Let go what can go: the broker's memory is short, and much of it is here."""
+        """Free what can be freed: the broker's memory is short, and much of it is here."""
 
     def incoming_dropped(self, count: int) -> None:
         """Note that messages were dropped before they got in."""
 
 
 class Intake:
-    """The limits of one queue, and the line of those who wait at them.
+    """Limits of one queue, and the line of senders that wait at them.
 
     Attributes:
-        queue: whose it is.
-        action: what happens at the limit.
+        queue: queue of the intake.
+        action: action at the limit.
         controller: where senders wait.
         residency: its limiter, if the queue pages.
         promised_count, promised_bytes: room that is promised to transactions (atomic_offer.py).
-        pace: holds senders back before they come to the limits; None: nothing does.
+        pace: blocks senders before they reach the limits; None: no pace.
     """
 
     __slots__ = (
@@ -195,7 +197,9 @@ class Intake:
         self.queue.accept_run(Run(messages, charge_bytes))
 
     def _passes_store(self, messages: list[Message], source: SourceController) -> bool:
-        """False: these are persistent and the store takes nothing now; `source` is blocked."""
+        """Return whether the store accepts messages; False: they are persistent, the store accepts none now, and
+        `source` is blocked.
+        """
         store = self._store
         if store is None or not messages[0].head.persistent or store.accepts(source):
             return True
@@ -232,7 +236,7 @@ class Intake:
             self.controller.keep_turn(source)
 
     def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
-        """Take all of these, over the limit if need be; policies that drop do what they say. None is refused."""
+        """Add all runs, over the limit if need be; policies that drop do so. None is refused."""
         queue, action = self.queue, self.action
         for run in runs:
             if queue.observer is not None:
@@ -253,12 +257,12 @@ class Intake:
 
     def takes_answer(self) -> bool:
         """Return whether only the broker's memory holds senders back, and the queue is empty: the broker's own answers
-        go in then all the same. Who is to find out what takes the memory must be able to ask.
+        go in then all the same. An operator who looks for the cause must be able to ask.
         """
         return self.controller.limiter.refused and not self.queue.elements.live_count
 
     def _ask_for_memory(self, charge_bytes: int) -> None:
-        """Ask for memory while the broker's is short: what comes in is held back if there is no room for it."""
+        """Ask for memory while the broker's is short: new messages are blocked if there is no room."""
         share = self.controller.limiter.share
         if share is not None:
             if share.budget.full:
@@ -267,29 +271,31 @@ class Intake:
                 self.queue.give_way()
 
     def drop_for_memory(self) -> None:
-        """Drop what is over the limit of now, if the oldest may be dropped: the broker's memory is short."""
+        """Drop messages over the present limit, if the oldest may be dropped: the broker's memory is short."""
         if self.action.drops_oldest and not self.may_page_out:
             _over_count, over_bytes = self.overhang(0, 0)
             if over_bytes > 0:
                 self.queue.make_room(0, over_bytes)
 
     def drains(self) -> bool:
-        """Return whether what comes in will leave by itself."""
+        """Return whether new messages will leave without help."""
         return self.queue.is_consumed or self.may_page_out
 
     @property
     def may_page_out(self) -> bool:
-        """What takes memory may go to the disk."""
+        """Whether messages in memory may be paged out."""
         return self.residency is not None and self.policy.paging != "throttle"
 
     @property
     def bytes_max(self) -> int | None:
-        """What the queue may hold in memory and outside of it; None: no limit but the disk."""
+        """Bytes that the queue may hold in memory and outside; None: no limit but the disk."""
         return self.policy.bytes_max if self.may_page_out else self.policy.limit_bytes
 
     @property
     def memory_limit_bytes(self) -> int:
-        """What its messages may take of memory now: while the broker's is short, less than its policy says."""
+        """Bytes of memory that the queue's messages may take now: less than the policy allows while the broker's memory
+        is short.
+        """
         memory_bytes = self.policy.memory_bytes
         return memory_bytes if self._budget is None else min(memory_bytes, self._budget.allowance_bytes)
 
@@ -306,7 +312,7 @@ class Intake:
 
     @property
     def entrances(self) -> tuple[FlowController[Run], ...]:
-        """Where senders wait."""
+        """Controllers at which senders wait."""
         return (self.controller,)
 
     @property
@@ -320,7 +326,9 @@ class Intake:
         return [since for gate in self.entrances for since in gate.waiting_since()] + paced
 
     def overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
-        """By how much this many more would go over the limits that the full policy is about; negative: they fit."""
+        """Return by how much `count` messages of `charge_bytes` would exceed the limits of the full policy; negative:
+        they fit.
+        """
         residency, policy = self.residency, self.policy
         count += self.promised_count
         charge_bytes += self.promised_bytes
@@ -336,7 +344,7 @@ class Intake:
         return over_count, limiter.used_bytes + charge_bytes - limit_bytes
 
     def count_that_fits(self, messages: list[Message]) -> tuple[int, int]:
-        """How many of the first of these there is room for, and their charge."""
+        """Return the number of messages at the beginning for which there is room, and their charge in bytes."""
         over_count, over_bytes = self.overhang(0, 0)
         count = charge_bytes = 0
         for message in messages:

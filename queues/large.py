@@ -1,15 +1,15 @@
-"""Messages whose body lies in a file: what stays in memory is the header block and a reference to the file.
+"""Messages whose body is in a file: the header block and a reference to the file stay in memory.
 
 The wire of a `LargeMessage` is header block and blank line only, so queues count, charge and hand over a few hundred
 bytes for it. Several messages may share one body (a SEND to several destinations, a subscriber's copy with a date of
 its own): each holds the same `BodyReference`.
 
-Who owns the file: it stays as long as a reference to it is alive or a record of the store names it. Queues let go of
-messages in many places (settled, dropped, expired, deleted, never accepted), so nobody has to say so: the interpreter
-knows when the last message with a reference has died, and the reference tells the `BodyKeeper` then. What must outlive
-the objects, because the store has a record of it, is counted by `keep` and `forget`.
+Ownership: the file stays as long as a reference to it is alive or a record of the store names it. Queues release
+messages in many places (settled, dropped, expired, deleted, never accepted), so releases are not reported: the
+interpreter knows when the last message with a reference has died, and the reference tells the `BodyKeeper` then.
+Records of the store are counted by `keep` and `forget`.
 
-Invariant: the keeper is told of every reference exactly once that it died, on whatever thread that happens to be.
+Invariant: the keeper is told of the death of every reference exactly once, on any thread.
 
 Deliberately not here: files (store/large.py), how a body gets in and out (protocols/stomp).
 Source: seed 002 "Large Message Support".
@@ -24,7 +24,7 @@ from .slices import Slice
 
 
 def up_to_large(part: Slice) -> Slice:
-    """What of this goes out together: what comes before the first large body, or that one alone."""
+    """Return the head of `part` that is sent together: the messages before the first large body, or that one alone."""
     larges = [place for place, message in enumerate(part.messages) if message.large is not None]
     count = (larges[0] or 1) if larges else len(part)
     return part if count == len(part) else part.head(count)
@@ -35,7 +35,7 @@ class BodyError(Exception):
 
 
 class BodyKeeper(Protocol):
-    """Whoever has the files."""
+    """Owner of the files of large bodies."""
 
     def keep(self, file_id: int) -> None:
         """One more record of the store names this file."""
@@ -44,7 +44,9 @@ class BodyKeeper(Protocol):
         """One record less names it."""
 
     def reference_died(self, file_id: int) -> None:
-        """From any thread, perhaps in the midst of anything else (the garbage collector): must only take a note."""
+        """Note that a reference was released. Called from any thread, perhaps in the midst of other code (by the
+        garbage collector): must only take a note.
+        """
 
 
 class BodyReference:
@@ -62,8 +64,9 @@ class BodyReference:
         self._keeper.keep(self.file_id)
 
     def forget(self) -> None:
-        """A record that named the file is gone: call it once per record, after it was deleted. If no reference is left
-        by then, call the keeper's `forget` with the number of the file instead."""
+        """Note that a record that named the file is gone: call this once per record, after it was deleted. If no
+        reference is left by then, call the keeper's `forget` with the number of the file instead.
+        """
         self._keeper.forget(self.file_id)
 
     def __del__(self) -> None:

@@ -1,10 +1,10 @@
-"""How far senders are ahead of the foremost reader of a topic, and whether any reader leads.
+"""Lead of senders over the foremost reader of a topic, and whether any reader leads.
 
 A subscription *leads* once it has caught up since it came. While one does, senders wait for it at the lead's controller
 (topic_intake.py). When one that may have led leaves, the others are asked some at a time whether they are as far.
 
-Invariant: an element at or beyond `position` is charged to `controller`, if senders follow the fastest reader; no
-other is.
+Invariant: an element at or beyond `position` is charged to `controller`, if senders follow the fastest reader; no other
+is.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ LED_AT_ONCE: Final = 512
 
 
 class Lead:
-    """The lead of one topic.
+    """Lead of senders over the readers of one topic.
 
     Attributes:
-        controller: charged with what no reader has been handed yet.
-        is_led: a connected subscription has caught up since it came.
-        position: the foremost place that any cursor has reached.
-        search: those that are still to be asked who leads; None: no one is asked. Plain, because the hot path reads it.
+        controller: charged with the elements that no reader has been handed yet.
+        is_led: whether a connected subscription has caught up since it was attached.
+        position: the foremost position of any cursor.
+        search: subscriptions that are still to be asked whether they lead; None: no search is under way. Plain, because
+            the hot path reads it.
     """
 
     __slots__ = (
@@ -59,14 +60,14 @@ class Lead:
 
     @property
     def is_sought(self) -> bool:
-        """Whether it is being found out who leads."""
+        """Whether the search for the leading reader is under way."""
         return self._is_unsure or self.search is not None
 
     def joined(self, position: int) -> None:
-        """Note a new subscription whose cursor is there.
+        """Note a new subscription whose cursor is at `position`.
 
-        A subscription leads at once at the tail, or when it passed more than anyone was handed while its consumer was
-        away. One that stands before what no reader has been handed yet leads as soon as it has caught up.
+        A subscription leads at once if it is at the tail, or beyond what any reader was handed. Another one leads as
+        soon as it has caught up.
         """
         if position > self.position or position >= self._elements.next_sequence:
             self.is_led = True
@@ -101,12 +102,12 @@ class Lead:
             self.controller.release(count, charge_bytes)
 
     def move_to_end(self) -> None:
-        """Move behind all elements, and release what is charged."""
+        """Move behind all elements, and release their charge."""
         self.position = self._elements.next_sequence
         self.release_all()
 
     def release_all(self) -> None:
-        """Release what is charged."""
+        """Release all that is charged."""
         limiter = self.controller.limiter
         if limiter.used_count:
             self.controller.release(limiter.used_count, limiter.used_bytes)

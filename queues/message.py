@@ -1,8 +1,8 @@
-"""A message as queues see it: the wire form it came in, and the few facts about it that decide where it goes.
+"""Messages as queues see them: the wire form as received, and the few facts that decide where a message goes.
 
-The header block is kept as received. What queues need of it (priority, group, expiry) is parsed once per *distinct*
-block and shared by all messages that carry the same block: that object is the envelope. So a message costs one small
-object and one bytes string.
+The header block is kept as received. The fields that queues use (priority, group, expiry) are parsed once per
+*distinct* block and shared by all messages that carry the same block: that object is the envelope. So a message costs
+one small object and one bytes string.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Sequence = NewType("Sequence", int)
 """Place of an element in one queue; contiguous, starts at 0."""
 
 PRIORITY_DEFAULT: Final = PRIORITY_ORDINARY
-"""Of a message that names none."""
+"""Priority of a message that names none."""
 
 MESSAGE_OVERHEAD_BYTES: Final = 192
-"""What the interpreter needs for one queued message beside its wire bytes (measured: object, bytes header, integers,
-places in lists).
+"""Bytes that the interpreter needs for one queued message beside its wire bytes (measured: object, bytes header,
+integers, places in lists).
 """
 
 
 class Envelope(Protocol):
-    """What queues need to know of a header block. Shared between messages, never changed."""
+    """Header block as queues see it. Shared between messages, never changed."""
 
     @property
     def destination(self) -> str: ...
@@ -39,12 +39,12 @@ class Envelope(Protocol):
     def ttl_ms(self) -> int: ...
     @property
     def delay_ms(self) -> int:
-        """To be held back for so long; 0: not at all."""
+        """Milliseconds for which the message is held back; 0: not at all."""
 
     @property
     def group(self) -> str | None: ...
     def header(self, name: str) -> str | None:
-        """What this header says; None: it is not there. For selectors."""
+        """Return the value of a header, or None. For selectors."""
 
     @property
     def neutral(self) -> bool:
@@ -62,7 +62,7 @@ class Message:
     __slots__ = ("expires_at_ms", "head", "number", "wire")
 
     due_at_ms: int = 0
-    """Not to be delivered before this wall time; 0: at once. See DelayedMessage."""
+    """Wall time before which the message is not delivered; 0: at once. See DelayedMessage."""
 
     large: ClassVar[tuple[int, int] | None] = None
     """File and length of a body that is kept outside of memory; None: `wire` has it all. See large.py."""
@@ -75,7 +75,7 @@ class Message:
 
     @property
     def size_bytes(self) -> int:
-        """What this message is charged: wire bytes plus overhead."""
+        """Bytes charged for this message: wire bytes plus overhead."""
         return len(self.wire) + MESSAGE_OVERHEAD_BYTES
 
     def dated(self, expires_at_ms: int) -> Message:

@@ -1,7 +1,7 @@
-"""The oldest element of a queue that somebody could have: what its age is counted from.
+"""Oldest element of a queue that a consumer could receive, from which its age is counted.
 
-What must not be delivered yet (a delay) is passed over: it is not late. Where the element is outside, the number of the
-first one of its block stands for it, as it was when the block went out: older by what it took to fill a block at most.
+Delayed elements are passed over: they are not late. Where the element is outside, the number of the first one of its
+block stands for it, as it was when the block went out: older by what it took to fill a block at most.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import attrs
 from .cursored import BLOCK_BITS, CursoredQueue
 
 LOOK_COUNT: Final = 256
-"""Elements to look at before it counts as unknown: all of these are not due yet."""
+"""Elements to check before the oldest counts as unknown, because all of them are delayed."""
 
 
 @attrs.frozen(slots=True)
@@ -21,14 +21,14 @@ class Oldest:
     """An element, by what says when it came."""
 
     number: int
-    """Of the message; 0: of an earlier run of the broker, and not in memory."""
+    """Number of the message; 0: of an earlier run of the broker, and not in memory."""
     due_at_ms: int
-    """It could not be delivered before this wall time; 0: at once."""
+    """Wall time before which it could not be delivered; 0: at once."""
 
 
 def oldest_of(elements: CursoredQueue, now_ms: int, position: int = 0) -> Oldest | None:
-    """The first element from `position` on that may be delivered; None: there is none, or it was not found among the
-    first LOOK_COUNT. O(block), and O(LOOK_COUNT) where many are delayed.
+    """Return the first element from `position` on that may be delivered; None: there is none, or it was not found among
+    the first LOOK_COUNT. O(block), and O(LOOK_COUNT) where many are delayed.
     """
     for _ in range(LOOK_COUNT):
         sequence = elements.first_live(position)

@@ -1,6 +1,6 @@
-"""How fast senders may fill a queue that is not drained as fast: two policies, both by choice.
+"""Pace at which senders may fill a queue that is not drained as fast: two optional policies.
 
-`disconnected_per_second`: nobody is subscribed. What piles up has to be read back one day; a limit keeps that day short
+`disconnected_per_second`: no consumer is subscribed. The backlog has to be read back one day; a limit keeps it short
 (seed 002 "Disconnected Subscriber").
 
 `catch_up_share`: part of the backlog is on disk and consumers are working on it. Senders get that share of the rate at
@@ -25,27 +25,27 @@ PER_SECOND_MIN: Final = 10.0
 
 
 class Paced(Protocol):
-    """What a gate asks of its queue."""
+    """Part of a queue that a gate uses."""
 
     elements: CursoredQueue
     settled_count: int
 
     @property
     def is_consumed(self) -> bool:
-        """Somebody takes from it."""
+        """Whether a consumer is attached."""
 
 
 class Gate(Protocol):
-    """Holds senders back before they come to the limits of a queue."""
+    """Gate that blocks senders before they reach the limits of a queue."""
 
     def admits(self, source: SourceController, queue: Paced) -> bool:
         """Return whether this sender may add to the queue now. False: it is blocked, and resumed in time."""
 
     def took(self, count: int) -> None:
-        """Note that so many are being added."""
+        """Note that `count` elements are being added."""
 
     def relax(self) -> None:
-        """Ask those who wait again: circumstances have changed."""
+        """Check again whether waiting senders are admitted: circumstances have changed."""
 
     @property
     def blocks_somebody(self) -> bool:
@@ -55,7 +55,7 @@ class Gate(Protocol):
         """Return clock readings: since when each sender waits."""
 
     def close(self) -> Account:
-        """Admit nobody any more. Return what those wait for that are to be let go."""
+        """Admit no more senders. Returns the account at which senders wait, to be released."""
 
 
 class Pace:
@@ -137,7 +137,7 @@ class Pace:
         self._timer_set = False
         try:
             self._controller.poll()
-        except BaseException:  # the mistake of one that waited: the others go on
+        except BaseException:  # an error of one waiting sender: the others are resumed
             self._timer_set = True
             self._call_later(0.0, self._look)
             raise

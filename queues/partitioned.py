@@ -25,8 +25,8 @@ from .selectors.selector import Selection
 from .subscription import Consumer, Subscription
 
 ATTACH_AT_ONCE: Final = 32
-"""Consumers that are attached to a new partition, or wildcards that are looked at for a new destination, in one go.
-Beyond that it is done in steps, and a topic keeps what comes in for those that are not attached yet.
+"""Consumers attached at once to a new partition, or wildcards checked at once for a new destination. More are attached
+in steps, and a topic keeps incoming messages for them meanwhile.
 """
 
 
@@ -50,17 +50,17 @@ class Attachment:
 
     @property
     def awaits_disk(self) -> bool:
-        """Some partition has more, which is on its way from the disk."""
+        """Whether a partition has more that is being read from the disk."""
         return any(partition.awaits_disk for partition in self._queue.partitions.values())
 
     @property
     def queues_count(self) -> int:
-        """From how many partitions it takes now: attaching and detaching take as many steps."""
+        """Number of partitions from which it takes now: attaching and detaching take as many steps."""
         return len(self._queue.partitions)
 
     def close(self) -> None:
-        """Let go of this name; with the last, detach from every partition. What is unsettled stays with the consumer. A
-        second call does nothing.
+        """Close this attachment; with the consumer's last one, detach from every partition. Unsettled elements stay
+        with the consumer. A second call does nothing.
         """
         if not self.closed:
             self.closed = True
@@ -68,7 +68,7 @@ class Attachment:
 
 
 class _Tap:
-    """A consumer's subscriptions to the partitions, and the names that it came by."""
+    """Subscriptions of a consumer to the partitions, and the attachments that share them."""
 
     __slots__ = (
         "account",
@@ -120,7 +120,7 @@ class _Tap:
         return None if subscription is None or subscription.closed else subscription
 
     def close(self) -> None:
-        """It takes from nothing any more."""
+        """Close all subscriptions."""
         for subscription in self.subscriptions.values():
             subscription.close()
         if self.account is not None:
@@ -173,10 +173,10 @@ class PartitionedQueue:
         self.partitions: dict[Hashable, MessageQueue] = {}
         self._taps: dict[int, _Tap] = {}
         self.attachments_count = 0
-        """How many `attachments` there are."""
+        """Number of `attachments`."""
 
     def partition(self, key: Hashable) -> MessageQueue:
-        """The partition for this key, made if it is not there yet.
+        """Return the partition for `key`, made if need be.
 
         Raises PartitionLimitError, and FlowClosedError if it had to be made after the queue was deleted.
         """
@@ -210,7 +210,7 @@ class PartitionedQueue:
         return queue
 
     def _opening(self, environment: QueueEnvironment, queue: MessageQueue, taps: list[_Tap]) -> Iterator[None]:
-        """Attach these to a new partition, in steps. Those that come meanwhile attach to it by themselves."""
+        """Attach consumers to a new partition, in steps. Those that come meanwhile attach without help."""
         try:
             for tap in taps:
                 if queue.closed:
@@ -223,27 +223,26 @@ class PartitionedQueue:
                 queue.let_go_of_beginning()
 
     def begin_welcome(self) -> None:
-        """Those who were there before are attached in steps, from now on: they are to get what comes in meanwhile."""
+        """Begin to attach earlier wildcards in steps: the partitions keep incoming messages for them."""
         self._welcomes = True
         for queue in self.partitions.values():
             queue.hold_beginning()
 
     def end_welcome(self) -> None:
-        """All of them are attached."""
+        """End a welcome: all earlier wildcards are attached."""
         self._welcomes = False
         for queue in self.partitions.values():
             if not queue.closed:
                 queue.let_go_of_beginning()
 
     def partition_for(self, message: Message) -> MessageQueue:
-        """Where this message belongs."""
+        """Return the partition of `message`."""
         return self.partition(self._partition_of(message))
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
         """Take a run; see MessageQueue.add.
 
-        A run that falls into several partitions is taken by each for itself: where one raises, those before it keep
-        their part.
+        A run for several partitions is added to each separately: where one raises, those before it keep their part.
         """
         if self._same_for_run:
             self.partition_for(messages[0]).add(messages, wire_bytes, source)
@@ -307,12 +306,12 @@ class PartitionedQueue:
 
     @property
     def attachments(self) -> list[Attachment]:
-        """Who is attached. O(n)."""
+        """Attachments of the consumers. O(n)."""
         return [attachment for tap in self._taps.values() for attachment in tap.attachments]
 
     def close_queue(self, reason: str, *, keep: bool = False) -> int:
-        """Delete all partitions; returns how many messages are lost by it. A second call does nothing. `keep`: what is
-        stored of them stays.
+        """Delete all partitions; returns the number of messages lost. A second call does nothing. `keep`: stored
+        messages stay in the store.
         """
         self.closed = True
         lost_counts: list[int] = []

@@ -1,4 +1,4 @@
-"""Queues that are partitioned by a header: which part a message belongs to, and which consumer takes from a part.
+"""Partitioning of queues by a header: the part of a message, and the consumer of a part.
 
 Seed 002 "Partitioning of queues". Messages with the same value of the header belong to one part, which is a queue with
 limits of its own. A part has one consumer at a time, so that order holds until its messages are acknowledged, and parts
@@ -7,8 +7,8 @@ because others came. The next consumer begins when the one before has settled, o
 
 Two kinds of consumers differ:
 
-- The oldest of those that asked to be exclusive has all parts, while it is there.
-- One with a selector takes what it selects from all parts, beside their consumers: order does not hold for that.
+- The oldest exclusive consumer has all parts while it is attached.
+- A consumer with a selector takes what it selects from all parts, beside their consumers: order does not hold for that.
 
 Bound: an entry for each part, and for each consumer.
 """
@@ -44,7 +44,7 @@ def priority_and_part(key: int) -> tuple[int, int]:
 
 @attrs.frozen
 class Partitioning:
-    """By which header, and into how many parts."""
+    """Partitioning: by which header, and into how many parts."""
 
     header: str
     count: int
@@ -70,7 +70,9 @@ class Taker(Protocol):
 
 
 class PartTurn(Exclusivity):
-    """Tells the shares when the consumer before has let go of a part. Whoever is subscribed may have its messages."""
+    """Turns of one part: tells the shares when the consumer before has released the part. Any subscription may have its
+    messages.
+    """
 
     __slots__ = ("_part", "_shares")
 
@@ -97,26 +99,26 @@ class PartTurn(Exclusivity):
 class _Part:
     taker: Taker | None = None
     draining: dict[Subscription, None] = attrs.field(factory=dict)
-    """Of those who had it before, and still hold some of it."""
+    """Subscriptions of earlier takers of the part that still hold elements of it."""
     queues: dict[int, MessageQueue] = attrs.field(factory=dict)
-    """By priority."""
+    """Queues by priority."""
 
 
 class PartShares:
-    """Which consumer has which part of one destination."""
+    """Parts of one destination, with the consumer of each."""
 
     __slots__ = ("_carefully", "_counts", "_exclusive", "_parts")
 
     def __init__(self, carefully: Callable[[Callable[[], None]], None]) -> None:
-        """`carefully`: contains what is raised about one of many."""
+        """`carefully`: runs work for one of many objects and contains its errors."""
         self._carefully = carefully
         self._parts: dict[int, _Part] = {}
         self._counts: dict[Taker, int] = {}
-        """How many parts each consumer has, in the order in which they came."""
+        """Number of parts of each consumer, in the order in which the consumers came."""
         self._exclusive: dict[Taker, None] = {}
 
     def turn(self, part: int) -> PartTurn:
-        """Return what a queue of this part asks whose turn it is."""
+        """Return the object that a queue of this part asks for turns."""
         return PartTurn(self, self._parts.setdefault(part, _Part()))
 
     def made(self, key: int, queue: MessageQueue) -> None:
@@ -130,7 +132,7 @@ class PartShares:
             self._give(part)
 
     def joined(self, taker: Taker) -> None:
-        """Note a new consumer: it gets its share as soon as others have let go of it. O(parts)."""
+        """Note a new consumer: it gets its share as soon as others have released it. O(parts)."""
         self._counts[taker] = 0
         if taker.exclusive:
             self._exclusive[taker] = None
@@ -149,7 +151,7 @@ class PartShares:
                     self._take_away(part)
 
     def left(self, taker: Taker) -> None:
-        """Note that a consumer is going: its parts go to others when it has settled what it holds. O(parts)."""
+        """Note that a consumer is leaving: its parts go to others when it has settled what it holds. O(parts)."""
         if self._counts.pop(taker, None) is None:
             return
         self._exclusive.pop(taker, None)
@@ -158,7 +160,7 @@ class PartShares:
                 self._take_away(part)
 
     def let_go(self, part: _Part, subscription: Subscription) -> None:
-        """A subscription was closed, or is closed and holds less than before. O(1)."""
+        """Note that a subscription was closed, or is closed and holds less than before. O(1)."""
         if not subscription.unsettled_count and subscription in part.draining:
             del part.draining[subscription]
             self._give(part)
@@ -177,7 +179,7 @@ class PartShares:
         self._give(part)
 
     def _give(self, part: _Part) -> None:
-        """Give a part that nobody has, and of which nobody holds anything, to who has the fewest."""
+        """Give a part that has no taker, and of which no consumer holds elements, to the taker with the fewest."""
         if part.taker is not None or part.draining or not self._counts:
             return
         taker = next(iter(self._exclusive), None) or self._idlest()
@@ -190,7 +192,7 @@ class PartShares:
                 self._carefully(partial(taker.open_on, queue))
 
     def _idlest(self) -> Taker:
-        """O(parts): whoever has none is at hand after those that have some."""
+        """Return the taker with the fewest parts. O(parts)."""
         idlest = next(iter(self._counts))
         for taker, count in self._counts.items():
             if count < self._counts[idlest]:

@@ -1,8 +1,8 @@
-"""Elements of a topic that no reader needs, but that lie behind one that some reader holds.
+"""Pinned elements of a topic: no reader needs them, but they are behind an element that a reader holds.
 
-An element leaves a topic when all fronts have passed it, so one that is held for long would keep all that its reader
-passes over behind it. Such elements are let go by name: now and then (PINNED_COUNT), and before anything else has to
-make room.
+An element leaves a topic when all fronts have passed it, so an element that is held for long would keep all elements
+that its reader passes over behind it. Such elements are removed by name: now and then (PINNED_COUNT), and before
+anything else when room has to be made.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from .ranges import RangeSet
 from .readers import Readers
 
 PINNED_COUNT: Final = 256
-"""Messages passed over behind one that is held, after which a look is due at what no reader needs. Where a look takes
-more steps than that, as many as those: a look never costs more than the passing itself."""
+"""Messages passed over behind a held one, after which a look is due for elements that no reader needs. If a look takes
+more steps than that, as many messages as it takes steps: a look never costs more than the passing itself.
+"""
 
 PINNED_SHARE: Final = 8
-"""Or this part of the topic's memory, when half of that is in use."""
+"""Divisor of the topic's memory: the alternative limit, when half of the memory is in use."""
 
 LOOKED_AT_ONCE: Final = 64
-"""Readers that are asked in one dispatch what they need."""
+"""Readers that are asked in one dispatch which elements they need."""
 
 RUNS_PER_STEP: Final = 16
 FREED_AT_ONCE: Final = 256
 FREED_PER_STEP: Final = 8
-"""What one of them has settled, and what goes, in steps that take about as long as to ask one reader."""
+"""Elements freed per step: about the time it takes to ask one reader."""
 
 
 class Pinned:
-    """The pinned elements of one topic.
+    """Pinned elements of one topic.
 
     Attributes:
-        count: what was passed over behind something that is held, since the last look.
-        look: what the look that is under way finds, step by step; None: none is. Plain, because the hot path reads it.
+        count: elements passed over behind a held one since the last look.
+        look: the look that is under way, as an iterator over its findings; None: none is. Plain, because the hot path
+            reads it.
     """
 
     __slots__ = ("_bytes", "_chores", "_look_count", "_overdue", "_queue", "_readers", "count", "look")
@@ -51,12 +53,12 @@ class Pinned:
         self._chores = chores
         self.count = self._bytes = 0
         self._look_count = PINNED_COUNT
-        """After so many the next look is due."""
+        """Number after which the next look is due."""
         self.look: Iterator[list[int]] | None = None
 
     @property
     def may_be_there(self) -> bool:
-        """Whether the topic may hold what no reader needs."""
+        """Whether the topic may hold elements that no reader needs."""
         return self.count > 0 or self.look is not None
 
     def passed(self, count: int, charge_bytes: int) -> None:
@@ -64,15 +66,17 @@ class Pinned:
         self.count += count
         self._bytes += charge_bytes
         if self.count >= self._look_count or self._may_be_much():
-            self.begin()  # and the dispatch goes on with it: one look for all that are passed over
+            self.begin()  # and the dispatch continues it: one look for all elements passed over
 
     def _may_be_much(self) -> bool:
-        """Whether it may be a good part of the memory, and that is needed. (Of many readers each counts the same.)"""
+        """Return whether pinned elements may be a good part of the memory, and that part is needed. (Of many readers
+        each counts the same.)
+        """
         memory_bytes, used_bytes = self._queue.policy.memory_bytes, self._queue.controller.limiter.used_bytes
         return self._bytes * PINNED_SHARE >= memory_bytes and used_bytes * 2 >= memory_bytes
 
     def begin(self) -> None:
-        """Begin a look, unless one is under way. The next dispatches go on with it."""
+        """Begin a look, unless one is under way. The next dispatches continue it."""
         if self.look is None:
             self.count = self._bytes = 0
             self.look = self._looking()
@@ -97,7 +101,7 @@ class Pinned:
         return LOOKED_AT_ONCE
 
     def look_on(self, count: int) -> None:
-        """Go on with the look, by so many steps."""
+        """Continue the look by `count` steps."""
         look, gone_count, gone_bytes = self.look, 0, 0
         while count > 0 and look is not None:
             free = next(look, None)
@@ -126,9 +130,10 @@ class Pinned:
         return sum(wires) + elements.outside_gone_bytes - outside_bytes
 
     def _looking(self) -> Iterator[list[int]]:
-        """Ask all readers what they need of what is there now, one after the other; then say what none of them does,
-        a portion at a time. What a reader does not need now it will never need, and one that comes meanwhile begins
-        behind all that, or with the beginning, which is asked first. O(holes in what each of them has settled).
+        """Ask all readers, one after the other, which of the present elements they need; then yield the elements that
+        none needs, in portions. An element that a reader does not need now it will never need, and a reader that comes
+        meanwhile begins behind all of them, or with the beginning, which is asked first. O(holes in the settled set of
+        each reader).
         """
         elements = self._queue.elements
         end, steps_count = elements.next_sequence, 0
@@ -141,7 +146,7 @@ class Pinned:
                 if not settled:
                     lowest = cursor.front
                     if elements.first_live(0) >= lowest:
-                        break  # all that is there is needed
+                        break  # all present elements are needed
                 start = cursor.front
                 for number, (first, stop) in enumerate(settled, 1):
                     if first >= lowest:
@@ -160,7 +165,7 @@ class Pinned:
                 yield elements.live_sequences(start, min(stop, start + FREED_AT_ONCE))
 
     def _cursors(self) -> Iterator[TrackingCursor]:
-        """All cursors that are there now, the beginning first, but for those that are gone when their turn comes."""
+        """Yield all present cursors, the beginning first, except those that are gone when their turn comes."""
         by_id = self._readers.by_id
         subscriptions, readers = list(self._queue.subscriptions.values()), list(by_id.values())
         if self._readers.beginning.cursor is not None:

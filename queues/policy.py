@@ -1,4 +1,4 @@
-"""What a destination may hold, and what happens when it is full.
+"""Limits of a destination, and the action when it is full.
 
 One frozen object per pattern of destinations, merged top to bottom by the configuration. Nothing here acts: queues read
 it.
@@ -16,7 +16,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 HEADER_PREFIX: Final = "header:"
-"""How `partition_by` begins."""
+"""Prefix of `partition_by`."""
 
 PARTITIONS_COUNT_MAX: Final = 256
 QUEUE_KINDS: Final = ("queue", "relay")
@@ -81,7 +81,7 @@ def _at_least_one(_instance: object, attribute: attrs.Attribute[float], value: f
 
 
 def _plain_queue(_instance: object, attribute: attrs.Attribute[str], value: str | None) -> None:
-    """A queue keeps what nobody looks at yet; a topic would not."""
+    """Check that `value` names one plain queue: a topic would not keep unread messages."""
     if value is None:
         return
     try:

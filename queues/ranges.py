@@ -1,6 +1,6 @@
-"""Sets of whole numbers as few ranges: what of a topic or a log is settled beyond the front of a reader.
+"""Sets of whole numbers as few ranges, such as the settled elements of a topic or a log beyond the front of a reader.
 
-What they take grows with the holes, not with the numbers.
+Their size grows with the holes, not with the numbers.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 
 MERGED_MIN: Final = 8
 MERGED_SHARE: Final = 16
-"""More runs than that which come together, and at least such a part of what is there, are merged in one go: each for
-itself would be a bisection and a copy, ten times as much.
+"""Divisor of the ranges in the set: if more than MERGED_MIN runs, and at least this part of the set, are added
+together, they are merged in one pass: adding each would take a bisection and a copy, ten times as much.
 """
 
 
 def stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """These, in any order, as runs of consecutive numbers, ascending, each from its first to behind its last.
+    """Return numbers, in any order, as runs of consecutive numbers, ascending, each from its first to behind its last.
     O(n log n); O(n) if they are one run, and O(1) if they are a range.
     """
     if not numbers:
@@ -38,7 +38,7 @@ def stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Starts and ends of these, in any order, where what touches or overlaps is one. O(n log n)."""
+    """Return starts and ends of ranges in any order, joining those that touch or overlap. O(n log n)."""
     starts: list[int] = []
     ends: list[int] = []
     last = -1
@@ -66,7 +66,7 @@ class RangeSet:
         self._starts, self._ends = _merged(ranges)
 
     def add(self, start: int, end: int) -> None:
-        """All from `start` to `end - 1` are in it from now on."""
+        """Add the numbers from `start` to `end - 1`."""
         if start >= end:
             return
         starts, ends = self._starts, self._ends
@@ -82,7 +82,7 @@ class RangeSet:
         ends[low:high] = [end]
 
     def add_all(self, numbers: Sequence[int], *, floor: int = 0) -> None:
-        """These, in any order, are in it from now on; those below `floor` are left out."""
+        """Add numbers, in any order, except those below `floor`."""
         found = stretches(numbers)
         if len(found) > MERGED_MIN and len(found) * MERGED_SHARE >= len(self._starts):
             self._starts, self._ends = _merged([*self, *((max(floor, start), end) for start, end in found)])
@@ -103,22 +103,22 @@ class RangeSet:
         ends[low:high] = [stop for _first, stop in kept]
 
     def first_gap(self, start: int) -> int:
-        """The lowest number from `start` on that is not in it."""
+        """Return the lowest number from `start` on that is not in the set."""
         place = bisect_right(self._starts, start) - 1
         return max(start, self._ends[place]) if place >= 0 else start
 
     def drop_below(self, floor: int) -> None:
-        """Forget what is below this."""
+        """Drop the numbers below `floor`."""
         place = bisect_right(self._ends, floor)
         del self._starts[:place], self._ends[:place]
         if self._starts and self._starts[0] < floor:
             self._starts[0] = floor
 
     def holes(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """What of this range is not in it."""
+        """Yield the parts of the range that are not in the set."""
         place = bisect_right(self._ends, start)
         if start < end and (place == len(self._starts) or self._starts[place] >= end):
-            return iter(((start, end),))  # as nearly always
+            return iter(((start, end),))  # the usual case
         return self._holes(start, end, place)
 
     def _holes(self, start: int, end: int, place: int) -> Iterator[tuple[int, int]]:
@@ -144,7 +144,7 @@ class RangeSet:
 
     @property
     def number_count(self) -> int:
-        """How many numbers are in it. O(ranges)."""
+        """Count of numbers in the set. O(ranges)."""
         return sum(self._ends) - sum(self._starts)
 
     def __repr__(self) -> str:

@@ -1,10 +1,10 @@
 """Durable subscriptions of a topic: cursors that stay when their consumers go.
 
-While a topic has any, persistent messages are stored. What is stored is handed to a durable subscription only when the
-disk knows that it may have been seen.
+While a topic has any, persistent messages are stored. A stored message is handed to a durable subscription only when
+the disk has noted that it may have been seen.
 
 *The beginning.* Consumers that were there before a topic are attached to it in steps, and durable subscriptions may get
-their cursors in steps. Meanwhile a cursor of the topic's own, which never reads, keeps what comes in for them.
+their cursors in steps. Meanwhile a cursor of the topic's own, which never reads, keeps new messages for them.
 
 Source: seed 002 ("Durables" as cursors).
 """
@@ -34,11 +34,11 @@ READER_BYTES: Final = 1536
 
 
 class Beginning:
-    """The beginning of one topic.
+    """Beginning of one topic.
 
     Attributes:
-        cursor: where consumers begin that are attached in steps; None: there are none.
-        missed_count: messages that those have missed which are not attached yet.
+        cursor: position where consumers begin that are attached in steps; None: there are none.
+        missed_count: messages missed by the consumers that are not attached yet.
     """
 
     __slots__ = ("_holds_count", "_overdue", "_queue", "cursor", "missed_count")
@@ -51,7 +51,7 @@ class Beginning:
         self.missed_count = 0
 
     def hold(self) -> None:
-        """Keep what comes in from now on, until `let_go` was called as often."""
+        """Keep new messages, until `let_go` was called as often as this."""
         self._holds_count += 1
         if self.cursor is None:
             self.cursor = TrackingCursor(self._queue.elements, self._queue.elements.next_sequence)
@@ -66,7 +66,7 @@ class Beginning:
             self._overdue.let_all_go()
 
     def skip_to(self, floor: int) -> Gone:
-        """Give up everything below `floor`. Return what left because of it."""
+        """Give up everything below `floor`. Returns what left because of it."""
         if self.cursor is None or self.cursor.front >= floor:
             return NOTHING_GONE
         missed_count, gone = self.cursor.skip_to(floor)
@@ -105,7 +105,7 @@ class Readers:
 
     @property
     def count(self) -> int:
-        """How many durable subscriptions there are, with those whose readers are still to be made."""
+        """Number of durable subscriptions, including those whose readers are still to be made."""
         return len(self.by_id) + len(self._to_make)
 
     @property
@@ -119,7 +119,7 @@ class Readers:
         return cursors if self.beginning.cursor is None else [self.beginning.cursor, *cursors]
 
     def backlog_of(self, durable_id: int) -> int:
-        """How many messages this durable subscription has not settled. O(blocks)."""
+        """Return the number of messages that a durable subscription has not settled. O(blocks)."""
         reader = self.by_id.get(durable_id)
         if reader is not None:
             return reader.cursor.unsettled_count
@@ -129,7 +129,7 @@ class Readers:
     # ------------------------------------------------------------------ come and go
 
     def begin_with(self, durable_ids: Collection[int]) -> None:
-        """Make the readers of a new topic, in steps if they are many: what comes in meanwhile is kept for them."""
+        """Make the readers of a new topic, in steps if they are many: new messages are kept for them meanwhile."""
         self._to_make = dict.fromkeys(durable_ids)
         if not self._to_make:
             return
@@ -145,7 +145,7 @@ class Readers:
             yield
 
     def make(self, count_max: int) -> int:
-        """Make so many of the readers that are still to be made. Return how many are left."""
+        """Make at most `count_max` of the readers that are still to be made. Returns how many are left."""
         for durable_id in list(islice(self._to_make, count_max)):
             self.add(durable_id)
         return len(self._to_make)
@@ -194,8 +194,8 @@ class Readers:
         return reader
 
     def left(self, subscription: Subscription, reader: DurableReader) -> None:
-        """Note that a subscription is gone. What one that shares holds stays with it until it settles it or gives it
-        back; what another holds comes again.
+        """Note that a subscription is gone. Elements that it holds stay with it, if it is shared, until it settles them
+        or gives them back; otherwise they come again.
         """
         cursor = reader.cursor
         del reader.subscriptions[subscription]
@@ -203,7 +203,7 @@ class Readers:
             reader.settled_late = None
             self._queue.returned_count += cursor.let_go()
         elif not reader.subscriptions:
-            cursor.waiting_for = None  # no one is told when that has come
+            cursor.waiting_for = None  # there is no reader to resume
         self.moved(reader)
 
     # ------------------------------------------------------------------ store
@@ -215,23 +215,25 @@ class Readers:
             storage.reader_moved(reader.durable_id)
 
     def note(self, reader: DurableReader) -> None:
-        """Have the disk note that a reader may have seen what it reads next, if that is stored; it waits for that."""
+        """Have the disk note that a reader may have seen the elements that it reads next, if they are stored; the
+        reader waits for that.
+        """
         queue, cursor = self._queue, reader.cursor
         if queue.storage is None or cursor.waiting_for is not None:
             return
-        position = cursor.position = queue.elements.first_live(cursor.position)  # what it reads next may be far away
+        position = cursor.position = queue.elements.first_live(cursor.position)  # its next element may be far away
         if not queue.storage.may_hand_over(position, position + BLOCK_SIZE, reader):
             cursor.waiting_for = Wait.NOTED
             self._noting[reader] = None
 
     def noted(self, reader: DurableReader) -> None:
-        """Let a reader go on whose place is on disk."""
+        """Resume a reader whose position is on disk."""
         reader.lease = max(reader.lease, reader.lease_under_way)
         self._noting.pop(reader, None)
         self._go_on(reader)
 
     def all_noted(self) -> None:
-        """Let all readers go on that wait for the disk, in steps."""
+        """Resume all readers that wait for the disk, in steps."""
         noting, self._noting = self._noting, {}
         if noting:
             self._environment.do_in_steps(self._queue, self._going_on(noting))
@@ -246,13 +248,15 @@ class Readers:
             self._waking.wake_all(reader)
 
     def take_leases(self, storage: QueueStorage) -> None:
-        """Write the places of readers anew whose lease runs beyond the end: what comes in now was seen by no one."""
+        """Write the positions of readers anew whose lease runs beyond the end: no consumer has seen the messages that
+        come in now.
+        """
         for reader in self.by_id.values():
             if reader.lease > self._queue.elements.next_sequence:
                 storage.reader_moved(reader.durable_id)
 
     def restored(self, found: Restored) -> None:
-        """Restore what an earlier run left."""
+        """Restore the readers of an earlier run."""
         queue = self._queue
         elements = queue.elements
         for record in found.cursors.values():
@@ -261,16 +265,17 @@ class Readers:
             elements.next_sequence = max(elements.next_sequence, passed_to)
         for durable_id, record in found.cursors.items():
             reader = self.by_id[durable_id] = DurableReader(durable_id, TrackingCursor(elements, record.front))
-            seen_to = min(record.handed_to, elements.next_sequence)  # what comes in from now on is new
+            seen_to = min(record.handed_to, elements.next_sequence)  # later elements are new
             reader.cursor.restore_reader(record.settled, seen_to, record.attempts)
             reader.lease = reader.lease_under_way = record.handed_to
             queue.keep(READER_BYTES)
         queue.keeps = queue.may_keep and bool(self.count)
 
     def trim(self) -> None:
-        """Let go of what an earlier run left and no reader needs."""
+        """Remove messages of an earlier run that no reader needs."""
         queue = self._queue
         for reader in self.by_id.values():
-            queue.free(reader.cursor.pass_over(()))  # what it waited for may have gone with the run that it was sent in
+            # The elements it needed may have ended with the run in which they were sent.
+            queue.free(reader.cursor.pass_over(()))
         fronts = [reader.cursor.front for reader in self.by_id.values()]
         queue.free(queue.elements.trim(min(fronts, default=queue.elements.next_sequence)))

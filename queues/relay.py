@@ -54,7 +54,9 @@ class RelayGate:
         )
 
     def look(self) -> None:
-        """Open or shut: consumers have more room, or less, than before. Senders may go on before this returns."""
+        """Open or shut the gate: consumers have more room, or less, than before. Senders may resume before this
+        returns.
+        """
         controller = self._controller
         if not controller.closed and controller.limiter.throttled is self._has_taker():
             if controller.limiter.throttled:
@@ -70,10 +72,10 @@ class RelayGate:
         return False
 
     def took(self, count: int) -> None:
-        """Do nothing: what came in is looked at when it is in the queue."""
+        """Do nothing: the next dispatch checks the gate when the elements are in the queue."""
 
     def relax(self) -> None:
-        """Do nothing: the dispatch that a new consumer requests looks at its room."""
+        """Do nothing: the dispatch that a new consumer requests checks the gate."""
 
     @property
     def blocks_somebody(self) -> bool:
@@ -88,7 +90,7 @@ class RelayGate:
 
 
 class RelayDistribution(SharedDistribution):
-    """Shares out what comes in, and lets in what consumers have room for."""
+    """Distribution of new messages that accepts only what consumers have room for."""
 
     __slots__ = ("_gate",)
 

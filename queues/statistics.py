@@ -1,4 +1,4 @@
-"""What a queue counts: plain numbers for people and tests."""
+"""Counters of a queue: plain numbers for people and tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class QueueStatistics:
     depth_count: int
     """Elements in the queue, unsettled ones included."""
     depth_bytes: int
-    """What they are charged."""
+    """Bytes charged for them."""
     memory_bytes: int
     """The part of it that is in memory."""
     outside_count: int
@@ -24,7 +24,7 @@ class QueueStatistics:
     waiting_count: int
     """Elements that no consumer holds."""
     delayed_count: int
-    """Those of them that must not be delivered yet: sent with a delay, or waiting to be tried again."""
+    """Number of them that must not be delivered yet: sent with a delay, or waiting to be tried again."""
     unsettled_count: int
     """Handed to a consumer, not settled yet."""
     overflow_count: int
@@ -43,10 +43,10 @@ class QueueStatistics:
     moved_count: int
     """Went to another queue, by an operator's will."""
     expired_count: int
-    """Passed their date, those that were dead-lettered for it among them."""
+    """Number of expired messages, dead-lettered ones included."""
     rejected_count: int
     idle_seconds: float
-    """Since something was added or settled."""
+    """Seconds since an element was added or settled."""
 
 
 _ELSEWHERE: Final = {
@@ -60,7 +60,7 @@ FIGURES: Final[Mapping[str, Callable[[Any], Any]]] = {
     **{field.name: attrgetter(_ELSEWHERE.get(field.name, field.name)) for field in attrs.fields(QueueStatistics)},
     "subscriptions_count": lambda queue: len(queue.subscriptions),
 }
-"""How each field of QueueStatistics is read from a queue."""
+"""Getter of each field of QueueStatistics from a queue."""
 
 
 @attrs.frozen

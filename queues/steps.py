@@ -1,22 +1,22 @@
-"""Long work cut in steps, so that nobody waits for all of it: subscribing to thousands of destinations, and the end.
+"""Long work cut in steps, so that no connection waits for all of it: subscribing to thousands of destinations, and
+unsubscribing.
 
 The work of one owner is a `Line` of generators, each of which yields after a step of 10 to 50 µs; they are done in
-order. A line does AT_ONCE_COUNT steps as soon as it is given something, which is all of it as a rule (all lines
-together AT_ONCE_SUM, until the dispatcher comes by). What is left is done by the dispatcher, STEP_COUNT steps at a
-time; lines take turns.
+order. A line does AT_ONCE_COUNT steps as soon as it is given work, which is usually all of it (all lines together
+AT_ONCE_SUM, until the dispatcher runs). The dispatcher does the rest, STEP_COUNT steps at a time; lines take turns.
 
 There are two kinds of lines, which take turns with each other:
 
-- *Walkers* (`Steps.line`): the subscriptions of connections. No more than ACTIVE_COUNT of them go on with something
-  long, for a walk over many destinations keeps a list of them; the others wait until one of these is through. They may
-  have begun by then, with what they do at once: their lists count as kept (`NameTrie.matching`).
-- *Keepers* (`Steps.do`): what a destination has to do about its own elements and consumers, of which it keeps a list
-  at most. Any number of them are in the midst of something. A line is made when there is work, and goes with the last.
+- *Walkers* (`Steps.line`): the subscriptions of connections. At most ACTIVE_COUNT of them continue long work at a time,
+  for a walk over many destinations keeps a list of them; the others wait until one has ended. They may have begun by
+  then, with the steps done at once: their lists count as kept (`NameTrie.matching`).
+- *Keepers* (`Steps.do`): the work of a destination on its own elements and consumers, of which it keeps a list at most.
+  Any number of them may be active. A line is made when there is work, and ends with it.
 
-Work that yields a `Waiting` goes on when that says so.
+Work that yields a `Waiting` continues when `Line.go_on` is called.
 
-Bound: whoever has a walker gives it little while `busy`: a connection is not read then. A destination is counted, with
-all it holds, until its line is through with it.
+Bound: the owner of a walker adds little work while it is `busy`: its connection is not read then. A destination is
+counted, with all it holds, until its line has ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ AT_ONCE_COUNT: Final = 64
 """Two milliseconds."""
 
 AT_ONCE_SUM: Final = 2 * AT_ONCE_COUNT
-"""Of many connections that ask for much in the same moment only the first are served at once."""
+"""Steps done at once for all lines together: of many connections that ask for much in the same moment only the first
+are served at once.
+"""
 
 STEP_COUNT: Final = 32
 """Steps in one dispatch: about a millisecond."""
@@ -40,16 +42,18 @@ STEP_COUNT: Final = 32
 LABEL: Final = "long work in steps"
 
 ACTIVE_COUNT: Final = 16
-"""Of walkers. A walk over 100,000 destinations keeps 800 KB."""
+"""Number of walkers that are active at a time. A walk over 100,000 destinations keeps 800 KB."""
 
 
 class Waiting:
-    """In place of a step: nothing can be done before something else has happened, elsewhere."""
+    """Marker in place of a step: the work has to wait for an event elsewhere."""
 
     __slots__ = ("begin",)
 
     def __init__(self, begin: Callable[[Callable[[], None]], None]) -> None:
-        """`begin` is given the function to call then. Work that is to be finished now goes on without that."""
+        """`begin` gets the function to call when the wait is over. Work that has to be finished now continues without
+        it.
+        """
         self.begin = begin
 
 
@@ -62,19 +66,19 @@ class Steps:
         self._active: OrderedDict[Line, None] = OrderedDict()
         self._waiting: OrderedDict[Line, None] = OrderedDict()
         self._keepers: OrderedDict[Line, None] = OrderedDict()
-        """Of those the ones with work that need not wait."""
+        """Keepers whose work need not wait."""
         self._by_owner: dict[Hashable, Line] = {}
         """All keepers."""
         self._keepers_next = False
         self._at_once_left = AT_ONCE_SUM
 
     def line(self, idle: Callable[[], None]) -> Line:
-        """One for a new owner. `idle` is called whenever the dispatcher has done all of what it was given."""
+        """Return a walker for a new owner. `idle` is called whenever the dispatcher has done all of its work."""
         return Line(self, idle)
 
     def do(self, owner: Hashable, work: Iterator[object]) -> None:
-        """Do this behind what was given for this owner before: at once, as far as that goes. It keeps little memory
-        while it is under way. What it raises at once is raised here.
+        """Do `work` after earlier work of the same owner: its first steps at once, if there is none. It must keep
+        little memory while it is under way. Errors of the steps done at once are raised here.
         """
         line = self._by_owner.get(owner)
         if line is None:
@@ -91,7 +95,7 @@ class Steps:
             del self._by_owner[owner]
 
     def finish(self) -> None:
-        """Do now all that is left to do for destinations: see `Line.finish`."""
+        """Do all remaining work for destinations now: see `Line.finish`."""
         while self._by_owner:
             _owner, line = self._by_owner.popitem()
             try:
@@ -121,7 +125,7 @@ class Steps:
                 self._active[self._waiting.popitem(last=False)[0]] = None
 
     def _dispatch(self, _budget: int) -> bool:
-        self._at_once_left = STEP_COUNT  # what this gives to other lines is a part of it
+        self._at_once_left = STEP_COUNT  # steps that this work gives to other lines are a part of it
         try:
             line = self._next()
             if line is not None:
@@ -132,7 +136,7 @@ class Steps:
                 elif line.waits:
                     self._is_done(line)  # for now
         except Exception:
-            # A context that raised is closed. The others have nothing to do with it, and go on.
+            # A context that raised is closed. The others are not affected, and continue.
             self._context = self._scheduling.register(self._dispatch, LABEL)
             self._context.request_dispatch()
             raise
@@ -141,7 +145,7 @@ class Steps:
         return bool(self._active or self._keepers)
 
     def _next(self) -> Line | None:
-        """Whose turn it is: of both kinds in turn."""
+        """Return the line whose turn it is, of both kinds alternately."""
         both = (self._keepers, self._active) if self._keepers_next else (self._active, self._keepers)
         lines = both[0] or both[1]
         if not lines:
@@ -152,7 +156,7 @@ class Steps:
         return line
 
     def _take_at_once(self, line: Line) -> int:
-        """Let it do what it may do at once; returns how many steps that were."""
+        """Let a line do the steps that it may do at once; returns their number."""
         done_count = line.advance(min(AT_ONCE_COUNT, self._at_once_left))
         self._at_once_left -= done_count
         return done_count
@@ -166,35 +170,35 @@ class Line:
     def __init__(self, steps: Steps, idle: Callable[[], None], *, walks: bool = True) -> None:
         self._steps = steps
         self.walks = walks
-        """Of which kind it is."""
+        """Whether the line is a walker."""
         self.work: deque[Iterator[object]] = deque()
-        """What is left to do."""
+        """Work that is left to do."""
         self._runs = False
         self._is_last = False
-        """What is left is to be done now: nothing is waited for."""
+        """Whether the rest is to be done now, without waiting."""
         self.waits = False
-        """What comes next has to wait for something else."""
+        """Whether the next step has to wait for an event."""
         self.idle = idle
         self.spent_count = 0
         """Steps that were done at once, ever."""
 
     @property
     def busy(self) -> bool:
-        """Something is left to do."""
+        """Whether work is left."""
         return bool(self.work)
 
     def add(self, work: Iterator[object]) -> None:
-        """Do this behind what was given before: at once, as far as that goes."""
+        """Do `work` after earlier work of the line: its first steps at once, if there is none."""
         self.work.append(work)
         if len(self.work) == 1:
             try:
                 self.spent_count += self._steps._take_at_once(self)
-            finally:  # what raised may have given more work before
+            finally:  # work that raised may have added more work before
                 if self.work and not self.waits:
                     self._steps._has_more(self)
 
     def advance(self, count: int) -> int:
-        """Do so many steps, if there are. Returns how many were done."""
+        """Do up to `count` steps. Returns how many were done."""
         if self._runs or self.waits:
             return 0
         self._runs = True
@@ -213,7 +217,7 @@ class Line:
                         break
                 done_count += 1
         except BaseException:
-            work.popleft()  # what it was about is up to whoever is told
+            work.popleft()  # its owner handles the error
             self.waits = False  # if it raised when it was told what to go on with
             raise
         finally:
@@ -221,8 +225,8 @@ class Line:
         return done_count
 
     def finish(self) -> None:
-        """Do all that is left now: there is no dispatcher any more, or nobody to wait for. What raises does so
-        behind the rest.
+        """Do all remaining work now: there is no dispatcher any more, or nothing to wait for. An error is raised after
+        the rest is done.
         """
         self.waits, self._is_last = False, True
         try:
@@ -234,11 +238,11 @@ class Line:
         self._steps._is_done(self)
 
     def go_on(self) -> None:
-        """What it waited for has happened, or never will."""
+        """Continue the work: the event for which it waited has happened, or never will."""
         if self.waits:
             self.waits = False
             self._steps._has_more(self)
 
 
 def _nothing() -> None:
-    """Nobody is to be told."""
+    """Ignore the end of a line's work: it has no owner to tell."""

@@ -1,7 +1,7 @@
-"""The way into a topic: messages that have no subscriber are dropped, and senders follow the fastest subscriber.
+"""Intake of a topic: messages without a subscriber are dropped, and senders follow the fastest subscriber.
 
-Where a topic drops the oldest (its default), its *lead* holds what no subscriber has been handed yet: senders wait for
-the foremost, never for a slow one. With the other full actions it is as with a queue. See topic.py.
+Where a topic drops the oldest (its default), its *lead* holds the messages that no subscriber has been handed yet:
+senders wait for the foremost subscriber, never for a slow one. The other full actions work as in a queue. See topic.py.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from .paging import HIGH
 from .policy import QueuePolicy
 
 LAG_FACTOR: Final = 16
-"""With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:
-1 GiB by default.
+"""Multiple of its memory that a topic with a store and without a `bytes_max` holds before slow subscribers lose the
+oldest messages: 1 GiB by default.
 """
 
 SPARING_SHARE: Final = HIGH - 1 / 32
-"""Of memory, for those who lag while nothing goes to the disk for them."""
+"""Part of memory for slow subscribers while nothing goes to the disk for them."""
 
 
 class TopicIntakeOwner(IntakeOwner, Protocol):
-    """What a topic's intake asks of it beside that."""
+    """Part of a topic that its intake uses, beside that of an `IntakeOwner`."""
 
     closed: bool
     lead: Lead
 
     @property
     def is_heard(self) -> bool:
-        """Some subscription is to get what comes in."""
+        """Whether a subscription is to get new messages."""
 
     def spares_disk(self) -> bool:
         """Return whether what laggards have yet to read must do with memory."""
@@ -45,11 +45,11 @@ class TopicIntakeOwner(IntakeOwner, Protocol):
 
 
 class TopicIntake(Intake):
-    """The limits of one topic.
+    """Limits of one topic.
 
     Attributes:
-        lead: charged with what no subscriber has been handed yet.
-        follows_fastest: senders wait for the foremost subscriber at that.
+        lead: charged with the messages that no subscriber has been handed yet.
+        follows_fastest: whether senders wait for the foremost subscriber there.
     """
 
     __slots__ = ("_topic", "follows_fastest", "lead")
@@ -182,7 +182,7 @@ class TopicIntake(Intake):
         return gate
 
     def _accept_lead(self, run: Run) -> None:
-        """Take in what is charged to the lead, unless it has waited until the last subscriber had left."""
+        """Accept a run that is charged to the lead, unless the last subscriber has left while the run waited."""
         if self._topic.is_heard:
             self._take_in(run)
         else:

@@ -1,11 +1,11 @@
-"""Messages of one queue go to others by an operator's will: dead letters back to where they came from, a backlog to
-somewhere else.
+"""Transfers of messages between queues at an operator's request: dead letters back to their origin, a backlog to
+another queue.
 
 A message is in its new queue before it leaves the old one, and on disk both happen in one write: so it is never lost,
-and never in two places after a crash. What a consumer holds stays with it. No queue drops anything for it: where there
-is no room the transfer waits, as a source of that queue like any other.
+and never in two places after a crash. Messages that a consumer holds stay with it. No queue drops messages for a
+transfer: where there is no room the transfer waits, as a source of that queue like any other.
 
-Everything here is synchronous: nobody is dispatched between a message's arrival and its departure.
+Everything here is synchronous: no dispatch runs between a message's arrival and its departure.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .topic import Topic
 
 
 class Outcome(enum.Enum):
-    """What became of one message."""
+    """Result for one message."""
 
     MOVED = "moved"
     GONE = "gone"
-    """It is not there any more, or in a consumer's hands."""
+    """Left the queue, or held by a consumer."""
     NO_ROOM = "no room"
     """The other queue has no room now; `source` is blocked if it will tell when it has."""
     UNHEARD = "unheard"
-    """The topic has nobody who would hear it."""
+    """Unheard, and not moved: the topic has no subscriber that would receive it."""
 
 
 class Transfer:
@@ -63,8 +63,8 @@ class Transfer:
         )
 
     def move(self, sequence: int, message: Message, to: MessageQueue, changes: Mapping[str, str | None]) -> Outcome:
-        """Put this into that queue, with these headers set (a string) or removed (None). `flush` is due before anybody
-        else runs.
+        """Move a message to `to`, with the headers in `changes` set (a string) or removed (None). Call `flush` before
+        any other code runs.
         """
         if not self._queue.removal.may_leave(sequence):
             return Outcome.GONE
@@ -82,7 +82,7 @@ class Transfer:
         return Outcome.MOVED
 
     def _delay_left(self, message: Message) -> dict[str, str | None]:
-        """A message that waits for its time waits on, but not for longer than it would have."""
+        """Return the rest of a message's delay, but at most its original delay."""
         left_ms = max(0, message.due_at_ms - self._now_ms())
         return {
             "delay": str(left_ms) if left_ms else None,
@@ -91,13 +91,13 @@ class Transfer:
         }
 
     def flush(self) -> None:
-        """What was moved leaves the queue."""
+        """Remove the messages that were moved from the queue."""
         moved, self._moved = self._moved, {}
         for to, sequences in moved.items():
             self._queue.removal.moved(sequences, to)
         self.source.end_turn()
 
     def close(self) -> None:
-        """It waits for nothing any more."""
+        """Flush, and stop waiting."""
         self.flush()
         self.source.close()

@@ -14,7 +14,7 @@ from .storage import Confirms
 
 
 class Turn:
-    """Of one transaction. Satisfies `sluiceway.queues.storage.Joint`: nothing of it is ever written."""
+    """Turn of one transaction. Satisfies `sluiceway.queues.storage.Joint`: nothing of it is ever written."""
 
     __slots__ = ("_go_on", "_since", "_turns", "owner")
 
@@ -23,7 +23,7 @@ class Turn:
     def __init__(self, turns: Turns, owner: FlowResource, since: float) -> None:
         self._turns = turns
         self.owner = owner
-        """Whose transaction it is."""
+        """Owner of the transaction."""
         self._since = since
         self._go_on: Callable[[], None] | None = None
 
@@ -48,13 +48,13 @@ class Turn:
         self._turns.end(self)
 
     def its_turn(self) -> None:
-        """It waits no more."""
+        """Continue the transaction, whose turn has come."""
         if self._go_on is not None:
             self._go_on()
 
 
 class Turns:
-    """Those of one broker. Bound: one for each connection."""
+    """Turns of the transactions of one broker. Bound: one for each connection."""
 
     __slots__ = ("_clock", "_line")
 
@@ -64,7 +64,7 @@ class Turns:
 
     @property
     def first(self) -> Turn:
-        """Whose turn it is; there is one."""
+        """Turn that is active; there must be one."""
         return self._line[0]
 
     def join(self, owner: FlowResource) -> Turn:
@@ -74,7 +74,7 @@ class Turns:
         return turn
 
     def end(self, turn: Turn) -> None:
-        """It is over, or is not wanted any more. A second time: does nothing."""
+        """End a turn, or a wait for it. A second call does nothing."""
         if turn not in self._line:
             return
         was_first = self._line[0] is turn

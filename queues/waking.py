@@ -31,7 +31,7 @@ class Waking:
         self._to_wake: dict[DurableReader, None] = {}
         """Readers with many consumers."""
         self._waking: tuple[DurableReader, Iterator[Subscription]] | None = None
-        """The reader whose consumers are being woken, and those of them that are left."""
+        """Reader whose consumers are being woken, and the iterator over the rest of them."""
 
     def wake(self, subscription: Subscription) -> None:
         """Wake a subscription whose cursor may find something, and all that read with the same cursor."""

@@ -1,10 +1,10 @@
-"""Wildcard consumers are attached to new destinations: the first at once, all others in steps, one destination after
-the other.
+"""Welcomes of new destinations: wildcard consumers are attached to them, the first at once, all others in steps, one
+destination after the other.
 
-What waits for its turn is the destination alone: the walk over the wildcards that match begins when it has come. A late
-walk finds the right ones: those that are new by then have taken the destination by themselves, and are told by their
-number; those that have gone are not there. Meanwhile the destination keeps what comes in for those who were there when
-it was made (`PartitionedQueue.begin_welcome`).
+Only the destination waits for its turn: the walk over the matching wildcards begins with the turn. A late walk finds
+the right ones: wildcards made since have attached themselves, and are known by their number; closed ones are not there.
+Meanwhile the destination keeps new messages for the wildcards that existed when it was made
+(`PartitionedQueue.begin_welcome`).
 
 Bound: one walk at a time, and an entry for each destination that waits. One that is deleted leaves the line.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Welcomes:
-    """Of all destinations."""
+    """Welcomes of all destinations."""
 
     __slots__ = ("_carefully", "_steps", "_waiting", "_welcomes", "_wildcards")
 
@@ -37,7 +37,7 @@ class Welcomes:
         steps: Steps,
         carefully: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`carefully`: contains what is raised about one of many."""
+        """`carefully`: runs work for one of many objects and contains its errors."""
         self._wildcards = wildcards
         self._steps = steps
         self._carefully = carefully
@@ -45,7 +45,7 @@ class Welcomes:
         self._welcomes = False
 
     def begin(self, destination: Destination, made_count: int) -> None:
-        """A new destination, before which so many wildcards were made: attach those that match."""
+        """Attach the wildcards that match a new destination, before which `made_count` wildcards were made."""
         matching = self._wildcards.matching(path_of(destination.name))
         for wildcard in islice(matching, ATTACH_AT_ONCE):
             if wildcard is not None:
@@ -58,7 +58,7 @@ class Welcomes:
         self._go_on()
 
     def forget(self, destination: Destination) -> None:
-        """It is deleted."""
+        """Forget a destination that is deleted."""
         if destination in self._waiting:
             del self._waiting[destination]
             destination.welcome = None
@@ -79,7 +79,7 @@ class Welcomes:
         self._welcomes = False
 
     def _welcoming_to(self, destination: Destination) -> Iterator[None]:
-        """Attach those that match it and that were there before it. Those that came since do it by themselves."""
+        """Attach the wildcards that match a destination and are older than it. Newer ones attach themselves."""
         queue, welcome = destination.queue, destination.welcome
         assert welcome is not None, "it has begun"
         try:

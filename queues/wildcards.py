@@ -1,19 +1,18 @@
-"""Which patterns match a name, and which names match a pattern: two tries over the levels of names.
+"""Matching of names and patterns: two tries over the levels of names.
 
 An *edge* is a level with the separator before it (`/queue`, `/a`, `.b`). In a trie of patterns `*` and `>` are edges
-like others; a name follows, at each level, the edge that it has and the `*` with its separator, and takes what lies at
-a `>`. In a trie of names a pattern follows its edges, and all of a node where it has `*`. So either way costs the nodes
-that agree with what is looked for so far, whatever else is in the trie.
+like others; a name follows, at each level, its own edge and the `*` with its separator, and collects the things at a
+`>`. In a trie of names a pattern follows its edges, and all edges of a node where it has `*`. So a match costs the
+nodes that agree with the query so far, whatever else is in the trie.
 
-Subscriptions and destinations are of a kind (`/queue/`, `/topic/` ...), which a wildcard never leaves: the tries of
-these begin with it (`path_of`). Patterns of policies and permissions cover names of all kinds, and begin at the first
-level.
+Subscriptions and destinations have a kind (`/queue/`, `/topic/` ...), which a wildcard never leaves: their tries begin
+with it (`path_of`). Patterns of policies and permissions cover names of all kinds, and begin at the first level.
 
-Walks. Both ways may find very much, so they are generators that can be left and gone on with later, also when the trie
-has changed in between: what was there at the beginning and is still there is found once; what came in between may be
-found or not.
+Walks. Both kinds of matches may be many, so they are generators that can be suspended and continued later, even if the
+trie has changed in between: things that were there at the beginning and still are are found once; things added in
+between may be found or not.
 
-Bound: a node for each level of what is in it that others do not share, of NODE_BYTES. Who makes a trie may count them.
+Bound: a node of NODE_BYTES for each distinct prefix of the names in it. The owner of a trie may count them.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ Path = Sequence[str]
 """Edges, from the first level on."""
 
 NODE_BYTES: Final = 720
-"""What a level takes beside its text: the node, its tables, the edge (tracemalloc, CPython 3.11)."""
+"""Memory of a level in bytes beside its text: the node, its tables, the edge (tracemalloc, CPython 3.11)."""
 
 POINTER_BYTES: Final = 8
 COUNTED_MIN: Final = 64
 """Copies of fewer pointers are as good as nothing."""
 
 Keep = Callable[[int], None]
-"""Told of so many bytes more, or less."""
+"""Callback with a change of the bytes kept."""
 
 _BELOW: Final = -1
-"""In place of a place in the pattern: everything from here on matches."""
+"""Marker in place of a place in the pattern: everything from here on matches."""
 
 
 def path_of(canonical: str) -> list[str]:
@@ -105,7 +104,9 @@ class PatternTrie(Generic[T]):
             self._keep(-gone_bytes)
 
     def matching(self, path: Path) -> Iterator[T | None]:
-        """Those whose pattern matches this name. None: a look that found nothing, for who counts steps."""
+        """Yield the things whose pattern matches this name. None: a step without a result, for callers that count
+        steps.
+        """
         if not self._count:
             return
         end = len(path)
@@ -132,7 +133,7 @@ class _NameNode(Generic[T]):
 
     def __init__(self) -> None:
         self.children: dict[str, dict[str, _NameNode[T]]] | None = None
-        """By separator, then by edge. None: none."""
+        """Children by separator, then by edge. None: no children."""
         self.thing: T | None = None
 
     def child(self, edge: str) -> _NameNode[T] | None:
@@ -165,7 +166,7 @@ class NameTrie(Generic[T]):
             self._keep(new_bytes)
 
     def remove(self, path: Path) -> None:
-        """Nothing happens if it is not there. O(levels)."""
+        """Remove the thing at `path`; does nothing if there is none. O(levels)."""
         nodes = [self._root]
         for edge in path:
             child = nodes[-1].child(edge)
@@ -188,9 +189,10 @@ class NameTrie(Generic[T]):
                 parent.children = None
 
     def matching(self, path: Path) -> Iterator[T | None]:
-        """Those whose name this pattern matches. None: a look that found nothing, for who counts steps.
+        """Yield the things whose name this pattern matches. None: a step without a result, for callers that count
+        steps.
 
-        A level with `*` or `>` takes a copy of what its node has, pointers only: a millisecond for a hundred thousand.
+        A level with `*` or `>` copies the children of its node, pointers only: a millisecond for a hundred thousand.
         Large ones count as kept until they have been gone through.
         """
         walk: _Walk[T] = _Walk(self._keep)
@@ -201,7 +203,7 @@ class NameTrie(Generic[T]):
 
 
 class _Walk(Generic[T]):
-    """Through a trie of names, and what it has copied of that."""
+    """Walk through a trie of names, with the copies that it has made."""
 
     __slots__ = ("_keep", "_kept_bytes", "_stack")
 
@@ -209,7 +211,7 @@ class _Walk(Generic[T]):
         self._keep = keep
         self._kept_bytes = 0
         self._stack: list[tuple[Iterator[_NameNode[T]], int, int]] = []
-        """Nodes, their place in the pattern, and what the copy of them is counted as."""
+        """Stack of nodes, their place in the pattern, and the counted size of their copy."""
 
     def run(self, root: _NameNode[T], path: Path) -> Iterator[T | None]:
         end = len(path)
@@ -257,6 +259,6 @@ class _Walk(Generic[T]):
             self._keep(size_bytes)
 
     def end(self) -> None:
-        """It is over, or given up."""
+        """End the walk, complete or not."""
         if self._kept_bytes:
             self._count(-self._kept_bytes)

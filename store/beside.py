@@ -1,9 +1,9 @@
 """Changes of a batch that belong to no shelf (pieces of spooled transactions, records of deleted queues, groups that
 begin and end), and callbacks that wait for the batch as a whole.
 
-*In the order in which it was told.* While a batch is gathered, at once or in steps, it goes right into that, between
-what is gathered of shelves: a change that depends on an earlier one must not be on disk before it. So a commit record
-never comes into a batch before the pieces that it counts, nor a group's place before the group.
+*In order of arrival.* While a batch is gathered, at once or in steps, a change goes into it at once, between the
+changes of shelves: a change that depends on an earlier one must not be on disk before it. So a commit record is never
+in a batch before the pieces that it counts, nor a group's position before the group.
 
 Bound: changes that arrive while one batch is written: WRITING_BYTES of pieces (spool.py), some records for each queue
 or group that is deleted.
@@ -24,7 +24,7 @@ class Beside:
 
     def __init__(self) -> None:
         self._batch: Batch | None = None
-        """Which is gathered."""
+        """Batch that is being gathered."""
         self._size_bytes = 0
         """Size of the changes that are waiting. It takes no room from queues."""
         self._changes: list[Change] = []
@@ -32,7 +32,7 @@ class Beside:
         self._waiting: list[Callable[[], None]] = []
 
     def __bool__(self) -> bool:
-        """Something is there for the next batch."""
+        """Return whether changes or callbacks wait for the next batch."""
         return bool(self._changes or self._written or self._waiting)
 
     @property
@@ -41,19 +41,19 @@ class Beside:
         return bool(self._waiting)
 
     def add(self, changes: Iterable[Change], written: Callable[[], None] | None = None) -> None:
-        """Write these. `written` is called when that is done, synced or not."""
+        """Add changes to the next batch. `written` is called when they are written, synced or not."""
         self._changes += changes
         if written is not None:
             self._written.append(written)
         self._put()
 
     def wait(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Call these when all that was told so far is synced."""
+        """Call `callbacks` when everything added so far is synced."""
         self._waiting += callbacks
         self._put()
 
     def begin(self, batch: Batch) -> None:
-        """Begin to gather a batch: put in the waiting changes, and until `end` those that follow."""
+        """Begin to gather a batch: add the waiting changes, and until `end` those that follow."""
         self._batch = batch
         self._put()
 
@@ -73,7 +73,7 @@ class Beside:
         self._changes, self._written, self._waiting = [], [], []
 
     def end(self) -> None:
-        """All that goes into the batch is in it."""
+        """End the gathering of a batch: everything for it is in it."""
         if self._batch is not None:
             self._batch.size_bytes += self._size_bytes
         self._batch, self._size_bytes = None, 0

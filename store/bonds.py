@@ -1,13 +1,13 @@
 """Shelves that go into one batch, as sets that are united at once, however large they are.
 
 A `Bond` is a set of shelves. Two of them become one when a transaction changes shelves of both: the smaller one becomes
-a part of the larger. So a shelf that is in a bond finds the whole of it in a few steps (union by size, with the way
-there made shorter each time), and nothing is ever moved from one set to another.
+a part of the larger. So a shelf in a bond finds the whole of it in a few steps (union by size with path compression),
+and no element is ever moved from one set to another.
 
 A shelf knows the bond that it was put into (`bond`), and is in one at a time. A bond that is *taken* goes into a batch,
 and binds nothing more: a transaction that comes behind puts its shelves into another one.
 
-Bound: some 100 bytes for each shelf that is bound, and 250 for each bond; of these there are no more than shelves.
+Bound: some 100 bytes for each shelf that is bound, and 250 for each bond; there are at most as many bonds as shelves.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Bond:
 
     @property
     def whole(self) -> Bond:
-        """The bond that this one is a part of by now, or itself. O(log n)."""
+        """The whole bond of which this one is a part, or itself. O(log n)."""
         bond = self
         while (above := bond._part_of) is not None:
             if above._part_of is not None:
@@ -75,7 +75,7 @@ class Bond:
         return next((each for each in self if each is not shelf), None)
 
     def __iter__(self) -> Iterator[Shelf]:
-        """All shelves of a whole, in an order that is the same in each run."""
+        """Yield all shelves of a whole, in an order that is the same in each run."""
         waiting = [self]
         while waiting:
             bond = waiting.pop()
@@ -84,7 +84,7 @@ class Bond:
 
 
 def bond_of(shelf: Shelf) -> Bond | None:
-    """All that is bound to this one, as a whole, and waits for a batch."""
+    """Return the whole bond to which `shelf` belongs, if it still waits for a batch, else None."""
     if shelf.bond is None:
         return None
     whole = shelf.bond.whole

@@ -102,7 +102,7 @@ class Summary:
     wire_bytes: int
     """Sum of their wires, without bodies in files."""
     expires_min_ms: int
-    """Earliest date of those that have one, milliseconds since the epoch; 0: none has."""
+    """Earliest expiry date of its messages, milliseconds since the epoch; 0: none has a date."""
     expires_max_ms: int
     """Latest date; 0: none has."""
     undated_count: int
@@ -466,7 +466,7 @@ class _Reader:
         raise self.error(f"its column {name} is of unknown kind {kind}")
 
     def larges(self) -> list[tuple[int, int, int]]:
-        """(place, file id, length of the body in bytes) of the bodies that lie in files."""
+        """Return (place, file id, length of the body in bytes) of each body that is in a file."""
         large_count = self.number("large bodies", _U32)
         places = self.column("large bodies", "I", large_count)
         file_ids = self.column("large bodies", "Q", large_count)

@@ -12,7 +12,7 @@ from .batch import Batch
 
 @attrs.define
 class StoreCounters:
-    """Since the start."""
+    """Counters since the start of the process."""
 
     written_count: int = 0
     """Messages."""
@@ -35,7 +35,7 @@ class StoreCounters:
     """The part of it for batches that were synced."""
     largest_batch_count: int = 0
     forgotten_cancelled_count: int = 0
-    """Writes that became needless in queues that are gone."""
+    """Needless writes of queues that are gone."""
 
     def count(self, batch: Batch, now_seconds: float) -> None:
         """Count a batch that is written."""

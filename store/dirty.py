@@ -1,12 +1,12 @@
-"""Shelves that have something to write, by when they are to be looked at: so the cost of a batch depends on its
-contents, not on the number of all shelves.
+"""Dirty shelves, which have something to write, by the time when they are to be checked: so the cost of a batch depends
+on its contents, not on the number of all shelves.
 
 A shelf is *ready* (urgent, or due), or *hopes* that consumers spare it the disk until it is due, or waits until it is
 due, or is *kept back* by a transaction that takes effect in steps.
 
-*When all is saved* that was there at some moment is asked in rounds. A round is over when each shelf that was dirty at
-its begin has been gathered to the end that it had then, or is gone; a question asked meanwhile waits for the next
-round. So a question costs nothing, however many ask, and however many shelves there are.
+*When everything is saved* that existed at some moment is answered in rounds. A round is over when each shelf that was
+dirty at its beginning has been gathered to the end that it had then, or is gone; a question asked meanwhile waits for
+the next round. So a question costs nothing, for any number of questions and shelves.
 
 Bound: three entries for each shelf, and one for each that was dirty a delay ago; a callback for each question.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .together import Shelf
 
 STALE_COUNT: Final = 64
-"""Entries of the heap that one look at the next may find to be out of date."""
+"""Entries of the heap that may be found out of date when the next one is looked up."""
 
 
 class Dirty:
@@ -40,7 +40,9 @@ class Dirty:
         self._hoping: dict[Shelf, None] = {}
         self._kept_back: dict[Shelf, None] = {}
         self._heap: list[tuple[float, int, Shelf]] = []
-        """When to look at those that are not ready. An entry may be too early; then it is made anew."""
+        """Times at which to check shelves that are not ready. An entry may be too early; a later one then
+        replaces it.
+        """
         self._entered: dict[Shelf, float] = {}
         """The earliest entry of each."""
         self._numbers = count(1)
@@ -68,14 +70,14 @@ class Dirty:
             self._since[shelf] = next(self._numbers)
 
     def press(self, shelf: Shelf) -> None:
-        """Look at it with the next batch."""
+        """Check a shelf with the next batch."""
         self._enter(shelf)
         self._hoping.pop(shelf, None)
         if shelf not in self._kept_back:
             self._ready[shelf] = None
 
     def wait(self, shelf: Shelf, until_seconds: float) -> None:
-        """Look at it when this time has come."""
+        """Check a shelf at `until_seconds`."""
         self._enter(shelf)
         self._ready.pop(shelf, None)
         self._hoping.pop(shelf, None)
@@ -95,13 +97,13 @@ class Dirty:
             heappush(self._heap, (at_seconds, next(self._numbers), shelf))
 
     def keep_back(self, shelf: Shelf) -> None:
-        """Do not look at this shelf until `put_back`."""
+        """Do not check the shelf until `put_back`."""
         self._ready.pop(shelf, None)
         self._hoping.pop(shelf, None)
         self._kept_back[shelf] = None
 
     def put_back(self) -> None:
-        """None is kept back any more."""
+        """Make all shelves that were kept back ready again."""
         self._ready.update(self._kept_back)
         self._kept_back.clear()
 
@@ -114,7 +116,9 @@ class Dirty:
         self._ends.pop(shelf, None)
 
     def gathered(self, shelf: Shelf, end: int) -> None:
-        """A batch has of it what there was, to this end or as far as it had room; what is left of it enters anew."""
+        """Note that a batch has the changes of a shelf up to `end`, or as far as it had room; a shelf with further
+        changes enters anew.
+        """
         self._ready.pop(shelf, None)
         self._hoping.pop(shelf, None)
         self._kept_back.pop(shelf, None)
@@ -129,15 +133,15 @@ class Dirty:
             self._ends.pop(shelf, None)
         del self._since[shelf]
 
-    # ------------------------------------------------------------------ when to look at which
+    # ------------------------------------------------------------------ due shelves
 
     @property
     def is_ready(self) -> bool:
-        """Some are to be looked at now."""
+        """Whether a shelf is ready to be checked."""
         return bool(self._ready)
 
     def wants(self, shelf: Shelf) -> bool:
-        """Whether this shelf is to be looked at now."""
+        """Return whether `shelf` is ready to be checked."""
         return shelf in self._ready
 
     def first(self, count_max: int) -> list[Shelf]:
@@ -173,7 +177,7 @@ class Dirty:
 
     @property
     def next_seconds(self) -> float:
-        """When to look for such that are due; infinity: none will be."""
+        """Clock reading at which the next shelf is due; infinity: none will be."""
         heap = self._heap
         for _ in range(STALE_COUNT):
             if not heap:
@@ -205,7 +209,7 @@ class Dirty:
         self._ends.clear()
 
     def answers(self) -> list[Callable[[], None]]:
-        """Return the callbacks to run when what is gathered so far is synced: all of this round, if it is over."""
+        """Return the callbacks to run when everything gathered so far is synced: all of this round, if it is over."""
         if not self._asking or any(number <= self._asked_to for number in islice(self._since.values(), 1)):
             return []
         told = self._asking

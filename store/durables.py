@@ -4,7 +4,7 @@ The SubscriptionDataManager keeps them (topic: its destination; subscriber: clie
 places, which are written with the messages of their topics (cursors, family f) and never here. Earlier versions had a
 record of its own for each (family d): the next start moves it over, in one batch.
 
-Code that looks at a store without a broker (recovery, check, export, import) finds them through this module.
+Code that reads a store without a broker (recovery, check, export, import) finds them through this module.
 
 Source: issue 4 item 3; seed 003 (SubscriptionPreferences). Normative: FORMAT.md, "Metadata".
 """
@@ -31,14 +31,14 @@ KIND: Final = "durable subscription"
 """The preference `kind` of one."""
 
 OnBad = Callable[[bytes, bytes, StoreFormatError], None]
-"""Is given key, value and what is wrong."""
+"""Callback with key, value and error."""
 
 _U32_END: Final = 2**32
 _U64_END: Final = 2**64
 
 
 def is_durable(preferences: SubscriptionPreferences) -> bool:
-    """Whether these are those of a durable subscription."""
+    """Return whether the preferences are those of a durable subscription."""
     return preferences.values.get("kind") == KIND
 
 
@@ -100,8 +100,8 @@ def removal(preferences_key: bytes) -> tuple[Change, ...]:
 
 
 def kept_durables(engine: Engine, on_bad: OnBad) -> Iterator[tuple[int, DurableRecord]]:
-    """All of the metadata. `on_bad` is told of those that do not say what they must; what is no preferences at all is
-    found by `DamageSearch`. Raises EngineError.
+    """Yield the durable subscriptions in the metadata. `on_bad` is called for records with missing or wrong fields;
+    `DamageSearch` finds records that can't be decoded at all. Raises EngineError.
     """
     for key, value in engine.iterate(*keys.family_range(keys.PREFERENCES)):
         try:

@@ -1,6 +1,4 @@
-"""Making the folders in which a broker keeps what it was given: closed to all but its user, and on the disk; and the
-free space that one needs.
-"""
+"""Folders of a broker's data: made durably, and accessible to its user only; and their free space."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ much as the write buffer and the largest batch after it.
 def make_private_folder(folder: Path) -> None:
     """Make a folder and those of its parents that are missing, each for this user alone and synced into its parent.
 
-    A folder that is there keeps its mode, which may be an operator's decision; `sluiceway doctor` warns of it.
-    Blocks. Raises OSError; what was made so far stays.
+    An existing folder keeps its mode, which may be an operator's decision; `sluiceway doctor` warns of it. Blocks.
+    Raises OSError; folders made so far stay.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
@@ -32,7 +30,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring what was created, renamed or removed in a folder to the disk. Blocks. Raises OSError."""
+    """Sync a folder: entries created, renamed or removed in it are on the disk then. Blocks. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

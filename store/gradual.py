@@ -9,7 +9,7 @@ from typing import Final
 from ..queues.environment import DispatchHandle, Scheduling
 
 STEP_COUNT: Final = 32
-"""In one dispatch: about a millisecond."""
+"""Items per dispatch: about a millisecond."""
 
 
 class Gradual:
@@ -27,7 +27,7 @@ class Gradual:
         self._context.request_dispatch()
 
     def finish(self) -> None:
-        """Do now what is left, if anything is under way."""
+        """Do the remaining work now, if any is under way."""
         work, then = self._work, self._then
         if work is not None and then is not None:
             for _step in work:

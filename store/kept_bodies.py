@@ -20,16 +20,16 @@ class KeptBodies:
     def __init__(self, bodies: BodyFiles | None) -> None:
         self._bodies = bodies
         self._files: dict[int, int] = {}
-        """By sequence: the files that the disk has records of, for elements that are there."""
+        """Files by sequence: those of which the disk has records, for elements that are not settled."""
         self._let_go: list[int] = []
         """Files whose elements left: kept until the disk knows it."""
 
     def restore(self, files: dict[int, int]) -> None:
-        """An earlier run left records of these, by sequence."""
+        """Restore the files that records of an earlier run name, by sequence."""
         self._files = files if self._bodies is not None else {}
 
     def keep(self, sequences: SequenceOf[int], messages: list[Message]) -> None:
-        """A record with these is about to be written."""
+        """Note that a record with these elements is about to be written."""
         if self._bodies is None or not self._bodies.references_count:
             return
         for sequence, message in zip(sequences, messages, strict=True):
@@ -48,13 +48,14 @@ class KeptBodies:
         return bool(gone)
 
     def all_left(self) -> None:
-        """The queue is deleted."""
+        """Release all files: the queue is deleted."""
         self._let_go += self._files.values()
         self._files.clear()
 
     def take_let_go(self) -> list[Callable[[], None]]:
-        """To be called when the disk knows that these elements left: sooner, and a power cut would bring them back
-        without their bodies. Nothing, if none did.
+        """Return callbacks that release the files of elements that left; call them when the disk knows that the
+        elements left. Called sooner, a power cut would bring the elements back without their bodies. Empty if none
+        left.
         """
         if not self._let_go or self._bodies is None:
             return []

@@ -1,4 +1,4 @@
-"""Keys of the store: which record is where, in an order that recovery can seek in.
+"""Keys of the store: the place of each record, in an order that recovery can seek in.
 
 The first byte of a key is its family. Numbers follow, big-endian, so that keys sort as the numbers do: all records of a
 queue are neighbours, in the order of their sequences, and a block of them is one range.
@@ -6,7 +6,7 @@ queue are neighbours, in the order of their sequences, and a block of them is on
 Invariants: bytewise order of two keys of one family is the order of their numbers; `parse_*` undoes the constructor and
 accepts nothing else; what a family is called never changes (FORMAT.md).
 
-Deliberately not here: the values (chunks.py, states.py, spool_records.py), and who reads which range when.
+Deliberately not here: the values (chunks.py, states.py, spool_records.py), and the readers of each range.
 Source: DESIGN section 7 ("keys are order-preserving and versioned"). Normative: FORMAT.md.
 """
 
@@ -20,8 +20,8 @@ FORMAT_VERSION: Final = 2
 """Version of the format of the whole store, kept under META_FORMAT_KEY. A store with a later version is not opened."""
 
 FORMAT_VERSION_MIN: Final = 1
-"""Without segments of values (values.py). A store begins with this one, so that earlier versions read it as long as it
-has none; one with an earlier version than this is not opened.
+"""Format without segments of values (values.py). A store begins with this one, so that earlier versions read it as long
+as it has none; one with an earlier version than this is not opened.
 """
 
 BLOCK_BITS: Final = 10
@@ -182,7 +182,7 @@ def parse_queue_key(key: bytes) -> int:
 
 
 def parse_placed_key(key: bytes) -> tuple[int, int]:
-    """(queue_id, first_sequence) of a chunk, paged or summary key, (queue_id, block_index) of a state key.
+    """Return (queue_id, first_sequence) of a chunk, paged or summary key, (queue_id, block_index) of a state key.
 
     Raises KeyFormatError for any other key.
     """
@@ -196,13 +196,13 @@ def parse_durable_key(key: bytes) -> int:
 
 
 def parse_cursor_key(key: bytes) -> tuple[int, int]:
-    """(queue_id, durable_id) of a cursor key. Raises KeyFormatError for any other key."""
+    """Return (queue_id, durable_id) of a cursor key. Raises KeyFormatError for any other key."""
     _family, queue_id, durable_id = _unpack(_PAIR, key, "a cursor key", (CURSOR,))
     return queue_id, durable_id
 
 
 def parse_transaction_key(key: bytes) -> tuple[int, int]:
-    """(transaction_id, place) of a key of a spooled transaction. Raises KeyFormatError for any other key."""
+    """Return (transaction_id, place) of a key of a spooled transaction. Raises KeyFormatError for any other key."""
     _family, transaction_id, place = _unpack(_TRANSACTION, key, "a transaction key", (TRANSACTION,))
     return transaction_id, place
 
@@ -221,7 +221,9 @@ def parse_topic_key(key: bytes) -> str:
 
 
 def parse_subscription_key(key: bytes) -> tuple[str, str]:
-    """(topic, subscriber) of a key of the preferences or the subscription family. Raises KeyFormatError."""
+    """Return (topic, subscriber) of a key of the preferences or the subscription family. Raises KeyFormatError for any
+    other key.
+    """
     topic, end = _topic_of(key, "the key of a subscription", _SUBSCRIPTION_FAMILIES)
     subscriber = _decoded(key, end, len(key))
     if not subscriber:
@@ -299,7 +301,7 @@ def _decoded(key: bytes, start: int, end: int) -> str:
 
 
 def _unpack(layout: Struct, key: bytes, what: str, families: tuple[bytes, ...] | frozenset[bytes]) -> tuple[int, ...]:
-    """The family and the numbers. Typed as numbers throughout: no caller looks at the family."""
+    """Return the family and the numbers. Typed as numbers throughout: no caller uses the family."""
     if len(key) != layout.size or key[:1] not in families:
         raise KeyFormatError(f"key {_shown(key)} is not {what} ({layout.size} bytes)")
     numbers: tuple[int, ...] = layout.unpack(key)

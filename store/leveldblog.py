@@ -1,18 +1,18 @@
-"""LevelDB's newest log file: what of it is not on the disk yet, and the sync that LevelDB leaves out.
+"""LevelDB's newest log file: its unsynced part, and the sync that LevelDB omits.
 
 LevelDB appends each batch to its log and to a table in memory. When that table has filled the write buffer, the next
 write begins a new log and closes the old one, which it does *not* sync: from then on a write with `sync` syncs the new
 log alone. Until the old table is written out (tens of milliseconds, or seconds on a busy disk) a power cut takes
 batches of the old log that were not synced, and leaves synced ones of the new log: neither "everything written before
 is on the disk" nor "a prefix of whole batches" would hold. So before each write with which LevelDB may begin a new log
-the old one is synced here, through a descriptor of our own, if there is anything in it that is not synced. Before, not
-after: the system may bring the new log to the disk at any time.
+the old one is synced here, through a separate descriptor, if a part of it is not synced. Before, not after: the system
+may bring the new log to the disk at any time.
 
-*When a new log may begin.* When the table in memory is larger than the write buffer before the write. How large it is
-LevelDB tells only together with the older table that is still being written out. So it is asked when the bound below
-says that the table may be so large; as a rule once or twice for each log.
+*When a new log may begin.* When the table in memory is larger than the write buffer before the write. LevelDB reports
+its size only together with the older table that is still being written out. So it is asked when the bound below says
+that the table may be that large; usually once or twice for each log.
 
-*When one has begun.* The file that we know did not grow with a write.
+*When one has begun.* The known file did not grow with a write.
 
 Tried and left: to look for the newest log by name before each sync (10,000 tables in the folder: 4 ms), and to sync
 after the write (a commit could survive without what it commits).
@@ -53,13 +53,11 @@ class TellsProperties(Protocol):
 
 
 class NewestLog:
-    """The log of a database that was opened just now, so that all written earlier is on the disk.
+    """Newest log of a database that was opened just now, so that all earlier writes are on the disk.
 
-    For one thread, but for `close`, which may come from another when no call is under way.
-
-    :param folder: the database's.
-    :param write_buffer_bytes: as the database was told.
-    :raises OSError: the log can't be found or opened; also from `before_write` and `before_compaction`.
+    For one thread, except `close`, which may come from another when no call is under way. `folder`: the folder of the
+    database; `write_buffer_bytes`: as in its options. Raises OSError if the log can't be found or opened; also from
+    `before_write` and `before_compaction`.
     """
 
     __slots__ = (
@@ -76,11 +74,11 @@ class NewestLog:
         self._table_bytes_max = 0
         """An upper bound for the table in memory that belongs to this log."""
         self.is_synced = True
-        """Whether all that was written is on the disk."""
+        """Whether everything written so far is synced."""
         self.has_failed = False
-        """A sync failed: what is in the log may not be on the disk, until the database is opened again."""
+        """Whether a sync failed: records in the log may not be on the disk, until the database is opened again."""
         self.sync_count = 0
-        """How often it was synced here."""
+        """Number of syncs made here."""
         self._find()
 
     @property
@@ -89,13 +87,12 @@ class NewestLog:
         return self._descriptor is None or (not self.is_synced and self._table_bytes_max > self._buffer_bytes)
 
     def before_write(self, database: TellsProperties) -> None:
-        """Sync what must be on the disk before one more batch is written.
-
-        :raises OSError: that failed; nothing may be written now.
+        """Sync the older log if the next batch may begin a new one. Raises OSError if that fails; nothing may be
+        written then.
         """
         if self._descriptor is None:
             self._find()
-            self._table_bytes_max += self._buffer_bytes  # so LevelDB is asked: how many entries it has is not known
+            self._table_bytes_max += self._buffer_bytes  # so LevelDB is asked: the number of entries is unknown
         if not self.is_synced and self._table_bytes_max > self._buffer_bytes:
             usage = database.get_property(_USAGE)
             if usage is None or int(usage) > self._buffer_bytes:
@@ -115,15 +112,12 @@ class NewestLog:
             try:
                 self._find()
             except OSError:
-                pass  # what is written is written: the next write looks again, and says so
+                pass  # the batch is written: the next write checks again, and raises
             self._table_bytes_max += _ENTRY_BYTES * count
         self.is_synced = sync
 
     def before_compaction(self) -> None:
-        """Sync what is not on the disk: a compaction begins a new log.
-
-        :raises OSError: that failed; nothing may be compacted now.
-        """
+        """Sync the log: a compaction begins a new one. Raises OSError if that fails; nothing may be compacted then."""
         if not self.is_synced:
             if self._descriptor is None:
                 self._find()

@@ -1,13 +1,13 @@
 """Reading a block back: its records by their keys, from the reader thread, and their messages.
 
 The records of a block are known in memory (stored_block.py), so a record is asked for by name. To seek it in a range
-would walk over all that was deleted there before: LevelDB keeps that until it compacts, and a backlog that is drained
+would walk over all records deleted there before: LevelDB keeps them until it compacts, and a backlog that is drained
 would be read in a time that grows with its square.
 
 A record that can't be read is moved aside and logged; the queue misses its elements and says how many. A read that
 fails is tried again: readers of the block wait on, all others go on. A read that meets a bad sector is tried a few
 times; then the record counts as damaged, its readable part is moved aside, and the other records of the block arrive.
-Where nothing of the disk can be read the cause is no bad sector, and the read is tried on.
+If no place of the disk can be read, the cause is not a bad sector, and the read is repeated.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def load_block(
 
 
 def _read(engine: Engine, paged: PagedBlocks, known: SequenceOf[Record], *, reads_around: bool) -> Records:
-    """Read these records as far as possible; also return those that the engine finds damaged, for which trying again
-    would not help. `reads_around`: count bad sectors as damage. Raises EngineError where trying again may help.
+    """Read records as far as possible; also return those that the engine finds damaged, which another attempt would not
+    help. `reads_around`: count bad sectors as damage. Raises EngineError where another attempt may help.
     """
     records: list[tuple[bytes, bytes]] = []
     damaged: list[tuple[bytes, Exception]] = []

@@ -4,13 +4,13 @@
     marks                   of the data folder: "large NAME", a line each
 
 A folder is marked before the first thing is written there that must outlive the broker. From then on a start without
-the mark is refused: the disk is not mounted, or the folder was not wholly restored, and a broker that went on would
-miss its contents, and write beneath. A copy or a backup of the data folder has both files, so that it is the same
-wherever it lies; device and inode, which are other ones then, count for the time of one run only.
+the mark is refused: the disk is not mounted, or the folder was not wholly restored, and a broker that continued would
+miss its contents, and write to the folder beneath. A copy or a backup of the data folder has both files, so that it is
+the same at any place; device and inode, which differ then, count within one run only.
 
-An empty mark is an operator's word that what was there is lost: it gets a name like a new one. A mark that the data
-folder knows nothing of (a crash came between the two files) is taken up. The folders of earlier versions have none:
-until they are marked it is not known what belongs there.
+An empty mark is an operator's statement that the contents are lost: it gets a name like a new one. A mark that the data
+folder does not know (a crash came between the two files) is adopted. Folders of earlier versions have no mark: until
+they are marked their contents are not checked.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from typing import Final
 from .folders import sync_folder
 
 MARK: Final = "sluiceway.mark"
-"""In the folder. No body and no log has a name with a dot."""
+"""Name of the mark file in a marked folder. No body and no log has a name with a dot."""
 KNOWN: Final = "marks"
-"""In the data folder."""
+"""Name of the list of marks in the data folder."""
 _NAME_BYTES: Final = 8
 _NAME: Final = re.compile(r"[0-9a-f]{16}")
 _LENGTH_MAX: Final = 4096
 
 
 class OtherFolderError(Exception):
-    """Something else is where a folder of ours was. Says what to do."""
+    """Another folder is where the broker's folder was. The message says what to do."""
 
 
 class Marks:
@@ -46,14 +46,14 @@ class Marks:
         self._changing = threading.Lock()
 
     def known(self) -> dict[str, str]:
-        """The names that folders must have."""
+        """Return the names that folders must have."""
         pairs = [line.split() for line in _text(self._data / KNOWN).splitlines()]
         return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
     def check(self, folder: str, holds: str) -> None:
-        """Whether this folder is the one that was marked, if it was. `holds`: what would be missed.
+        """Check that `folder` is the one that was marked, if it was marked. `holds`: its contents, for the error.
 
-        Raises OtherFolderError.
+        Raises OtherFolderError if another folder, or none, is in its place.
         """
         name = self.known().get(folder)
         path = self._data / folder
@@ -69,7 +69,9 @@ class Marks:
         )
 
     def mark(self, folder: str) -> None:
-        """From now on it must be this one; on the disk, too, when this returns. Does nothing if it is so already."""
+        """Mark `folder`, durably when this returns; `check` accepts no other one from now on. Does nothing if it is
+        marked.
+        """
         with self._changing:
             known = self.known()
             found = self._found(folder)
@@ -83,11 +85,11 @@ class Marks:
             _replace(self._data / KNOWN, "".join(f"{each} {name}\n" for each, name in sorted(known.items())))
 
     def is_there(self, folder: str) -> bool:
-        """Whether it has a mark, even an empty one."""
+        """Return whether `folder` has a mark, even an empty one."""
         return self._found(folder) is not None
 
     def _found(self, folder: str) -> str | None:
-        """The mark in it: a name, nothing, or "?" for what is none of ours; None: there is no such file."""
+        """Return the mark of a folder: a name, empty, or "?" for a foreign one; None: there is no such file."""
         try:
             text = _text(self._data / folder / MARK, must_exist=True).strip()
         except (FileNotFoundError, NotADirectoryError):
@@ -110,14 +112,14 @@ class MarkedFolder:
         return self._marks.is_there(self.path.name)
 
     def check(self) -> None:
-        """Raises OSError where it is not the folder that was found first: what is written there would be lost to sight,
-        and what is looked for there is elsewhere.
+        """Check that the folder is the one that was found first: in another one, new files would be out of sight, and
+        existing ones missing. Raises OSError if not.
         """
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
             if self._identity is None:
-                return  # it is yet to be made
+                return  # the folder is yet to be made
             raise
         if self._identity is None:
             self._identity = (found.st_dev, found.st_ino)
@@ -129,7 +131,7 @@ class MarkedFolder:
             )
 
     def before_writing(self) -> None:
-        """Something is about to be written to it, which is there: check and mark it. Raises OSError."""
+        """Check the folder and mark it; to be called before each write to it. The folder exists. Raises OSError."""
         self.check()
         if not self._is_marked:
             self._marks.mark(self.path.name)

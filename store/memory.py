@@ -1,10 +1,10 @@
-"""An engine without a disk: for embedded brokers that keep nothing, and for tests.
+"""Engine without a disk: for embedded brokers that keep nothing, and for tests.
 
 Values are in a dict, its keys also in a sorted list. Few keys that come or go are placed in the list one by one; many
 in one pass: appended and sorted in (one merge, both parts are in order), or filtered out.
 
-A snapshot costs nothing until the next write: an iterator reads what is there; before a write, each that is still open
-takes what is left of its range. One that was dropped is gone by then.
+A snapshot costs nothing until the next write: an iterator reads the live data; before a write, each open iterator
+copies the rest of its range. A dropped one is gone by then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ all.
 
 
 class MemoryEngine:
-    """Everything is gone with the object; `sync` means nothing."""
+    """Engine in memory: its contents are gone with the object, and `sync` has no effect."""
 
     __slots__ = ("_closed", "_keys", "_size_bytes", "_values", "_walks")
 
@@ -106,7 +106,7 @@ class MemoryEngine:
         return [(key, self._values[key]) for key in self._keys]
 
     def check_open(self) -> None:
-        """:raises EngineClosedError: it is closed."""
+        """Check that the engine is open. Raises EngineClosedError if it is closed."""
         if self._closed:
             raise EngineClosedError("this store in memory is closed; nothing can be read or written any more")
 
@@ -145,5 +145,5 @@ class _Walk(Iterator[tuple[bytes, bytes]]):
         return key, engine._values[key]
 
     def take_rest(self, keys: list[bytes], values: dict[bytes, bytes]) -> None:
-        """The engine is about to change."""
+        """Take a copy of the rest: the engine is about to change."""
         self._rest = iter([(key, values[key]) for key in map(keys.__getitem__, self._places)])

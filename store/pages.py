@@ -1,18 +1,18 @@
 """Files of blocks of messages that are not persistent: they make room in memory, and end with the process.
 
-LevelDB would write each of them three times and more (its log, its tables, each level that they sink to), and deleting
-them would leave marks to walk over. Here a block is appended once, in one piece, to a *segment*: a file of one queue of
-SEGMENT_BYTES or one block. It is read at once, and never deleted: a segment goes as a whole when nothing in it is
-needed any more. All segments go at the next start, and nothing here is ever synced.
+LevelDB would write each of them three times and more (its log, its tables, each level that they sink to), and deletions
+would leave marks to walk over. Here a block is appended once, in one piece, to a *segment*: a file of one queue of
+SEGMENT_BYTES or one block. It is read in one piece, and never deleted: a segment is removed as a whole when none of its
+pages is needed any more. All segments are removed at the next start, and nothing here is ever synced.
 
-A full disk keeps no half pages: what was begun is cut off again, and its place is free (`withdraw`).
+A full disk keeps no half pages: an incomplete one is cut off again, and its place is free (`withdraw`).
 
 The loop assigns places and counts their users; threads write and read. A page is needed by its block, by the write that
-is to fill it, and by each read under way. A write may be done again: it goes to the same place. Segments are only ever
-written at their ends, so the pages that a failure leaves out are the last ones of theirs.
+is to fill it, and by each read under way. A write may be repeated: it goes to the same place. Segments are only written
+at their ends, so the pages that a failure leaves out are the last ones of their segments.
 
-Bound: on disk, what is needed, and for each queue what shares its segments with it: where one message in a thousand
-stays, all of it. In memory some 300 bytes for each segment.
+Bound: on disk, the needed pages and those that share a segment with them: if one message in a thousand stays, all of
+them. In memory some 300 bytes for each segment.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PagesError(Exception):
     """Some pages could not be written."""
 
     def __init__(self, reason: EngineError, pages: SequenceOf[Page]) -> None:
-        """`pages`: those that are not in their places."""
+        """`pages`: pages that are not in their places."""
         super().__init__(str(reason))
         self.reason = reason
         self.pages = pages
@@ -76,7 +76,7 @@ class PageFiles:
         self._remove_soon = remove_soon
         self._segments: dict[int, _Segment] = {}
         self._open: dict[int, int] = {}
-        """By queue: the segment to which its next page goes."""
+        """Segment of the next page, by queue."""
         self._next_segment = 0
         self.size_bytes = 0
         """Size of all segments, on disk or about to be."""
@@ -104,7 +104,7 @@ class PageFiles:
         self._segments[page.segment].needed_count += 1
 
     def let_go(self, page: Page) -> None:
-        """One who needed it needs it no more. The last one of a segment removes that."""
+        """Count one use of `page` less. The last use of a segment's pages removes the segment."""
         segment = self._segments[page.segment]
         segment.needed_count -= 1
         if not segment.needed_count:
@@ -130,7 +130,9 @@ class PageFiles:
     # ------------------------------------------------------------------ in threads
 
     def write(self, pages: SequenceOf[tuple[Page, SequenceOf[Part]]]) -> None:
-        """Write these to their places, the first reserved first. Raises PagesError, with those that are not there."""
+        """Write pages to their places, the first reserved first. Raises PagesError, with the pages that could not be
+        written.
+        """
         for place, (page, parts) in enumerate(pages):
             whole = few_parts(parts)
             checksum = 0
@@ -158,9 +160,8 @@ class PageFiles:
 
 
 def clear(folder: Path) -> int:
-    """Remove what an earlier run left, which is of no use to anybody, and make the folder if it is missing. One that is
-    there stays as it is: it may be a link, or where another disk is mounted. Returns how many bytes that gave back.
-    Blocks. Raises OSError.
+    """Remove the files of an earlier run, which are of no use, and make the folder if it is missing. An existing folder
+    stays as it is: it may be a link, or a mount point. Returns the number of bytes freed. Blocks. Raises OSError.
     """
     make_private_folder(folder)
     size_bytes = sum(measure(folder))

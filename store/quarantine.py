@@ -1,9 +1,9 @@
-"""The attic: damaged things that were moved aside, for people who want to know what happened.
+"""Quarantine: damaged records and files that were moved aside, for analysis.
 
-Files with a running number before their name, so that the order in which they came shows and no name is taken twice.
-Bounded in bytes and in count: when it is full the oldest go. What is larger than the whole attic is not kept.
+Files have a running number before their name, which shows their order and keeps names unique. Bounded in bytes and in
+count: when it is full the oldest are removed. A file larger than the whole quarantine is not kept.
 
-Not here: who finds damage, and says so in the log.
+Not here: finding and logging damage.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ _NAME_LENGTH_MAX: Final = 100
 
 
 class Quarantine:
-    """One folder of things moved aside. All calls block; one thread at a time.
-
-    :param path: the folder; it exists.
-    """
+    """Folder of files moved aside. All calls block; one thread at a time. `path`: the folder, which exists."""
 
     __slots__ = ("_bytes_max", "_count_max", "path")
 
@@ -37,11 +34,10 @@ class Quarantine:
         self._count_max = count_max
 
     def put(self, name: str, data: bytes) -> Path | None:
-        """Keeps these bytes, synced.
+        """Keep `data`, synced, under `name`; characters that don't fit into file names become "_".
 
-        :param name: what it is; characters that don't fit into file names become "_".
-        :returns: where it is, or None if it is larger than the whole attic.
-        :raises OSError: it can't be written; nothing of it is left.
+        Returns its path, or None if it is larger than the whole quarantine. Raises OSError if it can't be written;
+        nothing of it is left then.
         """
         path = self._place(name, len(data))
         if path is None:
@@ -57,10 +53,10 @@ class Quarantine:
         return path
 
     def adopt(self, file: Path) -> Path | None:
-        """Moves a file of the same file system here, under its own name.
+        """Move a file of the same file system here, under its own name.
 
-        :returns: where it is, or None if it is larger than the whole attic; then it stays where it was.
-        :raises OSError: it can't be moved; it is where it was.
+        Returns its path, or None if it is larger than the whole quarantine; it stays where it was then. Raises OSError
+        if it can't be moved; it stays where it was then, too.
         """
         path = self._place(file.name, file.stat().st_size)
         return None if path is None else file.rename(path)
@@ -70,7 +66,7 @@ class Quarantine:
         return [path for _number, path in self._numbered()]
 
     def _place(self, name: str, size_bytes: int) -> Path | None:
-        """A free path for something of this size, once the oldest have gone."""
+        """Return a free path for a file of this size, after removing the oldest files if need be."""
         if size_bytes > self._bytes_max:
             return None
         there = [(number, path, path.stat().st_size) for number, path in self._numbered()]

@@ -37,7 +37,7 @@ class ReaderPlaces:
         self._new: dict[int, None] = {}
         """Subscriptions that the disk does not have at all."""
         self._moved: dict[int, None] = {}
-        """All that are out of date on disk."""
+        """Readers whose positions on disk are out of date, in order."""
         self.is_noting = False
         """One waits until its place is written."""
 
@@ -59,11 +59,11 @@ class ReaderPlaces:
 
     @property
     def count(self) -> int:
-        """How many there are to write at most."""
+        """Largest number of positions that are to be written."""
         return len(self._moved) + self._queue.make_readers(0)
 
     def due_count(self, *, is_stored: bool) -> int:
-        """How many are to be written now. `is_stored`: something of the topic is on disk."""
+        """Return the number of positions that are to be written now. `is_stored`: the topic has messages on disk."""
         return len(self._due(is_stored=is_stored)) + self._queue.make_readers(0)
 
     def _due(self, *, is_stored: bool) -> dict[int, None]:
@@ -81,11 +81,12 @@ class ReaderPlaces:
             if reader is not None:
                 self._write_one(batch, shelf, durable_id, exactly=False)
                 batch.readers.append((shelf, reader))
-                # A lease counts when it is synced: a power cut must not find it smaller than what was handed over.
+                # A lease counts when it is synced: after a power cut it must not be below elements that were handed
+                # over.
                 batch.sync = batch.sync or reader.lease_under_way > reader.lease
 
     def write_rest(self, batch: Batch, shelf: QueueRecords, *, is_stored: bool) -> None:
-        """Write all that are left to write."""
+        """Write all remaining positions."""
         self._queue.make_readers(self._queue.make_readers(0))
         self.write(batch, shelf, self.due_count(is_stored=is_stored), is_stored=is_stored)
         batch.sync = batch.sync or self.is_noting

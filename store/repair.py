@@ -1,4 +1,4 @@
-"""Opens the database of a data folder; a database that LevelDB finds damaged is repaired first, as little as possible.
+"""Opening of the database of a data folder; if LevelDB finds it damaged, it is repaired first, as little as possible.
 
 1. The plain case: it opens, and its log is replayed. A log that just stops, as after a crash, is no damage.
 2. Damage in the log only (a power cut may leave garbage at its end): it is opened once leaving out what can't be read.
@@ -7,11 +7,11 @@
    that are whole, of what can be read of the others. That takes the time to read everything once, and the compactions
    after it the time to write it once or twice.
 
-Before 2 and 3 the small files that say what the database was made of are copied to the attic, the log included; after 3
-the damaged tables are moved there. Each is done once; what then is still damaged is left alone and reported.
+Before 2 and 3 the small files that describe the database are copied to the quarantine, the log included; after 3 the
+damaged tables are moved there. Each is done once; remaining damage is left alone and reported.
 
-Not here: damage inside a table that is only found when it is read. That raises CorruptionError there; `mend` (the
-command `sluiceway store repair`) drops the damaged blocks.
+Not here: damage inside a table that is only found when it is read. That raises CorruptionError when it is read; `mend`
+(the command `sluiceway store repair`) drops the damaged blocks.
 """
 
 from __future__ import annotations
@@ -58,11 +58,10 @@ class RepairReport:
 
 
 def open_mended(path: Path, attic: Quarantine, options: LevelDbOptions) -> tuple[LevelDbEngine, RepairReport | None]:
-    """Opens the database in this folder (creates it if it is not there), repaired if need be.
+    """Open the database in this folder (create it if it does not exist), repaired if need be.
 
-    :returns: the engine, and what was done if it was damaged.
-    :raises CorruptionError: it is damaged, and mending did not help.
-    :raises EngineError: it can't be opened, or what should be moved aside can't be.
+    Returns the engine, and what was done if it was damaged. Raises CorruptionError if it is damaged and the repair did
+    not help, other EngineErrors if it can't be opened, or a damaged file can't be moved aside.
     """
     try:
         return LevelDbEngine(path, options), None
@@ -84,18 +83,19 @@ def open_mended(path: Path, attic: Quarantine, options: LevelDbOptions) -> tuple
 
 
 def mend(path: Path, attic: Quarantine, options: LevelDbOptions, cause: str) -> RepairReport:
-    """Repairs the database in this folder, which no process has open, whether or not it looks damaged: reads
-    everything, and drops what is damaged inside tables, too.
+    """Repair the database in this folder, which no process has open, whether or not it looks damaged: read everything,
+    and drop damaged blocks inside tables, too.
 
-    :param cause: why, for the report.
-    :raises EngineError: that failed; CorruptionError if LevelDB gave up.
+    `cause`: reason for the report. Raises EngineError if that fails; CorruptionError if LevelDB gave up.
     """
     kept, not_kept = _copy_aside(path, attic)
     return _repair(path, attic, options, cause, kept, not_kept)
 
 
 def _opens_without_the_unreadable(path: Path, options: LevelDbOptions) -> bool:
-    """Whether it opens when the log may be damaged. If so, what could be read of the log is in tables now."""
+    """Return whether the database opens when damage in its log is accepted. If so, the readable part of the log is in
+    tables now.
+    """
     try:
         open_database(path, options, paranoid=False).close()
     except plyvel.CorruptionError:
@@ -109,7 +109,7 @@ def _opened_or_nothing(path: Path, options: LevelDbOptions) -> LevelDbEngine | N
     try:
         return LevelDbEngine(path, options)
     except CorruptionError:
-        return None  # the caller goes on to the next means, or reports it
+        return None  # the caller tries the next repair, or reports it
 
 
 def _copy_aside(path: Path, attic: Quarantine) -> tuple[list[Path], list[Path]]:
@@ -122,7 +122,7 @@ def _copy_aside(path: Path, attic: Quarantine) -> tuple[list[Path], list[Path]]:
 def _aside(
     folder: Path, take: Callable[[Path], Path | None], wanted: Callable[[Path], bool]
 ) -> tuple[list[Path], list[Path]]:
-    """Takes the files that are wanted to the attic; returns those it kept, by their new paths, and the others."""
+    """Move the `wanted` files to the quarantine; returns those it kept, by their new paths, and the others."""
     kept: list[Path] = []
     not_kept: list[Path] = []
     try:

@@ -1,4 +1,4 @@
-"""Reports of a store about itself; in steps where they look at all queues."""
+"""Reports of a store on its own state; in steps where they read all queues."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Files that values are appended to, by number: what pages (pages.py) and the value log (values.py) have in common.
+"""Segments: numbered files to which values are appended; used by pages (pages.py) and the value log (values.py).
 
-A *segment* is written at places that its owner gives out, from one thread; it may be read from others meanwhile. It is
-never changed where it was written, and goes as a whole.
+A *segment* is written at places that its owner gives out, from one thread; it may be read from others meanwhile.
+Written parts are never changed, and a segment is removed as a whole.
 
-Not here: who needs what of a segment, and which number comes next.
+Not here: use counts of segments, and the next number.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ class Segments(Protocol):
     """Port to the storage of segments. Every call may block, and raises EngineError if the disk fails."""
 
     def sizes(self) -> dict[int, int]:
-        """The segments that are there, with their sizes in bytes."""
+        """Return the sizes of the existing segments in bytes."""
 
     def make(self, segment: int) -> None:
-        """An empty one, which is still there after a power cut."""
+        """Make an empty segment, durably."""
 
     def write(self, segment: int, offset: int, parts: Sequence[Part], *, sync: bool) -> None:
-        """Write these one behind the other. With `sync` they survive a power cut, if the segment was made; without, one
-        that is not there is made if they are its first. Only ever at the end: after an error it is cut off there, if
-        that can be done.
+        """Write `parts` one after the other. With `sync` they survive a power cut, if the segment was made; without, a
+        missing segment is made if they are its first parts. Only at the end of the segment: after an error it is cut
+        off there, if possible.
         """
 
     def read(self, segment: int, offset: int, size_bytes: int, ahead_bytes: int = 0) -> bytes:
         """Return the bytes at this place; fewer if the segment ends before. `ahead_bytes`: number of bytes behind it
         that will be read soon.
 
-        Raises CorruptionError if there is no such segment, but others are; EngineFailedError where the folder is gone
-        or another one, or all that outlives the run is gone from it: then they may come back. UnreadableError for a bad
+        Raises CorruptionError if there is no such segment, but others are; EngineFailedError if the folder is gone or
+        another one, or if all lasting segments are gone from it: then they may come back. UnreadableError for a bad
         sector.
         """
 
@@ -71,19 +71,19 @@ class Segments(Protocol):
 
 
 class SegmentFiles:
-    """In a folder."""
+    """Segments as files in a folder."""
 
     def __init__(self, folder: Path, suffix: str, what: str, *, is_lasting: bool = False) -> None:
-        """`folder` is for this alone; it need not be there before something is written. `suffix`: of the names of its
-        files; nothing else in it is touched. `what`: what they hold, for errors. `is_lasting`: that is worth to be
-        brought back, should all of it be gone.
+        """`folder` is used by this object alone; it need not exist before the first write. `suffix` of the names of its
+        files; other files in it are not touched. `what`: their contents, for errors. `is_lasting`: whether the contents
+        outlive the run and may be restored if all of them are gone.
         """
         self._folder = folder
         self._suffix = suffix
         self._what = what
         self._is_lasting = is_lasting
         self._identity: tuple[int, int] | None = None
-        """Device and inode of the folder that was found first: what is mounted there may come and go."""
+        """Device and inode of the folder that was found first: a mounted disk may come and go."""
 
     def sizes(self) -> dict[int, int]:
         found: dict[int, int] = {}
@@ -116,7 +116,7 @@ class SegmentFiles:
                 if sync:
                     os.fdatasync(descriptor)
             except (OSError, MemoryError):
-                os.ftruncate(descriptor, offset)  # what there is of it would only take others their space
+                os.ftruncate(descriptor, offset)  # an incomplete part would only take space
                 raise
             finally:
                 os.close(descriptor)
@@ -179,7 +179,7 @@ class SegmentFiles:
         return os.open(self.path(segment), flags | os.O_CLOEXEC, 0o600)
 
     def _is_same_folder(self) -> bool:
-        """Whether the folder is the one that was found first, or was never there. Raises OSError if it is gone."""
+        """Return whether the folder is the one that was found first, or never existed. Raises OSError if it is gone."""
         try:
             found = os.stat(self._folder)
         except FileNotFoundError:
@@ -191,8 +191,8 @@ class SegmentFiles:
         return self._identity == (found.st_dev, found.st_ino)
 
     def _check_folder(self) -> None:
-        """Raises OSError where the folder is gone, or another one: what is written there would be lost to sight, and
-        what is looked for there is elsewhere.
+        """Check that the folder exists and is the one that was found first: in another one, new files would be out of
+        sight, and existing ones missing. Raises OSError if not.
         """
         if not self._is_same_folder():
             raise OSError(

@@ -1,4 +1,4 @@
-"""The small records: states of blocks, places of cursors, and descriptions of queues and durable subscriptions.
+"""Small records: states of blocks, positions of cursors, and descriptions of queues and durable subscriptions.
 
 How it works: a stored message is never rewritten when it is settled; its block gets a new state instead, and a durable
 subscription that lags keeps what it settled ahead of its front as runs. Both grow with the number of *gaps*, not with
@@ -8,7 +8,7 @@ Invariants: every `decode_*` returns the arguments of its `encode_*` (counts abo
 joined), or raises StateError, whatever the bytes are. A few bytes never become many objects: runs are returned as
 ranges.
 
-Deliberately not here: keys (keys.py), messages (chunks.py), when a state is written, and what it means in memory.
+Deliberately not here: keys (keys.py), messages (chunks.py), when a state is written, and its meaning in memory.
 Source: DESIGN section 7. Normative: FORMAT.md.
 """
 
@@ -64,7 +64,7 @@ class CursorRecord:
     settled: tuple[range, ...]
     """Runs that the subscription settled from the front on, ascending and apart from each other."""
     attempts: dict[int, int]
-    """How often what came back to it was handed over, by sequence; 0: seen, but not charged."""
+    """Number of times that a returned element was handed over, by sequence; 0: seen, but not charged."""
 
 
 @frozen
@@ -78,11 +78,11 @@ class DurableRecord:
     destination: str
     """Destination of the subscription, wildcards as written."""
     selector: str
-    """Which messages it wants; empty: all."""
+    """Selector of the messages it wants; empty: all."""
     created_ms: int
     """Wall time, milliseconds since the epoch."""
     last_seen_ms: int
-    """When a consumer was connected to it last; milliseconds since the epoch."""
+    """Time at which a consumer was connected last, in milliseconds since the epoch."""
 
 
 # ---------------------------------------------------------------------- the state of a block
@@ -192,7 +192,7 @@ def encode_cursor(front: int, handed_to: int, settled: Iterable[int], attempts: 
 def encode_cursor_runs(
     front: int, handed_to: int, settled: Iterable[tuple[int, int]], attempts: Mapping[int, int]
 ) -> bytes:
-    """The same from runs that ascend and are apart, each from its first sequence to behind its last. O(runs)."""
+    """Encode a cursor from runs that ascend and are apart, each from its first sequence to behind its last. O(runs)."""
     runs = list(settled)
     try:
         out = bytearray(_PLACED.pack(CURSOR_LAYOUT, front, handed_to))
@@ -322,7 +322,7 @@ def decode_durable(value: bytes) -> DurableRecord:
 
 
 def encode_queue(kind: int, priority: int, name: str) -> bytes:
-    """Which queue has this id: `kind` is KIND_QUEUE or KIND_TOPIC, `priority` 0 to 9. Raises StateError."""
+    """Encode the description of a queue: `kind` is KIND_QUEUE or KIND_TOPIC, `priority` 0 to 9. Raises StateError."""
     _check_queue(kind, priority)
     try:
         return _QUEUE.pack(kind, priority) + name.encode()

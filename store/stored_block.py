@@ -15,20 +15,20 @@ class StoredBlock:
 
     def __init__(self, span: int = 0, live: int = 0, firsts: list[int] | None = None) -> None:
         self.span = span
-        """From the first to the last element of each chunk."""
+        """Bits from the first to the last element of each chunk."""
         self.live = live
-        """In a chunk, and not settled."""
+        """Bits of the elements that are in a chunk and not settled."""
         self.firsts = firsts if firsts is not None else []
         """First sequence of each chunk: its key. (To look for the keys would read the values, too.)"""
         self.is_kept = bool(firsts)
         """Whether the block has, or had, chunks, and so perhaps a state on disk."""
         self.attempts: dict[int, int] | None = None
-        """By place: how often those that came back were handed over."""
+        """Number of times that returned elements were handed over, by place."""
         self.paged: Record | None = None
         """Record of the elements that are not persistent, for this run."""
 
     def records(self, queue_id: int) -> list[Record]:
-        """All that has elements of it."""
+        """Return all records that have elements of the block."""
         found = [Record(keys.chunk_key(queue_id, first)) for first in self.firsts]
         if self.paged is not None:
             found.append(self.paged)

@@ -1,7 +1,7 @@
 """Logs: destinations whose records have an index and stay after they were read.
 
     batches, codecs     the framing of records that are appended, stored and sent as one; compression
-    log, offers         one log: what is appended, on its way to the disk; checks before
+    log, offers         one log: appended records on their way to the disk; checks before
     answers             callbacks of one log, in order and in bounded steps
     log_readers, group  readers: groups and single consumers (line: their turns; epochs: seeks)
     redelivery, refused records that are handed out again; records that consumers refused

@@ -38,9 +38,9 @@ BATCH_BYTES: Final = 1024
 CHUNK_BATCHES: Final = 24
 """Maximum number of batches per chunk: each takes as long as some 50 records of one."""
 CHECKED_COUNT: Final = 2048
-"""Record count above which a thread checks a batch,"""
+"""Number of records above which a thread checks a batch."""
 CHECKED_BYTES: Final = 1024 * 1024
-"""and the size above which one does."""
+"""Size of a batch in bytes above which a thread checks it."""
 FORGOTTEN_COUNT: Final = 64
 """Batches examined per step when a log is gone."""
 DIALECT_12: Final = 2

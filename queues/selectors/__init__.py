@@ -1,11 +1,11 @@
-"""Selectors: which messages a subscription wants, said in the SQL-92 subset that the dialects of STOMP and JMS share.
+"""Selectors: conditions on messages, in the SQL-92 subset that the dialects of STOMP and JMS share.
 
 Text goes through a grammar (grammar.py) and is compiled once into closures over the headers that it names
-(compiling.py). What is unknown, as a header that is missing, stays unknown through AND, OR and NOT; only what is true
-is taken. Length, nesting and patterns are bounded, and nothing in it can backtrack. Each selector knows what a look at
-a message costs (`Selector.looks_max`, `spent_units`), so that whoever looks does it in steps of a millisecond.
+(compiling.py). A value that is unknown, like a missing header, stays unknown through AND, OR and NOT; only a true
+result selects. Length, nesting and patterns are bounded, and no part can backtrack. Each selector knows the cost of an
+evaluation (`Selector.looks_max`, `spent_units`), so that callers evaluate it in steps of a millisecond.
 
-Not here: who skips what a selector does not take (selector_scan.py, skipping.py, logs/log_readers.py, browsing.py).
+Not here: skipping of messages that are not selected (selector_scan.py, skipping.py, logs/log_readers.py, browsing.py).
 Source: JMS 1.1 section 3.8; ActiveMQ's and Artemis' additions as far as docs/selectors.md says.
 """
 

@@ -29,7 +29,7 @@ LOOKS_PER_COST: Final = 4
 """Tested messages that cost as much of a dispatch's budget as one delivered message."""
 
 LOOK_COST: Final = 10
-"""Units of cost of an evaluation, whatever the selector."""
+"""Units of cost of an evaluation, for every selector."""
 
 LOOK_UNITS_MAX: Final = 4000
 """Units of cost per step: a millisecond."""

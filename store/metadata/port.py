@@ -7,7 +7,7 @@ without a lock.
 
     read       gives the value and its version, None if there is none
     write      with Version.NEW: only if there is none. With a version: only if that is the current one. With
-               Version.ANY: whatever it is, but there must be one. Gives the new version
+               Version.ANY: any version, but there must be one. Gives the new version
     delete     with a version or Version.ANY
 
 Every call returns at once and takes `done`, which is called on the dispatch loop, later, never from inside the call,

@@ -91,7 +91,7 @@ def preferences_key(subscriber: str = "g") -> bytes:
     return keys.subscription_key(keys.PREFERENCES, LOG, subscriber)
 
 
-# ---------------------------------------------------------------------- what is written
+# ---------------------------------------------------------------------- writing
 
 
 def test_a_state_update_writes_the_record_of_the_state_alone(disk: Disk) -> None:

@@ -272,7 +272,7 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
 
 
 def test_more_than_a_page_holds_is_appended_as_several_batches(folder: Path) -> None:
-    """With their keys."""
+    """Bytes of the values in use, with their keys."""
     with opened(folder) as array:
         values = [b"%d" % index for index in range(60, 760)]
         assert array.append_many(values, keys=[value[::-1] for value in values]) == 60
