@@ -23,7 +23,7 @@ PREFETCH = 50
 
 
 class Rester(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no types
-    """Takes what its credit allows, but acknowledges nothing before it is told to."""
+    """Takes messages up to its credit, but acknowledges none before it is told to."""
 
     def __init__(self) -> None:
         self.acks: list[str] = []

@@ -13,7 +13,7 @@ from sluiceway import EmbeddedBroker
 
 
 class Arrivals(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no types
-    """Hands messages from stomp.py's thread to ours."""
+    """Hands messages from stomp.py's thread to the main thread."""
 
     def __init__(self) -> None:
         self.bodies: queue.Queue[str] = queue.Queue()

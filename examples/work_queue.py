@@ -1,4 +1,4 @@
-"""Work shared out by credit: who is quick gets more, and the orders of one customer never run side by side.
+"""Work shared out by credit: a quick worker gets more, and the orders of one customer never run side by side.
 
     python -m examples.work_queue
 

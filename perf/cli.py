@@ -92,7 +92,7 @@ def main() -> None:
 
 @main.command("list")
 def list_scenarios() -> None:
-    """Show the scenarios and what each is judged by."""
+    """Show the scenarios and their targets."""
     table = Table("scenario", "what it does", "target", box=None, pad_edge=False)
     for scenario in (*CATALOGUE, *LOG_CATALOGUE):
         wanted = "; ".join(tables.target_text(target) for target in scenario.targets)
@@ -123,7 +123,7 @@ def run(
     pin: bool,
     out: Path | None,
 ) -> None:
-    """Run scenarios against one broker (or a few) and print what was measured.
+    """Run scenarios against one broker (or a few) and print the results.
 
     SCENARIO is a name from `list`, or `all`, or `targets` for those with a target, `persistence` for those that need a
     disk, or `logs`. Exit status 1: a run was faulty.
@@ -236,12 +236,12 @@ def turns(scenarios: tuple[str, ...], peers: str, starts: int, rounds: int, seco
 )
 @click.option("--count", default=10_000, show_default=True, type=click.IntRange(100), help="Of things that are many.")
 def gaps(peer_name: str, count: int) -> None:
-    """Print how long one client's dear frames and requests keep everybody else waiting.
+    """Print how long one client's expensive frames and requests delay all other clients.
 
-    A broker process as it comes, one client that does one dear thing after the other, and a pair that ticks each
-    millisecond. A row says how late the pair's message came at worst while the client did that (gap), how late at worst
-    when nobody did anything (idle: the noise of the machine), and how many times that is. Compare `times`, and each
-    gap with that of `nothing`; a gap that grows with --count is work in one step. docs/gaps.md tells more.
+    A broker process with its defaults, one client that does one expensive thing after the other, and a pair that ticks
+    each millisecond. A row says the largest delay of the pair's message while the client did that (gap), the largest
+    delay without any work (idle: the noise of the machine), and the ratio of the two. Compare `times`, and each gap
+    with that of `nothing`; a gap that grows with --count is work in one step. docs/gaps.md tells more.
 
     Before and after a change: python -m perf gaps --peer sluiceway@../before; python -m perf gaps
 
@@ -263,7 +263,7 @@ def gaps(peer_name: str, count: int) -> None:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=_OUT / "spark.json", show_default=True)
 @click.argument("names", nargs=-1)
 def spark(rows: int, runs: int, out: Path, names: tuple[str, ...]) -> None:
-    """Measure how fast Spark reads and writes, and what its own path from and to Python carries beside it.
+    """Measure how fast Spark reads and writes, and the throughput of its own path from and to Python beside it.
 
     NAMES: of scenarios; none: all. What was measured of others before stays in the result file.
     """

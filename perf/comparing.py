@@ -52,7 +52,7 @@ class Comparison:
         self._machine = describe_machine()
 
     def results(self) -> Results:
-        """What is measured so far."""
+        """Return the results measured so far."""
         effort, pinned = self._effort, self._broker_cores is not None
         settings = {
             "runs": str(self._runs),
@@ -124,7 +124,7 @@ def _run_of(scenario: Scenario | LogScenario, one: Started, number: int, effort:
 
 @frozen(slots=True)
 class Verdict:
-    """How a target came out. `value` is the ratio or the figure that was judged, None where it could not be."""
+    """Result of one target. `value` is the ratio or the figure that was judged, None without one."""
 
     target: Target
     value: float | None
@@ -162,7 +162,9 @@ def better_of(results: Results, scenario: str, figure: str, peers: Iterable[str]
 
 
 def ratio(figure: str, mine: float, theirs: float) -> float:
-    """How many times better the first is than the second: above 1 is better whichever way the figure points."""
+    """Return how many times better the first value is than the second: above 1 is better whichever way the figure
+    points.
+    """
     if FIGURES[figure].better == "lower":
         mine, theirs = theirs, mine
     return mine / theirs if theirs else float("inf")

@@ -1,4 +1,4 @@
-"""Runs one scenario once against a broker that listens already, and returns what it measured.
+"""Runs one scenario once against a broker that listens already, and returns its measurements.
 
 A run with traffic has these steps: workers connect and subscribe; a *checked prelude* of numbered messages, each of
 which must arrive exactly once and in its stream's order; full load; after the warm-up the *window*, at whose two ends
@@ -46,15 +46,14 @@ _STORE_COUNTS = ("written_count", "cancelled_count", "syncs_count", "written_byt
 
 @frozen(slots=True)
 class Effort:
-    """How long and how much.
+    """Durations and amounts of a run.
 
-    `message_count`: when set, each window ends after so many messages in all instead of after `seconds`; that is for
+    `message_count`: when set, each window ends after that many messages in all instead of after `seconds`; that is for
     tests and says nothing about speed. `settle_seconds`: how long the neighbour of a disturbance floods before the
-    second window. `flood_seconds`: length of that window where the flood is a sustained one. `silence_seconds`: when
-    nothing has come for so long, what is missing counts as lost. `backlog_silence_seconds`: the same while a backlog is
+    second window. `flood_seconds`: length of that window where the flood is a sustained one. `silence_seconds`: after
+    that time without an arrival, missing messages count as lost. `backlog_silence_seconds`: the same while a backlog is
     filled or drained: some brokers stop to think then. `backlog_bytes_max`: bodies of a backlog, for tests.
-    `backlog_count`: messages of a backlog instead of what its scenario says. `generator_cores`: which processors
-    the load may use.
+    `backlog_count`: messages of a backlog instead of what its scenario says. `generator_cores`: processors of the load.
     """
 
     seconds: float = 5.0
@@ -88,7 +87,7 @@ class Effort:
         )
 
     def lifetime_seconds(self) -> float:
-        """After this a worker ends whatever happens."""
+        """Return the time after which a worker ends in any case."""
         windows = 2 * (self.seconds + self.warm_up_seconds + 8 * self.silence_seconds)
         beside = _TURNS * (2 * self.settle_seconds + self.seconds) + max(self.flood_seconds, _TURNS * self.seconds)
         return windows + beside + 60.0
@@ -172,7 +171,7 @@ class Run:
             }
 
     def _rate_of(self, scenario: Scenario) -> float:
-        """Run a variant of the scenario on the same broker and return its rate; its faults are ours."""
+        """Run a variant of the scenario on the same broker and return its rate; its faults count for this run."""
         measured = Run(scenario, self._broker, self._number, self._effort).measure()
         self._faults += measured.faults
         return measured.figures.get("rate_per_second", 0.0)
@@ -192,7 +191,7 @@ class Run:
             self._figures |= {"memory_rate_per_second": memory_rate, "memory_ratio": rate / memory_rate}
 
     def _count_store(self, before: Mapping[str, float], after: Mapping[str, float]) -> None:
-        """What the broker's store did for this run, its prelude included, in its own words."""
+        """Note the work of the broker's store for this run, its prelude included, in the broker's own figures."""
         done = {name: after[name] - before.get(name, 0) for name in _STORE_COUNTS if name in after}
         self._figures |= {f"store_{name}": value for name, value in done.items()}
         cancelled, written = done.get("cancelled_count"), done.get("written_count")
@@ -246,7 +245,7 @@ class Run:
         self._arrive(board, counted, expected, "the checked prelude")
 
     def _arrive(self, board: Board, slots: tuple[int, ...], expected: int, what: str) -> None:
-        """Wait until so many messages have come, and no more."""
+        """Wait until exactly that many messages have come."""
         silence_seconds = self._effort.silence_seconds
         came = self._watch.wait_for_count(lambda: board.total(slots), expected, silence_seconds)
         if came < expected:
@@ -299,7 +298,7 @@ class Run:
         return rate
 
     def _count_off(self, board: Board, counted: tuple[int, ...], message_count: int) -> None:
-        """Let so many more messages through (each stream its share) and wait for them."""
+        """Let `message_count` more messages through (each stream its share) and wait for them."""
         streams = self._scenario.producer_count
         copies = (
             self._scenario.consumer_count // self._scenario.destination_count if self._scenario.kind == "topic" else 1
@@ -313,8 +312,9 @@ class Run:
             )
 
     def _beside(self, board: Board, crew: Crew, load: Load, flood: Load) -> None:
-        """The second window, with the neighbour. One that goes on pauses for a while again and again: a part of it is
-        compared with the rates just before and just after, for the machine's speed changes while it lasts.
+        """Measure the second window, with the neighbour. A sustained disturbance pauses for a while again and again: a
+        part of it is compared with the rates just before and just after, for the machine's speed changes while it
+        lasts.
         """
         alone = self._figures["rate_per_second"]
         crew.hire(flood.consumers)
@@ -365,7 +365,7 @@ class Run:
             self._faults.append("nothing was sent")
 
     def _digest(self, reports: list[WorkerReport]) -> None:
-        """Take over what the workers found."""
+        """Take over the findings of the workers."""
         for report in reports:
             self._faults += report.faults
             for prefix, taken in (("", report.latencies_ns), ("high_", report.high_latencies_ns)):

@@ -1,10 +1,10 @@
-"""The named scenarios: what is sent, to whom, how it is acknowledged, and what the figures are judged by.
+"""The named scenarios: messages, destinations, acknowledgement, and targets.
 
 A name reads PRODUCERS_DESTINATIONS_CONSUMERS-SIZE-ACK, after the stomp-benchmark project of 2011 and the prototype's
 `MockBrokerTest`; destinations are queues unless the name starts with `topic-`. Producer i sends to destination i modulo
 the number of destinations, and consumer j reads from destination j modulo the same.
 
-A scenario is data. What the fields mean to a broker is the business of `perf.runner`; nothing here knows a socket.
+A scenario is data. `perf.runner` applies the fields to a broker; nothing here knows a socket.
 
 Source: DESIGN.md sections 11 and 12; the slow-consumer scenarios are the prototype's `2_2_2_SlowConsumer` (think time
 50 ms).
@@ -27,7 +27,7 @@ MIB = 1024 * KIB
 
 @frozen(slots=True)
 class Target:
-    """What a figure is judged by.
+    """Measure of success of a figure.
 
     `figure` names a key of `perf.reports.figures.FIGURES`. `against="peers"`: the ratio to the better of the reference
     peers (RabbitMQ and ActiveMQ) must be at least `at_least`; for a figure where lower is better the ratio is turned
@@ -57,24 +57,25 @@ class Disturbance:
     body_bytes: int = KIB
     flood_count: int = 2_000_000
     rate_per_second: float = 0.0
-    """Of the flood; 0: as fast as it is taken."""
+    """Rate of the flood; 0: as fast as the broker takes messages."""
     persistent: bool = False
-    """Of the flood."""
+    """Whether the flood is persistent."""
     beside: bool = False
-    """Its consumers read the destination of the measured load, too; hardly anything is flooded."""
+    """Whether the flood's consumers read the destination of the measured load, too; hardly anything is flooded."""
     sustained: bool = False
     """The window beside it takes `Effort.flood_seconds`, and the growth of memory over it is measured."""
 
     @property
     def pauses(self) -> bool:
-        """Flood and thinking consumers stand still again and again, and each window beside them is compared with the
-        ones just before and after it: one that never reads can't be made to go away so."""
+        """Whether flood and thinking consumers pause again and again, and each window beside them is compared with the
+        ones just before and after it: a consumer that never reads can't be made to pause.
+        """
         return self.sustained or self.think_seconds is not None
 
 
 @frozen(slots=True)
 class Backlog:
-    """A queue that is filled before anybody reads it; see `perf.load.backlogs`.
+    """A queue that is filled before it has a reader; see `perf.load.backlogs`.
 
     `reference_count` is for the reference peers, some of which would take an hour for more. Rates are compared.
     """
@@ -85,7 +86,7 @@ class Backlog:
 
 @frozen(slots=True)
 class Scenario:
-    """One load. Units are in the names; what zero or None means is said where it is not plain.
+    """One load. Units are in the names; special meanings of zero and None are stated.
 
     `window_count` bounds what is under way per destination (sent by producers and not yet counted by every consumer
     that has to get it), so that brokers without back pressure are measured at the rate at which they deliver and not by
@@ -100,28 +101,32 @@ class Scenario:
     kind: Kind = "queue"
     body_bytes: int = 100
     other_body_bytes: int = 0
-    """Of every second destination, where they are others."""
+    """Body size of every second destination; 0: as of the others."""
     ack: Ack = "auto"
     ack_each: bool = False
-    """With ack `client`: an ACK frame for every message instead of one for all that a read brought."""
+    """Whether consumers with ack `client` send an ACK frame for every message instead of one for each read."""
     persistent: bool = False
     receipt_window_count: int = 0
-    """Receipts are asked for, and at most so many messages of a stream wait for theirs; 0: none are asked for."""
+    """Maximum of messages of a stream that wait for their receipts; 0: no receipts are asked for."""
     receipt_every: int = 1
     """Every so manieth SEND asks for one."""
     consumers_late: bool = False
-    """Consumers come after the window, and the rate is that of the receipts. Nothing bounds what is under way then."""
+    """Whether consumers come after the window, and the rate is that of the receipts. Nothing bounds the messages under
+    way then.
+    """
     beside_memory: bool = False
     """The same load without `persistent` is measured before, on the same broker in the same run."""
     rate_per_second: float = 0.0
-    """Messages a second of each producer; 0: as fast as they are taken."""
+    """Messages a second of each producer; 0: as fast as the broker takes them."""
     stamped: bool = False
     """Bodies carry their number and the time they were made; latency is measured and each message checked."""
     high_priority_every: int = 0
     """Every so manieth message carries priority 9 and the rest priority 4; 0: no priority header."""
     window_count: int = 10_000
     unbounded: bool = False
-    """Nothing bounds what is under way but the broker: one without back pressure is measured by what it hoards, too."""
+    """Whether only the broker bounds the messages under way: a broker without back pressure is measured by its hoard,
+    too.
+    """
     prefetch_count: int = 1000
     """Asked for by `prefetch-count` and `activemq.prefetchSize` alike; brokers that know neither use their default."""
     selector: str = ""
@@ -132,11 +137,13 @@ class Scenario:
     round_trips: bool = False
     """Request and reply between two clients over two queues, one request under way at a time."""
     backlog: Backlog | None = None
-    """Fill, restart, drain; the load as the rest describes it is measured before, on queues that stay near empty."""
+    """Backlog to fill, restart and drain; the load as the rest describes it is measured before, on queues that stay
+    near empty.
+    """
     idle_count: int = 0
     """Connections that are opened and held without traffic; nothing else is done then."""
     heart_beat_ms: int = 0
-    """Both sides of each of those beat so often; 0: neither does. Held for two intervals at least."""
+    """Heart-beat interval of both sides of each idle connection; 0: no heart-beats. Held for two intervals at least."""
     fresh_broker: bool = False
     """Start the broker anew for each run, since a run leaves it full."""
     settings: str = ""
@@ -144,7 +151,7 @@ class Scenario:
     targets: tuple[Target, ...] = ()
 
     def body_bytes_of(self, destination: int) -> int:
-        """How large the bodies are that go to this one of the destinations."""
+        """Return the size of the bodies for the destination with this number."""
         return self.other_body_bytes if self.other_body_bytes and destination % 2 else self.body_bytes
 
     @property
@@ -154,7 +161,7 @@ class Scenario:
 
     @property
     def needs_disk(self) -> bool:
-        """Whether a broker without one would be measured at something else than what the name says."""
+        """Whether a broker without durability would be measured at something else than the name says."""
         return (
             self.persistent or self.backlog is not None or (self.disturbance is not None and self.disturbance.sustained)
         )

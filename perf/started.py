@@ -1,4 +1,4 @@
-"""A broker that was started for a measurement, with its folder: what a run may do to it besides sending frames."""
+"""A broker that was started for a measurement, with its folder: access beside sending frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perf.peers.port import Peer
 from perf.peers.sluiceway import SETTINGS_FILE
 
 _STOP_PATIENCE_SECONDS = 180.0
-"""For an orderly stop with millions of messages: one that is killed would be measured at its recovery instead."""
+"""Time for an orderly stop with millions of messages: a killed broker would be measured at its recovery instead."""
 
 
 class Started:
@@ -45,12 +45,12 @@ class Started:
         return stopped - began, time.monotonic() - stopped
 
     def last_words(self) -> list[str]:
-        """What the broker says itself where clients found fault with it: its end, and that of its log."""
+        """Return the broker's own words after a failure: its end, and that of its log."""
         ended = [] if self.tree.alive() else ["the broker's process has ended"]
         return [*ended, *filter(None, [self.peer.last_words()])]
 
     def disk_bytes(self) -> int:
-        """What its folder takes on the disk, logs and all."""
+        """Return the size of the folder on the disk, logs and all."""
         total = 0
         for path in self._folder.rglob("*"):
             try:
@@ -77,7 +77,7 @@ class Started:
 
     @contextmanager
     def scratch_file(self) -> Iterator[int]:
-        """A new file on the broker's disk, open for writing; it is gone afterwards."""
+        """Open a new file on the broker's disk for writing; it is deleted afterwards."""
         path = self._folder / "scratch"
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
@@ -93,7 +93,7 @@ class Started:
 
 @contextmanager
 def started(peer: Peer, cores: frozenset[int] | None, settings: str = "") -> Iterator[Started]:
-    """A peer that is up within and gone after, with its folder, also on an interrupt.
+    """Run a peer within the context, with its folder; also on an interrupt the peer is ended and the folder deleted.
 
     `settings`: TOML for Sluiceway, besides its defaults.
 

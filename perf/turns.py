@@ -1,10 +1,9 @@
 """Brokers under load in turns of a second or two, to see differences smaller than a machine's noise.
 
-All brokers are up with their load connected; one at a time is sent to, the others stand still (and so does whoever
-watches them, `Restless`). A round is a turn of each, and what counts is the ratio within a round: what makes this
-machine slower for a while makes all turns of a round slower. The order changes from round to round. Two processes of
-the same program may differ by a tenth because of how their memory happens to lie, so all is started anew for each of
-several *starts*.
+All brokers are up with their load connected; one at a time is sent to, the others stand still (and so do watchers,
+`Restless`). A round is a turn of each, and the ratio within a round counts: a slowdown of the machine slows all turns
+of a round. The order changes from round to round. Two processes of the same program may differ by a tenth because of
+how their memory happens to lie, so all is started anew for each of several *starts*.
 
 Results are ordinary ones, of a scenario named `turns:FIRST PEER:SCENARIO`; rounds are numbered on over the starts.
 """
@@ -36,7 +35,7 @@ from perf.started import Started, started
 
 PREFIX = "turns:"
 _SETTLE_SECONDS = 0.3
-"""From the beginning of a turn to that of its window: the load starts from nothing."""
+"""Time from the beginning of a turn to its window: the load starts from nothing."""
 
 
 class Stand:
@@ -51,7 +50,7 @@ class Stand:
         self.name = broker.peer.name
 
     def check(self) -> None:
-        """Some numbered messages, each of which must arrive. Raises BrokerFaultError."""
+        """Send some numbered messages, each of which must arrive. Raises BrokerFaultError."""
         streams = len(self._load.sent_slots)
         each = max(1, self._effort.check_count // streams)
         self._board[MODE], self._board[QUOTA] = CHECK, each
@@ -97,7 +96,7 @@ class Restless(Protocol):
     """A peer that uses the machine also while it is not being measured, unless it is told to rest."""
 
     def rest(self, wanted: bool) -> None:
-        """Rest, or go on."""
+        """Rest, or continue."""
 
 
 def rest(peer: Peer, wanted: bool) -> None:
@@ -134,7 +133,8 @@ def _standing(peer: Peer, scenario: Scenario, effort: Effort, lifetime_seconds: 
 def measure_in_turns(
     scenario: Scenario, peers: Sequence[Peer], *, starts: int, rounds: int, seconds: float, tell: Tell = print
 ) -> Results:
-    """So many rounds for each of so many starts. What breaks a start is in a measurement's `faults`; the next goes on.
+    """Measure `rounds` rounds after each of `starts` starts. A fault of a start is in its measurement's `faults`; the
+    next start follows.
 
     Raises ValueError: a scenario without a stream of messages from producers to consumers who are there.
     """
@@ -172,7 +172,7 @@ def measure_in_turns(
 
 @frozen(slots=True)
 class Share:
-    """What one peer's figure is of another's: the median over the rounds, and the quartiles."""
+    """Ratio of one peer's figure to another's: the median over the rounds, and the quartiles."""
 
     median: float
     low: float
@@ -181,7 +181,7 @@ class Share:
 
 
 def share_of(results: Results, name: str, peer: str, base: str, figure: str = "rate_per_second") -> Share | None:
-    """Of the rounds in which both took part; None where there are less than two."""
+    """Return the ratio over the rounds in which both took part; None for less than two."""
     mine, theirs = (
         {run.run: run.figures[figure] for run in results.runs(name, one) if not run.faults} for one in (peer, base)
     )

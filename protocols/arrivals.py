@@ -1,20 +1,20 @@
 """Waits for the input of many sockets at once: one epoll and one task for all of them, and one turn of the dispatcher
-for what they have brought.
+for all of their input.
 
-A task that waits for its socket by itself costs two system calls and a switch of tasks for each read, and what comes to
-ten connections at the same time leads to ten deliveries where one would do. So a connection that waits for input leaves
-a callback here (`Watched.wait`). It is called for each read that there is, in the task of `Arrivals`, and takes it;
-the connection's own task sleeps on until the callback says that there is something else to do.
+A task that waits for its own socket costs two system calls and a switch of tasks for each read, and simultaneous input
+of ten connections leads to ten deliveries where one would do. So a connection that waits for input leaves a callback
+here (`Watched.wait`). The task of `Arrivals` calls the callback for each possible read; the connection's own task
+sleeps until the callback reports other work.
 
-A socket stays registered while its connection is open. Where it has input that nobody waits for (the connection is not
-read now), it is taken out until somebody does: an epoll that says so again and again would keep the loop busy.
+A socket stays registered while its connection is open. A socket with input whose connection is not read now is taken
+out until the connection waits again: an epoll that reports the socket again and again would keep the loop busy.
 
 Fairness: sockets are taken in the order in which the kernel names them, for TURN_SECONDS, and before any is taken again
 all that were named have had their turn. Connections that are served by their own tasks have one turn each in a pass of
 the loop; so where more was named than one turn is enough for, those sockets get more turns in the next pass.
 
 Only for plain sockets, on systems that have epoll: a stream over another one may hold bytes of which the kernel knows
-nothing. Others wait by themselves.
+nothing. Other streams wait separately.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .reading import TURN_SECONDS
 
 IS_AVAILABLE: Final = hasattr(select, "epoll")
 _NAMED_MAX: Final = 256
-"""How many sockets the kernel is asked for at once."""
+"""Maximum number of sockets that one call asks the kernel for."""
 _TURNS_MAX: Final = 16
 """Turns of all sockets together in one pass of the loop."""
 
@@ -39,16 +39,18 @@ class Arrivals:
     """All sockets whose input is waited for. `run` serves them."""
 
     def __init__(self, turn_with: Callable[[Callable[[], None]], None], clock: Callable[[], float]) -> None:
-        """`turn_with` calls what it is given, and runs a turn of the dispatcher for what that asked for."""
+        """Watch sockets. `turn_with` calls its argument, and runs a turn of the dispatcher for the work that this
+        requested.
+        """
         self._turn_with = turn_with
         self._clock = clock
         self._epoll = select.epoll()
         self._descriptor = self._epoll.fileno()
         self._watched: dict[int, Watched] = {}
         self._named: deque[tuple[int, int]] = deque()
-        """What the kernel has named and nobody has looked at yet."""
+        """Sockets that the kernel has named and no turn has handled yet."""
         self._taken_count = 1
-        """How many of them the last turn was enough for."""
+        """Number of sockets that the last turn handled."""
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -70,7 +72,7 @@ class Arrivals:
 
     @property
     def _turns_wanted(self) -> int:
-        """How many more turns what is still named will take, as the last one went."""
+        """Number of further turns that the named sockets will take at the speed of the last turn."""
         return min(-(-len(self._named) // self._taken_count) - 1, _TURNS_MAX - 1)
 
     async def _take_turn(self) -> None:
@@ -79,8 +81,8 @@ class Arrivals:
             self._turn_with(self._take_some)
 
     def watch(self, descriptor: int, take: Callable[[], bool]) -> Watched:
-        """A socket to be waited for. `take` reads it; False: the task that waits is to go on. What it raises, that task
-        raises.
+        """Make a watch on a socket. `take` reads the socket, and returns False to wake the waiting task. An exception
+        of `take` is raised in that task.
         """
         return Watched(self, descriptor, take)
 
@@ -126,13 +128,13 @@ class Watched:
         self._take = take
         self._task: trio.lowlevel.Task | None = None
         self._error: Exception | None = None
-        """What the callback has raised: a matter of this connection alone."""
+        """Exception that the callback raised. It concerns this connection alone."""
         self._is_registered = False
         self.descriptor = descriptor
 
     async def wait(self) -> None:
-        """Let the callback take what comes, until it returns False. Cancelled: nothing is taken any more. Raises what
-        the callback raises.
+        """Let the callback take the input until it returns False. Raises what the callback raises. After a cancellation
+        nothing more is taken.
         """
         if not self._is_registered:
             self._is_registered = True
@@ -148,7 +150,7 @@ class Watched:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def arrived(self) -> None:
-        """There is input, or the connection is broken."""
+        """Run the callback: there is input, or the connection is broken."""
         task = self._task
         if task is None:
             self.close()

@@ -1,11 +1,11 @@
 """Moves bytes between a stream and a STOMP session: the thin shell with all the waiting in it.
 
-One task per connection reads; a second one exists only while the kernel does not take what we write. Reads are large
-and adapt: a connection that fills its read asks for more the next time, an idle one holds no buffer. Of a plain socket
-the task sleeps while all is as usual, and what comes is taken by a callback (arrivals.py).
+One task per connection reads; a second one exists only while the kernel's send buffer is full. Reads are large and
+adapt: a connection that fills its read asks for more the next time, an idle one holds no buffer. The task of a plain
+socket sleeps during ordinary reads, which a callback takes (arrivals.py).
 
-The end: what is written is flushed, then our side is shut down, and the peer gets `linger_seconds` to read it and close
-first (b55): closing with unread input in the kernel would reset the connection and destroy the ERROR under way.
+The end: the output is flushed, then the broker's side is shut down, and the peer gets `linger_seconds` to read it and
+close first (b55): closing with unread input in the kernel would reset the connection and destroy the ERROR under way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ LITTLE_BYTES: Final = 4 * 1024
 """A read so small leads to its deliveries at once, within the task that read it; more is worth a turn for everybody."""
 SLOW_READ_BYTES: Final = 16 * 1024
 SLOW_READ_SECONDS: Final = 0.005
-"""While a full stash is read on for ACKs: 3 MB/s, so that memory grows slower than a client can settle."""
+"""Pause between reads while a full stash is read on for ACKs: 3 MB/s, so that memory grows slower than a client can
+acknowledge.
+"""
 
 log = get_logger("sluiceway.connection")
 
@@ -56,13 +58,13 @@ class Connection:
         self._listener = listener
         self._spawn = spawn
         self._read_bytes = READ_BYTES_MIN
-        """How much is asked for at once."""
+        """Number of bytes that the next read asks for."""
         self._watched: Watched | None = None
         """Waits for input together with others, if it can."""
         if hub.arrivals is not None and isinstance(stream, SocketStream):
             self._watched = hub.arrivals.watch(stream.fileno(), self._take_arrived)
         self._draining_writes = False
-        """Somebody waits for the kernel to take more, and will write what waits then."""
+        """Whether a task waits for the kernel to take more, and will write the waiting bytes then."""
         self._reading = trio.CancelScope()
         """Ends the waiting for input. One for all of it: entering one costs as much as parsing ten frames."""
         self._lingering = trio.CancelScope(shield=True)
@@ -82,7 +84,7 @@ class Connection:
         )
 
     async def run(self) -> None:
-        """Serve the connection to its end. Never raises for what a peer does."""
+        """Serve the connection to its end. Never raises for a mistake of the peer."""
         session = self.session
         try:
             with self._reading:
@@ -116,7 +118,9 @@ class Connection:
         self._stream.abandon()
 
     def _reading_failed(self, error: Exception) -> None:
-        """The connection is broken, or our own mistake costs it and what was in the midst of its work for it."""
+        """Fail the connection, which is broken, or which a bug of the broker costs, along with the objects whose work
+        was interrupted.
+        """
         if isinstance(error, OSError | trio.ClosedResourceError):
             self.session.end(f"connection lost: {error}")
             return
@@ -169,7 +173,7 @@ class Connection:
                 await self._wait_readable()
 
     async def _wait_readable(self) -> None:
-        """Until there is something to be done here; reads that are as usual are taken meanwhile."""
+        """Wait until the connection has work to do here; ordinary reads are taken meanwhile."""
         if self._watched is not None:
             await self._watched.wait()
         else:
@@ -208,8 +212,8 @@ class Connection:
         )
 
     def _read_into_room(self) -> bool:
-        """Read the rest of a large frame to where it is going to be sent from. False: there is no such frame, or
-        nothing was there, or the end, which a read tells.
+        """Read the rest of a large frame into its final place. False: there is no such frame, or no input, or the end
+        of the stream, which a read reports.
         """
         session = self.session
         room = session.receive_buffer.room

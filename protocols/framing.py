@@ -1,4 +1,4 @@
-"""How whole STOMP frames become bytes of a stream: the one place where every frame of the broker ends.
+"""Conversion of whole STOMP frames to bytes of a stream: the one place where every frame of the broker ends.
 
 Behind the NUL comes an LF. An EOL may be there (b1), and there are clients that read on by two octets, as RabbitMQ and
 ActiveMQ write them: PHP's would swallow the first letter of the next frame. It must come with its frame, not later: an
@@ -19,12 +19,12 @@ Piece = bytes | memoryview
 
 
 class Framing(Protocol):
-    """What a stream wants frames to look like. Frames are given with their NUL, and nothing behind it."""
+    """Form of frames on a stream. Frames are given with their NUL and nothing behind it."""
 
     heart_beat: bytes
 
     def control(self, data: bytes, count: int) -> bytes:
-        """So many frames without bodies, with one EOL between each two; or one frame of any kind."""
+        """Return `count` frames without bodies, with one EOL between each two; or one frame of any kind."""
 
     def messages(self, prefix: bytes, frames: list[bytes]) -> bytes:
         """MESSAGEs (at least one) that all begin with `prefix`, which they lack. The list is used up."""
@@ -33,13 +33,13 @@ class Framing(Protocol):
         """One frame that is here as a whole, in pieces."""
 
     def part(self, pieces: Sequence[Piece], *, first: bool, last: bool) -> list[Piece]:
-        """A part of a frame that comes by and by."""
+        """Return a part of a frame that is sent in parts."""
 
     def frame_bytes(self, size_bytes: int) -> int:
-        """What `frame` makes of so many bytes."""
+        """Return the number of bytes that `frame` makes of `size_bytes`."""
 
     def part_bytes(self, size_bytes: int, *, last: bool) -> int:
-        """What `part` makes of so many bytes."""
+        """Return the number of bytes that `part` makes of `size_bytes`."""
 
 
 class PlainFraming:
@@ -77,5 +77,5 @@ PLAIN: Final[Framing] = PlainFraming()
 
 
 def refusal(message: str, *, code: str, body: str) -> bytes:
-    """The ERROR, as it is written, for a peer that gets no connection at all."""
+    """Return the ERROR, in wire form, for a peer that gets no connection at all."""
     return PLAIN.control(error_frame(message, headers=[("code", code)], body=body, version=None), 1)

@@ -1,8 +1,8 @@
 """Accepts connections on one address and hands them on.
 
 Bounds: `connections_max`; one more gets an ERROR and is closed. When the process runs out of file descriptors or
-memory, accepting pauses until there are some again; connections go on. Either is logged once when it begins and once
-when it is over, however many knock meanwhile.
+memory, accepting pauses until there are some again; connections are unaffected. Either is logged once at its beginning
+and once at its end, however many clients try meanwhile.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NOT_OURS: Final = frozenset(
         errno.ETIMEDOUT,
     }
 )
-"""What accept() reports of a connection that failed before it was taken: its trouble, not the listener's."""
+"""Errors that accept() reports of a connection that failed before it was taken. The listener itself is sound."""
 
 log = get_logger("sluiceway.listener")
 
 
 class ListenError(OSError):
-    """An address can't be listened on.
+    """The listener can't listen on an address.
 
     `address` is as configured, `reason` the system's error or what is wrong with the address.
     """
@@ -95,7 +95,7 @@ def bind_now(address: str) -> list[socket.socket]:
 
 
 def start_listening(address: str, sockets: Sequence[socket.socket]) -> None:
-    """From now on clients wait in line. Raises ListenError, with all of these closed."""
+    """Begin to listen: clients wait in the backlog from now on. Raises ListenError, with all sockets closed."""
     try:
         for listening in sockets:
             listening.listen(BACKLOG)
@@ -154,14 +154,14 @@ class Listener:
         contain: Callable[[Exception], None] | None = None,
         why_not: Callable[[str], str] | None = None,
     ) -> None:
-        """`accepted` takes each new connection and starts to serve it; count them with `connection_ended`.
-        `speaks_plainly`: no TLS, no WebSocket; else who is refused is told nothing. `contain` is given what one
-        connection or one look raised (None: that ends `run`). `why_not` says why the broker has no room for one more,
-        in words, empty if it has (None: it always has).
+        """Make a listener. `accepted` takes each new connection and starts to serve it; count ended ones with
+        `connection_ended`. `speaks_plainly`: no TLS, no WebSocket; else a refused client gets no answer. `contain` is
+        given exceptions of one connection or one accept (None: an exception ends `run`). `why_not` returns the reason
+        why the broker has no room for one more connection, in words, empty if it has (None: it always has).
         """
         self._socket = listening
         self.connections_max = connections_max
-        """May be changed; those that are there stay."""
+        """Maximum of open connections. A change leaves existing connections alone."""
         self.speaks_plainly = speaks_plainly
         self._accepted = accepted
         self._contain = contain
@@ -171,7 +171,7 @@ class Listener:
         self.refused_count = 0
         self._closed = False
         self._bursts = WarningLimiter(trio.current_time)
-        """At a limit each other connection may be refused."""
+        """Limit of log lines: at a limit every other connection may be refused."""
         self._exhausted = False
         """The log says last that accepting pauses for want of file descriptors or memory."""
         self._full = False
@@ -179,7 +179,7 @@ class Listener:
         self.address = name_of(listening.getsockname())
 
     def connection_ended(self) -> None:
-        """One of the connections counted here is gone."""
+        """Count one connection less."""
         self.connections_count -= 1
 
     async def run(self) -> None:
@@ -243,7 +243,7 @@ class Listener:
         return True
 
     def _say_exhausted(self, error: OSError) -> None:
-        """Once per shortage: it may last, and we look again four times a second."""
+        """Log the shortage once: it may last, and the listener tries again four times a second."""
         if self._exhausted:
             return
         more_count = self._bursts.say("exhausted")

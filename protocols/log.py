@@ -1,8 +1,8 @@
 """The broker's loggers: they follow the program they run in.
 
 A program that has set structlog up (the command line does, see `sluiceway.logging_setup`) gets every line its way. One
-that has not, such as somebody's test suite with an embedded broker, gets warnings and errors only, on standard error: a
-line per connection would drown what it has to say itself.
+that has not, such as a test suite with an embedded broker, gets warnings and errors only, on standard error: a line per
+connection would drown the program's own output.
 
 This is decided line by line, without touching structlog's global configuration, which belongs to the program.
 Tracebacks are plain: those that show local variables would show messages and passcodes.

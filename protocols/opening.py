@@ -1,8 +1,8 @@
-"""What a connection passes before STOMP: TLS, the WebSocket upgrade, both, or nothing; all of it within one deadline.
+"""Steps of a connection before STOMP: TLS, the WebSocket upgrade, both, or nothing; all of it within one deadline.
 
-Strangers do strange things at an open port, thousands of times: what goes wrong here costs that connection only, gets
-an answer where one can be understood, and is logged once per kind and minute, with how often it came. A mistake of
-our own costs no more; each is in the log with its traceback.
+An open port sees thousands of broken attempts. A failure costs that connection only, is answered where the peer can
+understand an answer, and is logged once per kind and minute, with its count. A bug of the broker costs no more; each
+one is logged with its traceback.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class Entrance:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing is to be passed."""
+        """Whether STOMP begins at once, without TLS and WebSocket."""
         return self.tls is None and self.websocket is None
 
     @property
     def scheme(self) -> str:
-        """Of the URLs of this listener."""
+        """Scheme of the URLs of this listener."""
         if self.websocket is not None:
             return "ws" if self.tls is None else "wss"
         return "stomp" if self.tls is None else "stomp+ssl"
 
     async def open(self, stream: ByteStream) -> ByteStream | None:
-        """The stream on which STOMP can begin; None if it did not come to that: then it is logged and `stream` closed.
-        Takes at most `connect_timeout_seconds`, and `linger_seconds` for good-byes. Closes `stream` if cancelled.
+        """Return the stream on which STOMP can begin; None after a failure, which is logged, with `stream` closed.
+        Takes at most `connect_timeout_seconds`, and `linger_seconds` for the farewell. Closes `stream` if cancelled.
         """
         limits = self._limits
         opened: ByteStream | None = None
@@ -131,7 +131,7 @@ class Entrance:
 
 
 def _message_bytes_max(limits: StompLimits) -> int:
-    """As large as the largest frame that may come: what is larger would be refused anyway."""
+    """Return the size of the largest frame that may arrive; larger messages would be refused anyway."""
     large_bytes = limits.large_body_bytes_max if limits.large_body_bytes else 0
     return limits.header_block_bytes_max + max(limits.body_bytes_max, large_bytes)
 
@@ -156,7 +156,7 @@ async def _part(stream: ByteStream, answer: bytes) -> None:
 
 
 def _without_tls(began_with: bytes, scheme: str) -> tuple[str, bytes]:
-    """What came in place of TLS, in words, and an answer that the peer understands."""
+    """Describe the bytes that arrived in place of TLS, and make an answer that the peer understands."""
     if began_with.lstrip(b"\r\n").startswith(_STOMP_BEGINNINGS):
         return "the client speaks STOMP without TLS on a TLS port", refusal(
             "this port speaks TLS, and you do not",

@@ -1,17 +1,18 @@
-"""What waits to be written to one connection: a flow resource of its own, shared by all that write there.
+"""Bytes that wait to be written to one connection: a flow resource shared by all writers of the connection.
 
-Messages, receipts and heart-beats are appended; once per dispatch turn everything goes out in one write. When the
-kernel takes less than all, the rest waits and whoever delivers messages here is blocked at the limit, until half of it
-has drained. Control frames (receipts, ERROR) are never refused; how many bytes of them wait is what the session looks
-at before it reads more from a peer that does not read. After `end` nothing more is taken: an ERROR is the last frame.
+Messages, receipts and heart-beats are appended; one write per dispatch turn sends everything. When the kernel takes
+only a part, the rest waits. At the limit, subscriptions that deliver here are blocked until half of it has drained.
+Control frames (receipts, ERROR) are never refused; the session looks at the number of their waiting bytes before it
+reads more from a peer that does not read. After `end` nothing more is taken: an ERROR is the last frame.
 
 A *mark* is a callback that runs when the kernel has taken everything appended before it: that is when a message with
-ack `auto` is settled. If the connection dies first, the marks that never ran are handed back, so that those messages
-come again.
+ack `auto` is acknowledged. If the connection dies first, the marks that never ran are handed back, so that their
+messages are redelivered.
 
 A *streamed* frame (streamed.py) has a body that is not in memory. Its pieces are pulled when all that was appended
-before it is out; what is appended behind it waits. Its offsets count in full, but what is charged for it is the buffer
-that its pieces need, at most the whole capacity: so whoever delivers here is held back until it is nearly out.
+before it is out; what is appended behind it waits. Its offsets count in full, but the charge is only the buffer that
+its pieces need, at most the whole capacity: so subscriptions that deliver here are blocked until the frame is nearly
+out.
 
 Pure: `write` is passed in: it takes pieces of bytes, must not block, and returns how many bytes were taken in all.
 """
@@ -29,7 +30,7 @@ from .reading import CountedHold, ReadGate, Reason
 from .streamed import PIECE_BYTES, Pull, StreamedFrame
 
 WRITE_BYTES_MAX: Final = 1 << 20
-"""About how much one write is offered. The kernel rarely takes more at once."""
+"""Approximate size of one write. The kernel rarely takes more at once."""
 
 PIECES_MAX: Final = 64
 """Pieces of one write; far below what any kernel refuses."""
@@ -38,11 +39,12 @@ ALONE_BYTES: Final = 8192
 """Parts from this size on are written where they lie; smaller ones are joined, which is cheaper than a piece each."""
 
 MARKS_MAX: Final = 128
-"""Marks that run in one flush: settling a message of a crowded topic takes 15 µs. What the others stand for stays
-charged until the next flush, which is asked for."""
+"""Marks that run in one flush: acknowledging a message of a crowded topic takes 15 µs. The bytes of the other marks
+stay charged until the next flush, which is requested.
+"""
 
 _NOTHING_BEHIND: Final[deque[Any]] = deque(maxlen=0)
-"""For all connections to which no streamed frame goes: a deque takes 760 bytes."""
+"""Empty deque of all connections without a streamed frame: a deque of their own takes 760 bytes."""
 
 Mark = Callable[[bool], None]
 """Called with True when the kernel has taken the bytes before it, with False when it never will."""
@@ -73,16 +75,16 @@ class Outbound(FlowResource):
         self._request_flush = request_flush
         self._stream_failed = stream_failed
         self.framing = framing
-        """How frames are to look here. `send_messages` takes what it has made."""
+        """Form of frames on this connection. `send_messages` takes frames in that form."""
         self._parts: deque[Piece] = deque()
         self._behind: deque[Piece | StreamedFrame] = _NOTHING_BEHIND
-        """From the first streamed frame on: what is appended behind it waits for it."""
+        """Parts and frames from the first streamed frame on; the parts wait for it."""
         self._tail: deque[Any] = self._parts
-        """Which of the two is appended to."""
+        """The deque of the two to which new parts are appended."""
         self._uncharged_bytes = 0
         """Bytes of streamed frames that need no buffer yet."""
         self._settling_bytes = 0
-        """What the kernel took and is still charged: some of its marks have not run."""
+        """Bytes that the kernel took and that are still charged: some of their marks have not run."""
         self._failed_offset = -1
         self._rest: list[Piece] = []
         self._marks: deque[tuple[int, Mark]] = deque()
@@ -105,7 +107,7 @@ class Outbound(FlowResource):
         )
         self._capacity_bytes = capacity_bytes
         self._piece_bytes = max(1, min(PIECE_BYTES, capacity_bytes // 2))
-        """Of the bodies of streamed frames."""
+        """Size of one piece of the body of a streamed frame."""
         self.open()
 
     @property
@@ -123,8 +125,8 @@ class Outbound(FlowResource):
         return max(1, self._capacity_bytes - self.waiting_bytes)
 
     def send_control(self, data: bytes, count: int = 1) -> None:
-        """Append a frame that is not a message, up to its NUL: never refused. After `end` it is dropped: nobody would
-        read it. `count`: so many frames without bodies, with one EOL between each two.
+        """Append a frame that is not a message, up to its NUL: never refused. After `end` the frame is dropped: the
+        peer would not read it. `count`: number of frames without bodies, with one EOL between each two.
         """
         if not self._ended:
             self._append_control(self.framing.control(data, count))
@@ -144,8 +146,8 @@ class Outbound(FlowResource):
         self._ask_for_flush()
 
     def beat(self) -> None:
-        """Write a heart-beat: at once, if nothing waits, for a tenth of what `send_control` costs: idle connections do
-        nothing else. If it can't be written now, whoever flushes next finds out why.
+        """Write a heart-beat at once, if nothing waits, for a tenth of the cost of `send_control`: idle connections do
+        nothing else. If it can't be written now, the next flush finds the reason.
         """
         if self._ended:
             return
@@ -182,9 +184,8 @@ class Outbound(FlowResource):
     def send_streamed(
         self, head: Sequence[Piece], pull: Pull, length_bytes: int, tail: bytes, source: SourceController, mark: Mark
     ) -> None:
-        """Append a frame: `head`, then `length_bytes` (at least 1) that are pulled, then `tail` with the NUL; blocks
-        `source` until
-        it is nearly out, if it is larger than the capacity. `mark` runs as in `send_messages`.
+        """Append a frame: `head`, then `length_bytes` (at least 1) that are pulled, then `tail` with the NUL. A frame
+        larger than the capacity blocks `source` until it is nearly out. `mark` runs as in `send_messages`.
         """
         if self._ended:
             mark(False)
@@ -214,7 +215,7 @@ class Outbound(FlowResource):
         self._ask_for_flush()
 
     def streamed_bytes(self, head_bytes: int, length_bytes: int, tail_bytes: int) -> int:
-        """What `send_streamed` writes for a frame of this size."""
+        """Return the number of bytes that `send_streamed` writes for a frame of this size."""
         part_bytes = self.framing.part_bytes
         full_count, last_bytes = divmod(length_bytes - 1, self._piece_bytes)
         last_bytes += 1
@@ -231,7 +232,7 @@ class Outbound(FlowResource):
         return self._failed_offset == start_bytes
 
     def end(self) -> None:
-        """What was appended last is the last that the peer gets: an ERROR. It is still written."""
+        """Take no more frames: the frame appended last, an ERROR, is still written."""
         self._ended = True
 
     def _ask_for_flush(self) -> None:
@@ -240,8 +241,8 @@ class Outbound(FlowResource):
             self._request_flush()
 
     def flush(self) -> bool:
-        """Write as much as the kernel takes. False: it is full, call again when it can take more. True: all is out, or
-        waits for the next piece of a streamed frame, which asks for its own flush.
+        """Write as much as the kernel takes. False: the kernel is full, call again when it can take more. True:
+        everything is out, or waits for the next piece of a streamed frame, which requests its own flush.
 
         Raises what `write` raises; then nothing more can be written and `close` is due.
         """
@@ -266,7 +267,7 @@ class Outbound(FlowResource):
                 self._after_write(self.taken_bytes - before_bytes)
 
     def _next_pieces(self) -> list[Piece]:
-        """What to write next: large parts as they are, small neighbours joined."""
+        """Return the parts to write next: large ones as they are, small neighbours joined."""
         parts = self._parts
         pieces: list[Piece] = []
         small: list[Piece] = []
@@ -292,7 +293,9 @@ class Outbound(FlowResource):
         return pieces
 
     def _next_streamed(self) -> list[Piece]:
-        """What there is of the streamed frame that comes next; when all of it is, what waits behind it may follow."""
+        """Return the available pieces of the streamed frame in front. When the frame is complete, the parts behind it
+        follow.
+        """
         behind = self._behind
         frame = behind[0]
         assert isinstance(frame, StreamedFrame), "others are moved on when the frame before them is out"
@@ -359,7 +362,7 @@ class Outbound(FlowResource):
         self.controller.release(0, size_bytes)
 
     def close(self) -> None:
-        """Nothing more will be written: marks get False, sources are let go."""
+        """Write nothing more: marks get False, blocked sources are released."""
         if self.closed:
             return
         self.closed = self._ended = True
@@ -383,7 +386,7 @@ class Outbound(FlowResource):
 
 
 def _behind(pieces: list[Piece], taken_bytes: int) -> list[Piece]:
-    """What is left of these when this many bytes were taken from the front."""
+    """Return the pieces without their first `taken_bytes`."""
     for place, piece in enumerate(pieces):
         if taken_bytes < len(piece):
             return [memoryview(piece)[taken_bytes:], *pieces[place + 1 :]] if taken_bytes else pieces[place:]

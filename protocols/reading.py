@@ -1,11 +1,11 @@
 """Whether a connection is read, and why not: one gate, and a hold for each reason.
 
-Whatever keeps a connection from being read has a `Hold` of its gate, or a `CountedHold`, which is on while a count is
-above a limit. To let go of a hold is to ask the connection whether it reads on: there is no other way to end a reason,
-so none can end unnoticed. Asking the gate changes nothing: who acts on the answer is the session.
+Each reason not to read a connection has a `Hold` of its gate, or a `CountedHold`, which is on while a count is above a
+limit. Releasing a hold asks the connection to check whether it reads again: a reason has no other way to end, so none
+can end unnoticed. Asking the gate changes nothing: the session acts on the answer.
 
-A hold may be *passable*: it counts only while its condition says no. Such a condition is asked anew whenever the
-connection looks at the gate; whoever changes what the condition reads asks the connection to look.
+A hold may be *passable*: it counts only while its condition says no. Such a condition is evaluated whenever the
+connection looks at the gate; code that changes the condition's inputs asks the connection to look.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final
 from ..flow import Flow, FlowResource, SourceController
 
 TURN_SECONDS: Final = 0.001
-"""How long the frames of one read are worked on before others have their turn. A frame is not cut in two."""
+"""Time for the frames of one read before other connections have their turn. A frame is not cut in two."""
 
 
 class Reason(Enum):
-    """Why a connection is not read: what it waits for, in words for people."""
+    """Reasons not to read a connection, in words for people."""
 
     LOGIN = "the check of its login"
     RECEIPTS_READ = "the client to read its receipts"
@@ -38,16 +38,16 @@ def _counts() -> bool:
 
 
 class ReadGate:
-    """The holds of one connection, in the order in which people are told of them."""
+    """Holds of one connection, in the order in which people are told of them."""
 
     __slots__ = ("_ask", "_holds", "held_count")
 
     def __init__(self, ask: Callable[[], None]) -> None:
-        """`ask`: a hold was let go of, look at `blocking` again."""
+        """Make an open gate. `ask`: called when a hold was released, to look at `blocking` again."""
         self._ask = ask
         self._holds: list[Hold] = []
         self.held_count = 0
-        """How many holds are on."""
+        """Number of holds that are on."""
 
     def blocking(self) -> Hold | None:
         """The first hold that counts; None: the connection may be read. O(1) while no hold is on."""
@@ -57,7 +57,7 @@ class ReadGate:
 
     @property
     def holds(self) -> tuple[Hold, ...]:
-        """All of them, on or not."""
+        """All holds, on or off."""
         return tuple(self._holds)
 
     def hold(self, reason: Reason, words: str = "", *, is_passable: Callable[[], bool] = _counts) -> Hold:
@@ -67,13 +67,13 @@ class ReadGate:
         return hold
 
     def count(self, reason: Reason, bytes_max: int) -> CountedHold:
-        """Add a hold that is on while more than so many bytes are counted."""
+        """Add a hold that is on while more than `bytes_max` bytes are counted."""
         hold = CountedHold(self, reason, bytes_max)
         self._holds.append(hold)
         return hold
 
     def drop(self, hold: Hold) -> None:
-        """This reason is none any more."""
+        """Remove a hold permanently."""
         self._holds.remove(hold)
         hold.let_go()
 
@@ -120,8 +120,8 @@ class Hold:
         clock: Callable[[], float],
         on_resume: Callable[[], None] | None = None,
     ) -> SourceController:
-        """A source that has this hold while a sink blocks it. `on_resume` comes first, and may block it again. Whoever
-        closes the source lets go of the hold.
+        """Make a source that has this hold while a sink blocks the source. `on_resume` is called first, and may block
+        the source again. Code that closes the source releases the hold.
         """
 
         def resumed(_sink: object) -> None:
@@ -146,13 +146,13 @@ class CountedHold(Hold):
         self.used_bytes = 0
 
     def add(self, size_bytes: int) -> None:
-        """So many more."""
+        """Count `size_bytes` more."""
         self.used_bytes += size_bytes
         if self.used_bytes > self.bytes_max:
             self.take()
 
     def remove(self, size_bytes: int) -> None:
-        """So many less."""
+        """Count `size_bytes` less."""
         self.used_bytes -= size_bytes
         assert self.used_bytes >= 0, f"{self.words}: more was removed than added"
         if self.is_on and self.used_bytes <= self.bytes_max:

@@ -1,4 +1,4 @@
-"""What a listener asks of its peers before STOMP: TLS and WebSocket, as documented settings.
+"""Settings of a listener for the steps before STOMP: TLS and WebSocket.
 
 Each field's metadata holds `doc` and `unit`, from which the sample configuration is printed, as in `stomp.limits`.
 Pure: files are read in `tls`.
@@ -50,7 +50,7 @@ def _path(value: Path | str | None) -> Path | None:
 
 @attrs.frozen(kw_only=True)
 class TlsConfig:
-    """TLS of one listener. It is on when there is a `certificate`."""
+    """TLS of one listener. On when a `certificate` is set."""
 
     certificate: Path | None = _field(
         None,
@@ -102,7 +102,7 @@ class TlsConfig:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a certificate to speak TLS with."""
+        """Whether a certificate is configured."""
         return self.certificate is not None
 
     def __attrs_post_init__(self) -> None:
@@ -152,7 +152,7 @@ def _origins(_instance: object, attribute: attrs.Attribute[Any], value: tuple[st
 
 @attrs.frozen(kw_only=True)
 class WebSocketConfig:
-    """What counts for listeners whose protocol is `websocket`."""
+    """Settings of listeners whose protocol is `websocket`."""
 
     path: str = _field(
         "/stomp",

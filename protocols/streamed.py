@@ -1,8 +1,8 @@
-"""One frame whose body is pulled from elsewhere while it is written: gigabytes go out through a small buffer.
+"""One frame whose body is pulled from elsewhere while it is written: gigabytes are sent through a small buffer.
 
-The body comes in pieces. One is on its way from where it lies while the one before it is on its way to the peer, so no
-more than two are in memory. The head goes out with the first piece: a body that can't be read at all costs the peer no
-broken frame, and it can still be told.
+The body comes in pieces. One is being read while the one before it is being sent, so no more than two are in memory.
+The head is sent with the first piece: a body that can't be read at all costs the peer no broken frame, and it can still
+be told.
 
 Pure: `pull` is passed in, and calls back later.
 Source: seed 002 "Large Message Support": «chunk the payload out to keep memory low».
@@ -76,12 +76,14 @@ class StreamedFrame:
         self._closed = False
         self.offset = offset
         self.begun = False
-        """Some of it was taken."""
+        """Whether some of the frame was taken."""
         self.is_out = False
-        """All of it was taken."""
+        """Whether all of the frame was taken."""
 
     def take(self) -> list[Piece]:
-        """What can be written now: nothing, if the next piece is still on its way. Asks for the one behind it."""
+        """Take the pieces that can be written now: none, if the next piece is still on its way. Asks for the piece
+        behind.
+        """
         piece, self._piece = self._piece, None
         pieces: list[Piece] = []
         if piece is not None:
@@ -112,6 +114,6 @@ class StreamedFrame:
         self._loaded()
 
     def close(self) -> None:
-        """Nobody will take more of it: what still arrives is dropped."""
+        """Drop the frame and every piece that still arrives."""
         self._closed = True
         self._piece = None

@@ -1,7 +1,8 @@
-"""Byte streams under a connection: what the transport needs of a socket, and nothing more.
+"""Byte streams under a connection: the transport's needs of a socket, and nothing more.
 
-Reading and writing never wait: they take what there is. Waiting is separate, so that the broker writes from inside a
-dispatch turn (one system call per batch, no task switch), and a task waits only when the kernel's buffer is full.
+Reading and writing never wait: they take the available bytes. Waiting is separate, so that the broker writes from
+inside a dispatch turn (one system call per batch, no task switch), and a task waits only when the kernel's buffer is
+full.
 
 `SocketStream` is the real one; `memory_pair` joins two ends in memory, for tests and for clients inside the same
 process. `tls` and `websocket` make streams of streams.
@@ -26,33 +27,34 @@ class ByteStream(Protocol):
     """One end of a connection."""
 
     peer: str
-    """Who is at the other end, for people."""
+    """Name of the other end, for people."""
 
     @property
     def framing(self) -> Framing:
-        """How STOMP frames look on it."""
+        """Form of STOMP frames on the stream."""
 
     @property
     def peer_certificate(self) -> PeerCertificate | None:
-        """The certificate that the peer has shown, if it was asked for one (TLS) and it is good."""
+        """Certificate that the peer has shown, if it was asked for one (TLS) and the certificate is valid."""
 
     def read(self, size_max: int) -> bytes | None:
         """Bytes that are there; b"" at the end of the stream, None if there are none now. Raises OSError."""
 
     def read_into(self, room: memoryview) -> int | None:
-        """As `read`, into `room`, which is not empty; returns how many bytes that were."""
+        """Read, as `read`, into `room`, which is not empty; returns the number of bytes."""
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Hand over these, in order, as far as they fit; returns how many bytes that was, 0 if none. Raises OSError.
+        """Write these pieces, in order, as far as they fit; returns the number of bytes taken, 0 if none. Raises
+        OSError.
 
-        What was not taken must come again, first, in the next call: some of it may be encrypted already.
+        The rest must come first in the next call: some of it may be encrypted already.
         """
 
     async def wait_readable(self) -> None:
-        """Until `read` has something. Raises trio.ClosedResourceError if the stream is closed meanwhile."""
+        """Wait until `read` has something. Raises trio.ClosedResourceError if the stream is closed meanwhile."""
 
     async def wait_writable(self) -> None:
-        """Until `write` takes something."""
+        """Wait until `write` takes something."""
 
     def shutdown_write(self) -> None:
         """Tell the peer that nothing more comes. Does nothing on a broken connection."""
@@ -61,7 +63,7 @@ class ByteStream(Protocol):
         """Close it; waiting tasks get trio.ClosedResourceError."""
 
     def abandon(self) -> None:
-        """Close it when trio has ended already, of whatever cause: nobody waits for it any more."""
+        """Close the stream when trio has ended already, for whatever reason: no task waits for it any more."""
 
 
 class SocketStream:
@@ -84,7 +86,7 @@ class SocketStream:
         self.peer = peer
 
     def fileno(self) -> int:
-        """The descriptor of the socket; -1 once it is closed."""
+        """Descriptor of the socket; -1 once it is closed."""
         return self._socket.fileno()
 
     def read(self, size_max: int) -> bytes | None:
@@ -254,7 +256,7 @@ class MemoryStream:
 def memory_pair(
     *, capacity_bytes: int = 65536, names: tuple[str, str] = ("memory client", "memory broker")
 ) -> tuple[MemoryStream, MemoryStream]:
-    """Two ends joined in memory; each direction holds `capacity_bytes` before its writer waits.
+    """Make two ends joined in memory; each direction holds `capacity_bytes` before its writer waits.
 
     `names`: of the first and the second end.
     """

@@ -1,19 +1,19 @@
 """TLS between a byte stream and what is above it, without I/O of its own: OpenSSL works on memory.
 
-Reading and writing stay what they are everywhere here: they take what there is and never wait, so a dispatch turn
-writes to a TLS connection as to any other. `handshake` is the one thing that waits; it comes before STOMP does.
+Reading and writing take the available bytes and never wait, as everywhere here, so a dispatch turn writes to a TLS
+connection as to any other. Only `handshake` waits, before STOMP begins.
 
 What is taken. Bytes count as taken when the kernel has the last byte of the records that hold them, for that is when a
-message with ack `auto` is settled. At most `SEAL_BYTES` are encrypted ahead of the kernel; they can't be taken back, so
-who writes must offer again, first, what was not taken (`ByteStream.write`): they are skipped then.
+message with ack `auto` is acknowledged. At most `SEAL_BYTES` are encrypted ahead of the kernel; they can't be taken
+back, so a writer must offer the rest again, first (`ByteStream.write`): encrypted bytes are skipped then.
 
-Records are filled by whoever writes: what is small is joined above (`outbound`), and OpenSSL makes 16 KiB of each
-piece. Renegotiation (TLS 1.2) is off. A key update of TLS 1.3 leaves its answer in the memory of OpenSSL, where
-it goes out before the next record, which is all that RFC 8446 wants (4.6.3); a peer that asks for new keys again and
-again ends its connection. No session tickets are given in TLS 1.3: STOMP connections are long, and a client certificate
-is looked at each time. In TLS 1.2 a session may be resumed for two hours, until the certificate of its client ends.
+Records are filled by the writer: small pieces are joined above (`outbound`), and OpenSSL makes records of 16 KiB of
+each piece. Renegotiation (TLS 1.2) is off. A key update of TLS 1.3 leaves its answer in the memory of OpenSSL, where it
+goes out before the next record, which is all that RFC 8446 wants (4.6.3); a peer that asks for new keys again and again
+ends its connection. No session tickets are given in TLS 1.3: STOMP connections are long, and a client certificate is
+looked at each time. In TLS 1.2 a session may be resumed for two hours, until the certificate of its client ends.
 
-Not here: which certificates make which user (`sluiceway.security`), who is told when a handshake fails (`opening`).
+Not here: users by certificate (`sluiceway.security`), reports of failed handshakes (`opening`).
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ SEAL_BYTES: Final = 128 * 1024
 """Plain bytes encrypted for one system call, and at most ahead of the kernel."""
 
 ROOM_BYTES: Final = 512 * 1024
-"""As much as a connection ever reads at once. One buffer for all connections of a listener."""
+"""Maximum size of a read of a connection. One buffer serves all connections of a listener."""
 
 SLICE_BYTES: Final = 64 * 1024
 """Taken from the stream below at a time. Records that bring nothing may take a hundred times as long as others."""
 
 OWED_BYTES_MAX: Final = 4 * 1024
-"""Answers of OpenSSL's own that wait for our next record: some 150 changes of keys while we had nothing to say."""
+"""Bytes of OpenSSL's own answers that wait for the next record: some 150 changes of keys while the broker sends
+nothing.
+"""
 
 HANDSHAKE_READ_BYTES: Final = 16 * 1024
 HANDSHAKE: Final = 0x16
@@ -68,8 +70,9 @@ class NotTlsError(TlsError):
 
 
 class CertificateError(ValueError):
-    """Our certificate, its key or the authorities for clients can't be used. The message names the file and the
-    remedy."""
+    """The certificate of the broker, its key or the authorities for clients can't be used. The message names the file
+    and the remedy.
+    """
 
 
 @attrs.frozen
@@ -79,9 +82,9 @@ class PeerCertificate:
     names: tuple[str, ...]
     """The common name of its subject if it has one, then its DNS names and e-mail addresses."""
     fingerprint_sha256: str
-    """Of its DER form, 64 hexadecimal digits, lower case."""
+    """Fingerprint of the DER form, 64 hexadecimal digits, lower case."""
     not_after: float
-    """When it ends, in seconds since the epoch."""
+    """End of validity, in seconds since the epoch."""
 
 
 class TlsServer:
@@ -97,10 +100,10 @@ class TlsServer:
         assert config.certificate is not None
         der = first_certificate(config.certificate)
         self.fingerprint_sha256 = hashlib.sha256(der).hexdigest()
-        """Of our certificate."""
+        """Fingerprint of the certificate of the broker."""
         try:
             self.not_after = not_after(der)
-            """When our certificate ends, in seconds since the epoch."""
+            """End of validity of the certificate of the broker, in seconds since the epoch."""
         except (ValueError, IndexError):
             raise CertificateError(
                 f"{config.certificate}: its first certificate does not say until when it is good"
@@ -138,8 +141,9 @@ class TlsStream:
         room: memoryview | None = None,
         server_hostname: str | None = None,
     ) -> None:
-        """`room`: where reads are decrypted; may be shared by streams of one thread. `server_hostname`: we are the
-        client, and expect the other end to have a certificate for that name."""
+        """Make a TLS stream. `room`: buffer for decryption; may be shared by streams of one thread. `server_hostname`:
+        this side is the client, and expects the other end to have a certificate for that name.
+        """
         self._under = under
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -155,7 +159,7 @@ class TlsStream:
         self._ahead_bytes = 0
         """Plain bytes in records that the stream below has not taken as a whole."""
         self._holds = False
-        """There may be more to read without anything coming from below."""
+        """Whether there may be more to read without new input from below."""
         self._ended = False
         self._shut = False
         self.peer = under.peer
@@ -205,7 +209,7 @@ class TlsStream:
             self._push()
 
     def _tell_alert(self) -> None:
-        """What OpenSSL has to say about why it refused, if the peer can still be told."""
+        """Send the alert with which OpenSSL refused, if the peer can still be told."""
         try:
             self._push()
         except OSError:
@@ -247,7 +251,7 @@ class TlsStream:
         return got if got or self._ended else None
 
     def _open(self, room: memoryview, got: int) -> int:
-        """Decrypt into the room, behind `got`. Returns up to where it is filled; `_holds` and `_ended` are set."""
+        """Decrypt into the room, behind `got`. Returns the end of the filled part; `_holds` and `_ended` are set."""
         read, wanted = self._tls.read, len(room)
         try:
             while got < wanted:
@@ -320,8 +324,9 @@ class TlsStream:
     # ------------------------------------------------------------------ the end
 
     def shutdown_write(self) -> None:
-        """Says close_notify, then closes the way out of the stream below. What was encrypted and not taken goes before
-        it as far as the kernel takes it at once."""
+        """Send close_notify, then close the output of the stream below. Encrypted bytes that were not taken are sent
+        before it as far as the kernel takes them at once.
+        """
         if not self._shut:
             self._shut = True
             with contextlib.suppress(OSError):
@@ -520,7 +525,7 @@ _REASONS: Final = {
 
 
 def in_words(error: ssl.SSLError) -> str:
-    """What went wrong, for people."""
+    """Describe a TLS error for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of the peer is not good: {error.verify_message}"
     if isinstance(error, ssl.SSLEOFError):

@@ -21,11 +21,12 @@ class WarningLimiter:
         self._clock = clock
         self._quiet_seconds = quiet_seconds
         self._seen: dict[str, tuple[float, int]] = {}
-        """When a kind was last said, and how often it came since."""
+        """Time of the last log line of each kind, and the number of events since."""
 
     def say(self, kind: str) -> int | None:
-        """It happened. Returns None if it was said within the last `quiet_seconds`; else how often it has happened
-        since it was last said (this time not counted), and it is to be said now."""
+        """Count an event. Returns None if its kind was logged within the last `quiet_seconds`; else it is to be logged
+        now, and the result is the number of events since the last log line (this one not counted).
+        """
         now = self._clock()
         last = self._seen.get(kind)
         if last is not None and now - last[0] < self._quiet_seconds:

@@ -1,14 +1,14 @@
 """STOMP over WebSocket: the HTTP upgrade, then a byte stream over another one.
 
-What is in the messages of a WebSocket is a stream of bytes to us: a client may send one STOMP frame in each, as all do,
-or several, or parts. What we send is a message for each STOMP frame; the session makes them, by `framing`, many at a
-time, so what is given to `write` are whole WebSocket frames, and goes out as it is. Between them pings are answered.
+The broker reads the messages of a WebSocket as a stream of bytes: a client may send one STOMP frame in each, as all do,
+or several, or parts. The broker sends a message for each STOMP frame; the session makes them, by `framing`, many at a
+time, so `write` gets whole WebSocket frames, and sends them unchanged. Between them pings are answered.
 
-The sub-protocol (`v12.stomp` and so on) is named in the answer if the client offers one that we know; which version is
-spoken is said by CONNECT all the same, as it is without WebSocket.
+The sub-protocol (`v12.stomp` and so on) is named in the answer if the client offers a known one; the version is still
+chosen by CONNECT, as without WebSocket.
 
 The end: a close frame, then what the peer still sends until its own close frame comes (or `linger_seconds` are over);
-the side that closes the connection is ours (RFC 6455, 7.1.1).
+the broker closes the connection (RFC 6455, 7.1.1).
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class WebSocketError(ConnectionError):
 
 
 class UpgradeRefusedError(Exception):
-    """This is no request for our WebSocket. `answer` is for the peer, with this HTTP status; the message says why, for
-    the log."""
+    """The request is none for the WebSocket of the broker. `answer` is for the peer, with this HTTP status; the message
+    says why, for the log.
+    """
 
     def __init__(self, why: str, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(why)
@@ -68,7 +69,7 @@ class NotHttpError(Exception):
 async def accept_websocket(
     under: ByteStream, config: WebSocketConfig, *, message_bytes_max: int, is_loopback: bool
 ) -> WebSocketStream:
-    """Wait for the request, and answer it. `message_bytes_max`: of what the client may send in one message;
+    """Wait for the request, and answer it. `message_bytes_max`: maximum size of one message of the client;
     `is_loopback`: the listener is for this machine.
 
     Raises UpgradeRefusedError and NotHttpError (nothing was written), OSError. The stream is the caller's to close.
@@ -109,7 +110,7 @@ async def _request(under: ByteStream, bytes_max: int) -> tuple[bytes, bytes]:
 
 
 def _may_be_http(data: bytes) -> bool:
-    """By its first bytes: a method, and a blank behind it."""
+    """Whether the first bytes may be HTTP: a method, and a blank behind it."""
     method, blank, _rest = data[:20].partition(b" ")
     return method.isalpha() and method.isupper() and (bool(blank) or len(data) < 20)
 
@@ -229,25 +230,25 @@ class WebSocketStream:
     )
 
     def __init__(self, under: ByteStream, *, message_bytes_max: int, behind: bytes = b"") -> None:
-        """`behind`: what was read behind the request already."""
+        """Make the stream. `behind`: bytes already read behind the request."""
         self._under = under
         self._reader = FrameReader(message_bytes_max)
         self._kept = b""
         """Payload that a read had no room for."""
         self._is_amid = False
-        """The kernel has taken a part of what was given: the rest of it comes again, before anything else."""
+        """Whether the kernel has taken a part of the last write: the rest of it comes again, before anything else."""
         self._pong = b""
         """The answer to the last ping, which the stream below has not seen yet."""
         self._control = b""
-        """A control frame that was offered below, and must be offered again until it is taken."""
+        """Control frame that was offered below, and must be offered again until it is taken."""
         self._closing = False
-        """We have said close: nothing may follow."""
+        """Whether the broker has sent a close frame: nothing may follow."""
         self._ended = False
-        """Nothing more comes."""
+        """Whether the input has ended."""
         self._error: WebSocketError | None = None
         """The peer broke the rules: what still comes is thrown away."""
         self._told = False
-        """Of the error, in a read."""
+        """Whether a read has reported the error."""
         self.peer = under.peer
         if behind:
             self._kept = b"".join(self._payload(behind))
@@ -295,7 +296,7 @@ class WebSocketStream:
         return len(data)
 
     def _payload(self, data: bytes) -> list[bytes]:
-        """What is in these bytes; control frames are answered."""
+        """Return the payload of these bytes; control frames are answered."""
         reader = self._reader
         if self._error is not None:
             return []
@@ -351,7 +352,9 @@ class WebSocketStream:
     # ------------------------------------------------------------------ the end
 
     def _say_close(self, code: int, reason: str = "") -> None:
-        """The last that we say, if the frame before it is out as a whole: else the peer would take it for content."""
+        """Send the close frame, the last one, if the frame before it is out as a whole: else the peer would take it for
+        content.
+        """
         if self._closing:
             return
         self._closing = True
@@ -363,7 +366,7 @@ class WebSocketStream:
             self._ended = True  # the peer is gone: it will not miss it
 
     def shutdown_write(self) -> None:
-        """Says close. The stream below is shut down when the peer has said it, too; so go on reading."""
+        """Send a close frame. The stream below is shut down when the peer has sent its own; so continue to read."""
         self._say_close(wsframes.NORMAL)
         if self._ended or self._error is not None:
             self._under.shutdown_write()

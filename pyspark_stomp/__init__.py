@@ -6,7 +6,7 @@
     spark.read.format("stomp").option("brokers", "127.0.0.1:61613").load("/log/orders").show()
 
 Spark looks for data sources in every top-level module called `pyspark_...`, and imports them all for it. So this is
-light to import and can't fail: what needs pyspark or pyarrow is loaded when it is asked for.
+light to import and can't fail: modules that need pyspark or pyarrow are loaded on first use.
 
     source      what Spark calls: `DefaultSource`         options     all that `.option()` takes
     logs        readers of logs, batch and streaming      claims      readers of queues
@@ -29,7 +29,7 @@ __all__ = ["DefaultSource", "register", "session"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is named in `__all__` on first use."""
+    """Load a name of `__all__` on first use."""
     if name == "DefaultSource":
         from pyspark_stomp.source import StompDataSource
 

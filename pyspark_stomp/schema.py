@@ -50,7 +50,7 @@ COLUMNS: Final = {
 }
 HEADERS: Final = {"headers": "map<string,string>"}
 INTERNAL_HEADERS: Final = frozenset(("sluiceway-commit", "key", "key-base64"))
-"""Not shown among the headers: the broker's own, and the key, which has a column."""
+"""Headers that rows do not show: the broker's own, and the key, which has a column."""
 
 
 class SchemaError(ValueError):

@@ -1,7 +1,7 @@
 """The data source `stomp`: which reader or writer serves what the options ask for.
 
-Spark makes one of these in every process that it needs it in, and pickles it between them. What it hands out is
-imported then: a session that only reads does not load what writes.
+Spark makes a data source in every process that needs it, and pickles it between them. Readers and writers are imported
+then: a session that only reads does not load the writers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One connection from a Spark process to one broker, which outlasts the links that it is made of.
 
-Spark calls us in plain processes, one thing at a time: a thread that reads, as producers and consumers have, would only
-be waited for. Frames, requests and TLS are those of `sluiceway.client.link`; the body of a large MESSAGE is received
-straight into its place, where Arrow takes it without another copy.
+Spark calls the source in plain processes, one call at a time: a thread that reads, as producers and consumers have,
+would be of no use. Frames, requests and TLS are those of `sluiceway.client.link`; the body of a large MESSAGE is
+received straight into its place, where Arrow takes it without another copy.
 
     with Connection(Address.parse("127.0.0.1:61613")) as connection:
         connection.request("log/describe", log="/log/a")            -> {"first": 0, "next": 10, ...}
@@ -11,8 +11,8 @@ straight into its place, where Arrow takes it without another copy.
             sender.send_batches(encode([b"one", b"two"]), 2)
 
 A link is made when it is needed and again when it was lost, for as long as `patience_seconds` says: a broker that is
-restarted delays its users. What a broker refuses is not tried again. A connection does one thing at a time and belongs
-to one thread; it can't be pickled: open it where it is used.
+restarted delays its users. A refused request is not tried again. A connection does one thing at a time and belongs to
+one thread; it can't be pickled: open it where it is used.
 
 Not here: which logs and ranges (`logs`), rows and columns (`schema`).
 """
@@ -116,7 +116,7 @@ class Connection:
         self._through(lambda link: link.write(data))
 
     def subscribe(self, destination: str, headers: Headers) -> str:
-        """Subscribe; messages are settled as they are sent. Returns the subscription's id. Raises as `write`."""
+        """Subscribe; messages are acknowledged as they are sent. Returns the subscription's id. Raises as `write`."""
         return self._through(lambda link: link.subscribe(destination, headers=headers))
 
     def next_frame(self) -> Frame:
@@ -128,8 +128,8 @@ class Connection:
         return frame
 
     def _through(self, use: Callable[[Link], T]) -> T:
-        """Call `use` with the link. An ERROR that names no frame of ours is about the connection, which the broker ends
-        because it stops or has too many: that is a ConnectionLostError.
+        """Call `use` with the link. An ERROR that names no frame of this link is about the connection, which the broker
+        ends because it stops or has too many: that is a ConnectionLostError.
         """
         self.connect()
         assert self._link is not None
@@ -446,7 +446,7 @@ class Sender:
                 return
 
     def _recover(self) -> None:
-        """Send again what is not confirmed, over a new connection."""
+        """Send unconfirmed records again, over a new connection."""
         self._connection.close()
         self._connection.patiently(self._resend)
 

@@ -42,14 +42,14 @@ class Panel:
 
     title: str
     about: str
-    """What it says and when to worry: the text behind the i."""
+    """Meaning of the panel and reason to worry: the text behind the i."""
     unit: str
     queries: tuple[Query, ...]
     kind: str = "timeseries"
     width: int = 8
     height: int = 8
     red_from: float | None = None
-    """From here on it is red."""
+    """Value from which on the panel is red."""
     stacked: bool = False
 
 

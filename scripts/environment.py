@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def stamp_of(root: Path, extras: str) -> str:
-    """What an environment is made from; must be, byte for byte, what scripts/setup compares."""
+    """Return the contents that an environment is made from; must be, byte for byte, what scripts/setup compares."""
     return f"{root} [{extras}]\n" + (root / "pyproject.toml").read_text() + (root / "constraints.txt").read_text()
 
 

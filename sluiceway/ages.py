@@ -1,7 +1,7 @@
-"""When messages came, told from their numbers: no message carries a time of its own.
+"""Ages of messages, derived from their numbers: no message carries a time of its own.
 
-Numbers are given in order, broker-wide. A mark says which number was next at some moment; the last mark that is not
-above a message's number is when it had not come yet, so an age is exact to the interval between marks, and never too
+Numbers are given in order, broker-wide. A mark says which number was next at some moment; at the last mark that is not
+above a message's number the message had not come yet, so an age is exact to the interval between marks, and never too
 small. Marks are made by `sluiceway.loop_monitor`, once a second, and only where numbers were given meanwhile.
 
 Messages of an earlier run count from the start of this one.
@@ -31,7 +31,7 @@ class Ages:
         self._seconds = array("d", [now_seconds, now_seconds])
 
     def mark(self, now_seconds: float, next_number: int) -> None:
-        """Until now no number from `next_number` on was given. O(1), now and then O(MARKS_MAX)."""
+        """Note that no number from `next_number` on was given until now. O(1), now and then O(MARKS_MAX)."""
         if next_number == self._numbers[-1]:
             self._seconds[-1] = now_seconds  # quiet meanwhile: what comes next is no older than this
             return

@@ -1,13 +1,13 @@
-"""Answers to requests over STOMP (`/sluiceway/…`) that grow with what the broker has: made in steps.
+"""Answers to requests over STOMP (`/sluiceway/…`) whose size grows with the broker's contents: made in steps.
 
-What is small is made at once: the first steps of a request run within it, for INLINE_SECONDS in each PAUSE_SECONDS. The
-rest is made by one task, one answer after the other, in the order of asking. Requests for the same share an answer that
-is not begun yet, and none is older than the request: a client that sent a message and then asks for the report finds
-the message in it. So that reports asked for again and again take a tenth of the time at most, the next one waits as
-long as `rationing` says.
+A small answer is made at once: the first steps of a request run within it, for INLINE_SECONDS in each PAUSE_SECONDS.
+The rest is made by one task, one answer after the other, in the order of asking. Requests for the same share an answer
+that is not begun yet, and none is older than the request: a client that sent a message and then asks for the report
+finds the message in it. So that reports asked for again and again take a tenth of the time at most, the next one waits
+as long as `rationing` says.
 
-Bounds: WAITING_MAX who wait, the others are refused at once; an answer has at most ROWS_MAX rows of each list. Who has
-gone meanwhile is told as anybody else: what takes the answer drops it.
+Bounds: WAITING_MAX waiting requests, others are refused at once; an answer has at most ROWS_MAX rows of each list. An
+answer for a client that has gone meanwhile is dropped by its receiver.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sluiceway.rationing import rest_seconds
 from sluiceway.steps import Pace, json_in_steps
 
 WAITING_MAX: Final = 1_000
-"""Of all connections together."""
+"""Maximum of waiting requests of all connections together."""
 ROWS_MAX: Final = 1_000
-"""Of each list in one answer, and if nothing else is asked for."""
+"""Maximum of rows of each list in one answer, and default."""
 OFFSET_MAX: Final = 100_000
 GROUPS_MAX: Final = 100
-"""Of one log, in a list of logs."""
+"""Maximum of groups of one log, in a list of logs."""
 INLINE_SECONDS: Final = 0.001
 PAUSE_SECONDS: Final = 0.01
 
@@ -47,7 +47,7 @@ LISTS: Final = (
     "bottlenecks",
     "cycles",
 )
-"""What of the report grows with what the broker has."""
+"""Lists of the report that grow with the number of destinations, connections and so on."""
 
 Reply = Callable[[bytes], None]
 
@@ -56,13 +56,13 @@ log = get_logger("sluiceway.answers")
 
 @attrs.frozen(slots=True)
 class Part:
-    """Which rows of the lists of a report are asked for: of all lists the busiest, or a page of one of them."""
+    """Requested rows of the lists of a report: of all lists the busiest, or a page of one of them."""
 
     limit: int
     """Rows of each list at most."""
     offset: int = 0
     of: str = ""
-    """Only this one of LISTS, in an order that stays; empty: everything."""
+    """Name of the one requested list of LISTS, in a stable order; empty: all lists."""
 
 
 @attrs.define(slots=True, eq=False)
@@ -70,7 +70,7 @@ class _Wanted:
     """One answer, and who waits for it."""
 
     key: Hashable
-    """None: it is not rationed."""
+    """Share of the time for this answer; None: it is not rationed."""
     steps: Steps[bytes]
     replies: list[Reply]
     is_begun: bool = False
@@ -86,35 +86,35 @@ class Answers:
         contain: Callable[[Exception], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`spawn` starts a task that lives no longer than the broker; `contain` is given what the making of one answer,
-        or one who takes it, raised; `clock` in seconds: of this machine, not of a
-        simulation, because it measures work.
+        """Make an empty queue of answers. `spawn` starts a task that lives no longer than the broker; `contain` is
+        given exceptions of making or delivering one answer; `clock` in seconds: of this machine, not of a simulation,
+        because it measures work.
         """
         self._pace = pace
         self._spawn = spawn
         self._contain = contain
         self._clock = clock
         self._wanted: dict[Hashable, _Wanted] = {}
-        """In the order of asking."""
+        """Requests in the order of their arrival."""
         self._waiting_count = 0
         self._keys = count()
         self._is_making = False
         self._not_before: dict[Hashable, float] = {}
-        """When the answers that are rationed may be made again."""
+        """Times from which on rationed answers may be made again."""
         self._came = trio.Event()
-        """Set by a new answer that is wanted, while the task waits for the time of those that are rationed."""
+        """Set by a new request, while the task waits for the time of rationed ones."""
         self._inline_seconds = 0.0
         self._inline_until = 0.0
 
     @property
     def waiting_count(self) -> int:
-        """How many who asked wait for their answers."""
+        """Number of requests that wait for their answers."""
         return self._waiting_count
 
     def make(
         self, make: Callable[[], Steps[bytes]], reply: Reply, *, key: Hashable = None, ration: bool = False
     ) -> None:
-        """`reply` gets what these steps come to, now or later. `key`: what is asked for, if others may share it;
+        """Make an answer now or later, and give it to `reply`. `key`: identifies answers that requests may share;
         `ration`: making this answer may take a tenth of the time at most.
         """
         wanted = None if key is None else self._wanted.get(key)
@@ -159,7 +159,7 @@ class Answers:
         return False
 
     def _wait_seconds(self, wanted: _Wanted) -> float:
-        """For how long this answer may not be made yet; 0 or less: it may."""
+        """Return the seconds until this answer may be made; 0 or less: now."""
         return self._not_before.get(wanted.key, 0.0) - self._clock()
 
     def _ration(self, wanted: _Wanted, worked_seconds: float) -> None:
@@ -190,7 +190,9 @@ class Answers:
             self._is_making = False
 
     async def _next_key(self) -> Hashable:
-        """What was asked for first, of what may be made; where all is rationed, what may be made first, at its time."""
+        """Return the key of the oldest request whose answer may be made. Where all are rationed: wait for the first one
+        that may.
+        """
         while True:
             for key, wanted in self._wanted.items():
                 if self._wait_seconds(wanted) <= 0:
@@ -209,7 +211,7 @@ def refused(code: str, message: str) -> bytes:
 
 
 def encoded(steps: Steps[Mapping[str, Any]]) -> Steps[bytes]:
-    """What these steps come to, as JSON."""
+    """Return the result of the steps as JSON."""
     facts = yield from steps
     body = yield from json_in_steps(facts)
     return body

@@ -1,4 +1,4 @@
-"""The files of large bodies of one broker: put together, and what they have to say to the log."""
+"""Files of large bodies of one broker: assembly, and reports for the log."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def body_files(
     schedule: Submit | None = None,
     marked: MarkedFolder | None = None,
 ) -> BodyFiles:
-    """Large bodies in `folder`, which is there (`marked`: the same, if it is to be known again). `submit` (from any
-    thread to the loop): with threads; `schedule` (on the loop, later): without, for virtual time. `recover` is due.
+    """Make the store of large bodies in `folder`, which exists (`marked`: the same, if it has a mark). `submit` (from
+    any thread to the loop): with threads; `schedule` (on the loop, later): without, for virtual time. `recover` is due.
     """
     writer: Runner
     reader: Runner
@@ -46,7 +46,7 @@ def body_files(
 
 
 def recover_bodies(bodies: BodyFiles, recovered: Recovered | None, marked: MarkedFolder | None = None) -> None:
-    """`BodyFiles.recover`, and say what was found. Blocks.
+    """Call `BodyFiles.recover`, and log the result. Blocks.
 
     Raises MissingError if the folder has no mark, as those of earlier versions, and nothing that the store says of it.
     """
@@ -86,7 +86,7 @@ def recover_bodies(bodies: BodyFiles, recovered: Recovered | None, marked: Marke
 
 
 def _mark(marked: MarkedFolder) -> None:
-    """At the start, for what earlier versions have written. A disk that is full must not keep consumers away."""
+    """Mark the folder at the start, for bodies of earlier versions. A full disk must not keep consumers away."""
     try:
         marked.before_writing()
     except OSError as error:

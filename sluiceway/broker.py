@@ -4,8 +4,8 @@
         print(broker.urls)
 
 Start: dispatcher, then listeners (all bound before the first one accepts), so that a client that gets in is served.
-Stop: no new connections; each connection gets what was written for it and a last ERROR that says why; whoever is not
-done after `shutdown_seconds` is cut; then destinations and dispatcher go.
+Stop: no new connections; each connection gets its pending output and a last ERROR that says why; connections still open
+after `shutdown_seconds` are cut; then destinations and dispatcher are closed.
 
 Sessions see the broker as a `SessionHub`. The page of statistics is made in `sluiceway.report`.
 """
@@ -104,11 +104,12 @@ class Broker:
         on_reading: OnProgress | None = None,
         spans: SpanSink | None = None,
     ) -> None:
-        """`engine`: a store that is open already, in place of the configured one; it is used inline, without threads,
-        and closed at the end. `large_folder`: where large bodies go, likewise. `journal_folder`,
-        `journal_files`, `boot`: where logs go, how their files are reached, and what names this run of the machine,
-        likewise. `serving`: this process is all broker, so that `store.engine = "auto"` means LevelDB. `on_reading`:
-        told how far the reading of the store is. `spans`: where traces go, in place of the configured collector.
+        """Make a broker. `engine`: a store that is open already, in place of the configured one; it is used inline,
+        without threads, and closed at the end. `large_folder`: folder of large bodies, likewise. `journal_folder`,
+        `journal_files`, `boot`: folder of logs, access to their files, and the id of this run of the machine, likewise.
+        `serving`: this process runs only the broker, so that `store.engine = "auto"` means LevelDB. `on_reading`:
+        called with the progress of reading the store. `spans`: destination of traces, in place of the configured
+        collector.
         """
         self.config = configuration(config, Config, "Broker")
         self._location = Location(
@@ -127,19 +128,19 @@ class Broker:
         self._nursery: trio.Nursery
         self._parts = OpenParts()
         self._stack = AsyncExitStack()
-        """What is left to do at the end, however it comes: end the tasks, and abandon the parts that are still open."""
+        """Work for the end, whatever its reason: end the tasks, and abandon the parts that are still open."""
         self.admin: AdminServer | None = None
-        """HTTP; None: it is not configured."""
+        """HTTP server; None: it is not configured."""
         self.is_ready = False
-        """It has started: clients can connect, as long as it does not stop."""
+        """Whether the broker has started: clients can connect until it stops."""
         self.is_closed = False
-        """It has stopped: what it had is closed."""
+        """Whether the broker has stopped: all of its parts are closed."""
         self.config_file: str | None = None
-        """Where its settings come from, for people."""
+        """Name of the configuration file, for people."""
         self.stop_wanted = trio.Event()
-        """It was drained: whoever runs it should let it go."""
+        """Set when the broker was drained: its owner should end it."""
         self.is_stopping = False
-        """It takes no new work."""
+        """Whether the broker takes no new work."""
 
     # ------------------------------------------------------------------ life
 
@@ -324,8 +325,8 @@ class Broker:
             await self._stack.__aexit__(kind, error, trace)
 
     async def stop(self) -> None:
-        """Stop in good order: see the module. Returns when all connections are gone or cut. A second call waits for the
-        same.
+        """Stop cleanly: see the module. Returns when all connections are gone or cut. A second call waits for the
+        first.
         """
         if not self.is_stopping:
             self.is_stopping = True
@@ -341,14 +342,14 @@ class Broker:
         log.info("broker stopped")
 
     def abandon(self) -> None:
-        """Give ports and sockets back that `stop` did not come by to close: it died of a fault, or of its caller's."""
+        """Release ports and sockets that `stop` did not close: the broker died of a fault, or of its caller's."""
         self._parts.abandon()
 
     # ------------------------------------------------------------------ connections
 
     def drain(self, seconds: float) -> int:
-        """Take nobody in any more, let consumers finish what is there for `seconds` at most, then stop (and set
-        `stop_wanted`). Returns how many connections were ended because they only send.
+        """Take no new connections, let consumers finish for `seconds` at most, then stop (and set `stop_wanted`).
+        Returns the number of connections that were ended because they only send.
         """
         return 0 if self.is_stopping else self.draining.begin(seconds, self._nursery)
 
@@ -361,9 +362,7 @@ class Broker:
         return self.reloading.reload(config)
 
     async def reload_from_source(self) -> ReloadReport:
-        """The same with the file, environment and flags that it was started with, read again. What comes of it is
-        logged, too.
-        """
+        """Reload the file, environment and flags that the broker was started with. The result is logged, too."""
         return await self.reloading.reload_from_source()
 
     def _accepted(self, stream: ByteStream, settings: ListenerConfig, listener: Listener) -> None:
@@ -376,7 +375,7 @@ class Broker:
         self._nursery.start_soon(self._contained, function)
 
     async def _contained(self, function: Callable[[], Awaitable[object]]) -> None:
-        """Run a task that serves one connection or one request: what it raises is no matter of the others."""
+        """Run a task that serves one connection or one request: its exceptions do not concern others."""
         try:
             await function()
         except Exception as error:  # noqa: BLE001 - an outermost shell
@@ -400,7 +399,7 @@ class Broker:
 
     @property
     def listeners(self) -> list[Listener]:
-        """Those that accept connections."""
+        """Listeners that accept connections."""
         return self.doors.listeners
 
     @property
@@ -425,12 +424,12 @@ class Broker:
 
     @property
     def store(self) -> StoreQueue | None:
-        """Where persistent messages go; None: nothing outlives the broker."""
+        """Store of persistent messages; None: no message outlives the broker."""
         return self.shard.store
 
     @property
     def bodies(self) -> BodyFiles | None:
-        """Where large bodies go; None: every body is held in memory."""
+        """Store of large bodies; None: every body is held in memory."""
         return self.shard.bodies
 
     @property
@@ -440,7 +439,7 @@ class Broker:
 
     @property
     def guard(self) -> SecurityGate:
-        """Who may do what."""
+        """Decider of permissions."""
         return self.admission.gate
 
     @property
@@ -455,7 +454,7 @@ class Broker:
         return stat_report(self, uptime_seconds=self.uptime_seconds, with_idle=with_idle)
 
     async def metrics_page(self, *, openmetrics: bool = False) -> bytes:
-        """What Prometheus scrapes, for programs that have a page of their own to show it on. Made in small steps."""
+        """Return the page that Prometheus scrapes, for programs with a page of their own. Made in small steps."""
         return await self.metrics.page(openmetrics=openmetrics)
 
     def certificates(self) -> list[tuple[str, float]]:
@@ -463,20 +462,20 @@ class Broker:
         return [*([] if self.admin is None else self.admin.certificates()), *self.doors.certificates()]
 
     def look_after_certificates(self) -> None:
-        """Some may be other ones now: say which end soon."""
+        """Check the ends of all certificates, which may have changed."""
         self._expiry.look(self._nursery)
 
     @property
     def uptime_seconds(self) -> float:
-        """Since it started."""
+        """Time since the start."""
         return self.clock() - self._started_seconds
 
     @property
     def is_draining(self) -> bool:
-        """It takes no new connections, and stops when what it holds is consumed."""
+        """Whether the broker takes no new connections, and stops when its messages are consumed."""
         return self.draining.is_under_way
 
     @property
     def data_folder(self) -> Path | None:
-        """Where it keeps what must outlive it; None: nowhere."""
+        """Folder of persistent data; None: there is none."""
         return self.shard.folder

@@ -54,7 +54,7 @@ GROUP_LENGTH_MAX: Final = 200
 GRACE_SECONDS_MIN: Final = 1.0
 GRACE_SECONDS_MAX: Final = 30 * 24 * 3600.0
 FORGOTTEN_SECONDS: Final = 3600.0
-"""Between two looks for stages that nobody wants."""
+"""Time between two searches for forgotten stages."""
 
 log = get_logger("sluiceway.claims")
 
@@ -62,7 +62,7 @@ Done = Callable[[Exception | None], None]
 
 
 class _Records:
-    """Preferences of one subscription, written as a whole: made when they are not there."""
+    """Write preferences of one subscription, as a whole: made when they are missing."""
 
     def __init__(self, managers: MetadataManagers) -> None:
         self._subscriptions = managers.subscriptions
@@ -106,7 +106,7 @@ class ClaimRecords(_Records):
 
 
 def claim_state_of(values: Mapping[str, str]) -> ClaimState:
-    """What `ClaimRecords` wrote. Raises ValueError, KeyError."""
+    """Return the state that `ClaimRecords` wrote. Raises ValueError, KeyError."""
     return ClaimState(
         values["queue"],
         values["group"],
@@ -128,7 +128,7 @@ class SinkRecords(_Records):
     def __init__(self, managers: MetadataManagers) -> None:
         super().__init__(managers)
         self._checked: tuple[SinkState, Mapping[str, str]] | None = None
-        """What was checked last, and is about to be saved."""
+        """State that was checked last, and is about to be saved."""
 
     def check(self, state: SinkState) -> None:
         values = _values_of(state)
@@ -166,7 +166,7 @@ def _values_of(state: SinkState) -> Mapping[str, str]:
 
 
 def sink_state_of(query: str, values: Mapping[str, str]) -> SinkState:
-    """What `SinkRecords` wrote. Raises ValueError, KeyError."""
+    """Return the state that `SinkRecords` wrote. Raises ValueError, KeyError."""
     parts = tuple(StagedPart(*part) for part in json.loads(values["parts"]))
     return SinkState(query, int(values["batch"]), int(values["intended"]), parts, int(values["used_ms"]))
 
@@ -352,7 +352,7 @@ class Claims:
 
 
 def _part_of(given: Mapping[str, Any]) -> StagedPart:
-    """Of a request that may name a thousand. Raises BadRequestError."""
+    """Parse a part of a request that may name a thousand. Raises BadRequestError."""
     stage, target, count = given.get("stage"), given.get("to"), given.get("count", -1)
     if not (stage and target and type(stage) is type(target) is str):
         stage, target = text_of(given, "stage"), text_of(given, "to")

@@ -27,14 +27,14 @@ class Connections:
         spawn: Callable[[Callable[[], Awaitable[object]]], None],
         contain: Callable[[Exception], None],
     ) -> None:
-        """`sessions` is told of each session; `spawn` starts a task that lives no longer than the broker; `contain` is
-        given what one connection raised.
+        """Make an empty table. `sessions` observes sessions; `spawn` starts a task that lives no longer than the
+        broker; `contain` is given exceptions of one connection.
         """
         self._spawn = spawn
         self._contain = contain
         self._open: dict[Connection, None] = {}
         self._asked_at: float | None = None
-        """When all were asked to end. None: they are not."""
+        """Time at which all connections were asked to end. None: they were not."""
         self._cut_at = math.inf
         """When those that are still open are cut."""
         self._waiting = trio.CancelScope()

@@ -1,7 +1,7 @@
-"""Where a broker keeps what must outlive it: opened before anything else, closed after everything else.
+"""Folder of persistent data of a broker: opened before all other parts, closed after them.
 
-What blocks (opening LevelDB, reading what an earlier run left) is done in a thread, so that an embedding program stays
-responsive and progress can be told meanwhile.
+Blocking work (opening LevelDB, reading the data of an earlier run) is done in a thread, so that an embedding program
+stays responsive and progress can be reported.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from sluiceway.store.storequeue import NUMBERS_AHEAD
 from sluiceway.store.worker import Worker
 
 PROGRESS_SECONDS: Final = 1.0
-"""Between two lines of progress."""
+"""Time between two lines of progress."""
 
 RESTORED_PER_STEP: Final = 32
 """Queues of an earlier run that are made in one go: some 3 ms."""
 
 OnProgress = Callable[[int | None], None]
-"""Is told how many stored messages were found so far; None: that is over."""
+"""Callback with the number of stored messages found so far; None: the reading is over."""
 
 log = get_logger("sluiceway.store")
 
@@ -55,7 +55,7 @@ class OpenDataFolder:
     """None: in memory."""
 
     async def write_last(self, worker: Worker, changes: list[Change], next_number: int) -> None:
-        """Let the worker finish, write these changes, and say that all is well. Raises EngineError if that can't be
+        """Let the worker finish, write these changes, and record a clean end. Raises EngineError if that can't be
         written: then the next start takes this end for a crash.
         """
 
@@ -83,7 +83,7 @@ class OpenDataFolder:
 
 
 def engine_kind(config: Config, *, serving: bool) -> str:
-    """Which engine is meant: `leveldb`, `memory` or `none`."""
+    """Return the engine to use: `leveldb`, `memory` or `none`."""
     kind = config.store.engine
     if kind == "auto":
         return "leveldb" if serving else "none"
@@ -94,7 +94,7 @@ async def open_data_folder(
     folder: Path, kind: str, *, engine: Engine | None = None, on_progress: OnProgress | None = None
 ) -> OpenDataFolder | None:
     """Open the store of this kind, one for the disk in `folder`. None: there is none. `engine`: use this one, already
-    open. `on_progress` is told, from another thread, instead of the log.
+    open. `on_progress` is called from another thread, in place of log lines.
 
     Raises DirectoryError, EngineError and StoreFormatError, with nothing left open.
     """
@@ -109,7 +109,7 @@ async def open_data_folder(
 
 
 async def restore_destinations(recovered: Recovered, registry: DestinationRegistry) -> None:
-    """Destinations with messages of an earlier run are there before anybody connects. The admin port answers meanwhile,
+    """Make the destinations with messages of an earlier run, before clients connect. The admin port answers meanwhile,
     so there are checkpoints.
     """
     for place, (name_on_disk, priority, topic) in enumerate(list(recovered.queues)):

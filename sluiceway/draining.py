@@ -1,8 +1,8 @@
-"""Emptying a broker before it stops: nobody new comes in, consumers finish what is there.
+"""Emptying of a broker before it stops: no new clients, consumers finish the present messages.
 
-Listeners close at once, and connections that only send are ended: they would fill what is to become empty. Those that
-consume go on until every queue that has consumers is empty and they have acknowledged all they got, or until the time
-is up. Then the broker stops as ever. What is persistent and was not consumed stays in the store.
+Listeners close at once, and connections that only send are ended: they would refill the queues. Consumers continue
+until every queue with consumers is empty and they have acknowledged everything, or until the time is up. Then the
+broker stops as usual. Persistent messages that were not consumed stay in the store.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sluiceway.shard import Shard
 
 LOOK_SECONDS: Final = 0.2
 DESTINATIONS_PER_LOOK: Final = 500
-"""Between two looks at other tasks."""
+"""Number of destinations that one step looks at."""
 
 log = get_logger("sluiceway.broker")
 
 
 class Draining:
-    """Of one broker, which may be drained once."""
+    """Draining of one broker, at most once."""
 
     def __init__(
         self,
@@ -40,7 +40,9 @@ class Draining:
         drained: Callable[[], Awaitable[None]],
         contain: Callable[[Exception], None],
     ) -> None:
-        """`drained` is called when consumers are through, or the time is up; `contain` is given what a look raised."""
+        """Prepare the drain. `drained` is called when consumers are done, or the time is up; `contain` is given
+        exceptions of a check.
+        """
         self._connections = connections
         self._listeners = listeners
         self._shard = shard
@@ -92,7 +94,7 @@ class Draining:
             return False
 
     async def _is_drained(self) -> bool:
-        """Nobody has anything left to consume or to acknowledge."""
+        """Whether no message is left to consume or to acknowledge."""
         if not any(connection.session.connected for connection in self._connections):
             return True
         return not await self._any_left(list(self._shard.registry.destinations.values()))

@@ -1,7 +1,7 @@
-"""Where durable subscriptions of topics are kept: with the metadata managers, as the groups of logs are.
+"""Records of durable subscriptions of topics: with the metadata managers, as the groups of logs are.
 
-What one is (store/durables.py) goes here; where its readers stand goes with the messages. The broker is the only one
-who writes them, so it does not compare versions.
+The definition of a subscription (store/durables.py) is kept here; the places of its readers are kept with the messages.
+Only the broker writes the records, so it does not compare versions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DurableRecords:
             self._subscriptions.delete(*_place(durable), Version.ANY, _answer_if_there(done))
 
     def close(self) -> None:
-        """The broker stops: nothing is written any more, and nobody is answered. Before the managers are closed."""
+        """Stop with the broker: nothing more is written, and no callback is called. Before the managers are closed."""
         self._closed = True
 
 
@@ -58,7 +58,7 @@ def _answer(done: Done) -> Callable[[object], None]:
 
 
 def _answer_if_there(done: Done) -> Callable[[object], None]:
-    """For what has nothing to do if it is not kept."""
+    """Call back also where there was nothing to forget."""
     return lambda result: _answer(done)(None if isinstance(result, NoSubscriptionStateError) else result)
 
 

@@ -42,7 +42,7 @@ Headers = Mapping[str, str]
 
 
 def embedded_config(*tables: Mapping[str, Any]) -> Config:
-    """Return the configuration of an embedded broker: a free port on 127.0.0.1, and a short good-bye.
+    """Return the configuration of an embedded broker: a free port on 127.0.0.1, and a short shutdown.
 
     `tables`: sections of a TOML file, with values as there ("64 KiB", "30 s"); later ones override earlier ones.
     `destinations` may be a mapping of patterns to settings. Raises ConfigError, which names the key.
@@ -103,8 +103,8 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop it in good order and wait for the end. Does nothing if it is not running. Raises what the broker died
-        of.
+        """Stop the broker cleanly and wait for the end. Does nothing if it is not running. Raises the exception that
+        ended the broker.
         """
         thread = self._thread
         if thread is None:
@@ -337,7 +337,7 @@ class EmbeddedBroker:
     # ------------------------------------------------------------------ the broker
 
     def call(self, function: Callable[[Broker], T]) -> T:
-        """Run a plain function on the broker, in its thread, and return what it returns.
+        """Run a plain function with the broker, in its thread, and return its result.
 
         Raises what the function raises, RuntimeError if the broker is not running.
         """
@@ -357,7 +357,9 @@ class EmbeddedBroker:
             raise RuntimeError("the broker has stopped: ask it before the end of its `with` block") from None
 
     def metrics(self) -> str:
-        """What Prometheus would scrape, in its text format. Raises RuntimeError if the broker is not running."""
+        """Return the page that Prometheus would scrape, in its text format. Raises RuntimeError if the broker is not
+        running.
+        """
         return self._call_async(lambda broker: broker.metrics_page()).decode()
 
     def report(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Our certificates end one day: the log says so two weeks before, and each day from then on."""
+"""Warnings of certificates that end: two weeks before, and each day from then on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = get_logger("sluiceway.listener")
 
 
 class ExpiryWatch:
-    """Of one broker."""
+    """Warnings of one broker."""
 
     def __init__(
         self, certificates: Certificates, now_ms: Callable[[], int], contain: Callable[[Exception], None]
     ) -> None:
-        """`contain` is given what a daily look raised; the next one comes all the same."""
+        """Prepare the warnings. `contain` is given exceptions of a daily check; the next check comes all the same."""
         self._certificates = certificates
         self._now_ms = now_ms
         self._contain = contain

@@ -1,4 +1,4 @@
-"""The last line of defence: an exception that nobody expected costs what was in the midst of its work, and nobody else.
+"""The last line of defence: an unexpected exception costs the objects whose work it interrupted, and nothing else.
 
 Every outermost shell hands what it caught to `Faults.contain`: the dispatcher (contexts, timers, callbacks from other
 threads, the end of a turn), connections and whatever runs for them, the store's and the metadata's answers, tasks of
@@ -53,18 +53,20 @@ from sluiceway.store.together import Shelf, Together
 SHARED: Final = (StoreQueue, Together, Gradual, OperationLine)
 """Parts whose frame in a traceback means that the broker itself is broken."""
 AWAITED: Final = (*SHARED, Spools)
-"""Parts that wait for answers without end, and others for them: one that is lost means the same."""
+"""Parts that wait for answers without end, and on which others depend: one lost answer is a fault of the whole
+broker.
+"""
 MISTAKE: Final = "the broker made a mistake with it"
 _SESSION_PARTS: Final = (
     "_committer", "_heart_beat", "_large", "_log_publisher", "_machine", "_queue_publisher", "_replies", "_requests",
     "_router", "_sender", "_temporary", "entering", "lanes", "outbound", "subscriptions", "transactions",
 )  # fmt: skip
 KINDS: Final = ("destination", "connection", "other", "shared")
-"""What a fault costs: a destination (and perhaps connections), a connection only, nobody (a request, a piece of
-periodic work), or the broker.
+"""Cost of a fault: a destination (and perhaps connections), a connection only, nothing (a request, a piece of periodic
+work), or the broker.
 """
 DEPTH_MAX: Final = 6
-"""How far the owner of something is looked for: a subscription's queue, a source's resource."""
+"""Maximum depth of the search for the owner of an object: a subscription's queue, a source's resource."""
 PACKAGES: Final = ("sluiceway.queues.", "sluiceway.store.", "sluiceway.flow.")
 """Where the classes of all parts of queues, topics and logs are."""
 ONLOOKERS: Final = "sluiceway.queues.trails."
@@ -76,12 +78,12 @@ log = get_logger("sluiceway.faults")
 
 
 class Faults:
-    """Those of one broker."""
+    """Faults of one broker."""
 
     def __init__(
         self, shard: Shard, connections: Connections, call_later: Callable[[float, Callable[[], None]], object]
     ) -> None:
-        """`call_later`: of the dispatcher, which ends with what a timer raises."""
+        """Make the containment. `call_later`: that of the dispatcher, which ends with an exception of a timer."""
         self._shard = shard
         self._connections = connections
         self._call_later = call_later
@@ -93,8 +95,8 @@ class Faults:
         self._dying = False
 
     def contain(self, error: Exception) -> None:
-        """Abandon what this has interrupted. The first frame is that of the shell that caught it. Raises it if what all
-        share is broken.
+        """Abandon the objects that this exception has interrupted. The first frame is that of the shell that caught it.
+        Raises the exception if a shared part is broken.
         """
         if self._dying:
             raise error
@@ -129,11 +131,11 @@ class Faults:
 
     @property
     def count(self) -> int:
-        """Of all kinds."""
+        """Number of faults of all kinds."""
         return sum(self.counts.values())
 
     def report(self) -> dict[str, Any]:
-        """For statistics."""
+        """Return the counts, for statistics."""
         return {
             "count": self.count,
             **self.counts,
@@ -166,7 +168,9 @@ class Faults:
             yield connection.session
 
     def _sessions_by_part(self) -> dict[int, Session]:
-        """Whose sender, replies, subscription and so on something is, by its id. O(all of them): faults are rare."""
+        """Return the session of each sender, replies, subscription and so on, by the part's id. O(all of them): faults
+        are rare.
+        """
         found: dict[int, Session] = {}
         for session in self._sessions():
             parts = [getattr(session, name, None) for name in _SESSION_PARTS]
@@ -203,7 +207,7 @@ class Faults:
                 self._safely(lambda session=session, name=owner.name: self._tell(session, name))  # type: ignore[misc]
 
     def _safely(self, work: Callable[[], None]) -> None:
-        """What is abandoned may break again on its way out; nothing of it is needed any more."""
+        """Run a step of abandoning; its own failure is logged, for nothing of the abandoned part is needed any more."""
         try:
             work()
         except Exception as error:
@@ -226,7 +230,7 @@ class Faults:
         ]
 
     def _forsake(self, owner: Destination | Log) -> list[Shelf]:
-        """Nothing of it is written from now on. Returns what transactions bind to it."""
+        """Stop all writes for the owner. Returns what transactions bind to it."""
         store = self._shard.store
         if store is None:
             return []
@@ -302,8 +306,8 @@ def _subscriptions_of(inlet: Any) -> list[Subscription]:
 
 
 def _concerned(trace: TracebackType | None) -> tuple[list[object], list[object]]:
-    """Whose methods were interrupted, without the shell that caught it; and who waits for what a job of another thread
-    should have answered. What was only being made is nobody yet: who wanted it is among them.
+    """Return the objects whose methods were interrupted, without the shell that caught the fault; and the objects that
+    wait for an answer of a thread's job. An object in its constructor does not count: its maker is among them.
     """
     met: list[object] = []
     waiting: list[object] = []
@@ -321,7 +325,9 @@ def _concerned(trace: TracebackType | None) -> tuple[list[object], list[object]]
 
 
 def _inside(callback: object, depth: int = 1) -> Iterator[object]:
-    """What a callback is bound to, and the callbacks (`depth` of them behind each other) that it goes on with."""
+    """Yield the objects that a callback is bound to, and those of the callbacks (`depth` of them behind each other)
+    that it continues with.
+    """
     if isinstance(callback, partial):
         yield from _inside(callback.func, depth)
         bound = [*callback.args, *callback.keywords.values()]

@@ -10,7 +10,9 @@ from typing import Any
 def lazy_names(
     package: str, names: dict[str, Any], homes: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package. `names`: its `globals()`; `homes`: by name, the module it is from."""
+    """Return `__getattr__` and `__dir__` of a package. `names`: its `globals()`; `homes`: by name, the module of
+    origin.
+    """
 
     def look_up(name: str) -> object:
         home = homes.get(name)

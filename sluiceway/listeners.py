@@ -1,4 +1,4 @@
-"""The listeners of a broker: opened together, replaced while it runs, and what a connection passes at each.
+"""The listeners of a broker: opened together, replaced while it runs, and the entrance of each.
 
 All addresses are bound before the first one accepts. A reload is planned first (certificates are read, new addresses
 bound), and only a plan that succeeds is carried out: so a mistake changes nothing. Connections that are there stay as
@@ -32,21 +32,21 @@ class Door:
     """One configured listener. A host name may have several addresses, and so several sockets."""
 
     settings: ListenerConfig
-    """In force for new connections."""
+    """Settings in force for new connections."""
     entrance: Entrance
     sockets: list[socket.socket]
     listeners: list[Listener] = attrs.field(factory=list)
 
     @property
     def urls(self) -> list[str]:
-        """How clients connect to it."""
+        """URLs for clients of the listener."""
         path = self.settings.websocket.path if self.entrance.websocket is not None else ""
         return [f"{self.entrance.scheme}://{listener.address}{path}" for listener in self.listeners]
 
 
 @attrs.frozen
 class Counts:
-    """Connections of a listener: of all addresses of its host, and of those that had its name before."""
+    """Number of connections of a listener: of all addresses of its host, and of earlier listeners of its name."""
 
     now_count: int = 0
     accepted_count: int = 0
@@ -66,7 +66,7 @@ def _counts_of(listener: Listener) -> Counts:
 
 @attrs.frozen
 class Plan:
-    """What is going to be, when all of it has been found to be possible."""
+    """Verified plan of a reload."""
 
     kept: tuple[tuple[Door, ListenerConfig, Entrance], ...]
     added: tuple[Door, ...]
@@ -75,7 +75,7 @@ class Plan:
     """Names of listeners whose certificate is another one, also where it lies in the same file."""
 
     def give_up(self) -> None:
-        """It is not carried out: free the addresses that it has bound."""
+        """Give the plan up: close the addresses that it has bound."""
         for door in self.added:
             for listening in door.sockets:
                 listening.close()
@@ -93,21 +93,22 @@ class Listeners:
         contain: Callable[[Exception], None],
         why_not: Callable[[str], str],
     ) -> None:
-        """`accepted` takes a stream on which STOMP can begin; `opened`: this listener accepts now; `contain` is given
-        what one connection or one look for others raised; `why_not` says why there is no room for one more, in words.
+        """Make the listeners. `accepted` takes a stream on which STOMP can begin; `opened`: this listener accepts now;
+        `contain` is given exceptions of one connection or one accept; `why_not` returns the reason why there is no room
+        for one more, in words.
         """
         self._why_not = why_not
         self._contain = contain
         self.listeners: list[Listener] = []
-        """Those that accept, in the order of the configuration."""
+        """Listeners that accept, in the order of the configuration."""
         self._doors: list[Door] = []
         self._accepted = accepted
         self._opened = opened
         self._clock = clock
         self._left: list[tuple[str, Listener]] = []
-        """Closed ones with connections, and their names."""
+        """Closed listeners with connections, and their names."""
         self._gone: dict[str, Counts] = {}
-        """What others counted that are closed, while another one has their name: a sum never goes back."""
+        """Counts of closed listeners whose name another listener has: a sum never decreases."""
         self._nursery: trio.Nursery | None = None
         self._opening: dict[trio.CancelScope, ByteStream] = {}
         self._closed = False
@@ -115,7 +116,9 @@ class Listeners:
     # ------------------------------------------------------------------ life
 
     async def bind(self, configured: Iterable[ListenerConfig]) -> None:
-        """Take the addresses; nobody can connect yet. Raises ListenError and CertificateError, with nothing taken."""
+        """Bind the addresses; clients can't connect yet. Raises ListenError and CertificateError, with nothing
+        bound.
+        """
         try:
             for settings in configured:
                 entrance = self._entrance(settings)
@@ -125,7 +128,7 @@ class Listeners:
             raise
 
     def listen(self) -> None:
-        """From now on clients wait in line. Raises ListenError."""
+        """Begin to listen on all addresses. Raises ListenError."""
         for door in self._doors:
             start_listening(door.settings.address, door.sockets)
 
@@ -214,11 +217,11 @@ class Listeners:
 
     @property
     def urls(self) -> list[str]:
-        """Of all listeners: `stomp://127.0.0.1:61613`, `wss://…/stomp`."""
+        """URLs of all listeners: `stomp://127.0.0.1:61613`, `wss://…/stomp`."""
         return [url for door in self._doors for url in door.urls]
 
     def counts(self) -> dict[str, Counts]:
-        """By the name of the listener."""
+        """Return the counts by the name of the listener."""
         self._forget_left()
         found = dict(self._gone)
         doors = ((door.settings.label, listener) for door in self._doors for listener in door.listeners)
@@ -227,7 +230,7 @@ class Listeners:
         return found
 
     def _forget_left(self) -> None:
-        """Of a closed listener without connections there are its sums, as long as its name is there."""
+        """Keep only the sums of closed listeners without connections, while their name exists."""
         for label, listener in self._left:
             if not listener.connections_count:
                 self._gone[label] = self._gone.get(label, Counts()) + _counts_of(listener)
@@ -281,7 +284,7 @@ class Listeners:
         return Plan(tuple(kept), tuple(made), tuple(left), tuple(renewed))
 
     def carry_out(self, plan: Plan) -> None:
-        """From now on it is so, for new connections."""
+        """Carry the plan out for new connections."""
         for door, settings, entrance in plan.kept:
             door.settings, door.entrance = settings, entrance
             for listener in door.listeners:

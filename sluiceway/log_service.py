@@ -1,4 +1,4 @@
-"""The logs of a broker: opened with it, closed with it; where groups are kept; requests about logs.
+"""The logs of a broker: opened with it, closed with it; the offsets of groups; requests about logs.
 
 Groups are subscriptions of the metadata managers (topic: the log, subscriber: the group), which read them; written they
 are in the batches of the store (`sluiceway.store.places`), for a transaction may acknowledge records and send to a
@@ -46,9 +46,9 @@ from sluiceway.views.logs import groups_report, log_report
 
 INVALID_REQUEST: Final = "INVALID_REQUEST"
 REQUEST_BYTES_MAX: Final = 64 * 1024
-"""Of the body of a request: read as JSON in one go."""
+"""Maximum size of the body of a request: read as JSON in one go."""
 CLOSING_SECONDS: Final = 5.0
-"""How long a disk may take for what is left, of each log."""
+"""Time for the disk to write the rest of each log at the end."""
 
 log = get_logger("sluiceway.log_service")
 
@@ -57,16 +57,16 @@ Contain = Callable[[Exception], None]
 
 
 class _NoPlace:
-    """Of a group that does not outlive the broker."""
+    """Place of a group that does not outlive the broker."""
 
     def changed(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: the place is not kept."""
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         callback()
 
     def forget(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: the place is not kept."""
 
 
 class NoPlaces:
@@ -102,7 +102,7 @@ async def read_all(managers: MetadataManagers, topic: str) -> Mapping[str, Versi
 async def groups_of(
     managers: MetadataManagers, names: list[str]
 ) -> tuple[dict[str, dict[str, GroupState]], dict[tuple[str, str], int]]:
-    """Where the groups of these logs are, and the versions of their records. Raises MetadataError."""
+    """Read the places of the groups of these logs, and the versions of their records. Raises MetadataError."""
     found: dict[str, dict[str, GroupState]] = {}
     versions: dict[tuple[str, str], int] = {}
     for name in names:
@@ -125,7 +125,7 @@ class Logs:
     managers: MetadataManagers
 
     async def close(self, *, inline: bool) -> None:
-        """Write what was appended, close the files. Before the store is closed, which notes where groups are."""
+        """Write pending records, close the files. Before the store is closed, which notes the offsets of groups."""
         table = self.table
         for each in tuple(table):  # what was parked of a connection that is gone may make some meanwhile
             written = trio.Event()
@@ -148,7 +148,7 @@ class Logs:
         return self.journal.close()
 
     def abandon(self) -> None:
-        """Close the files as they are. A second call does nothing."""
+        """Close the files without writing. A second call does nothing."""
         self.disk.close()
         self.journal.close()
 
@@ -167,8 +167,8 @@ async def open_logs(
     marked: MarkedFolder | None = None,
     inline: bool,
 ) -> Logs:
-    """Open what an earlier run left. `folder`: None for a temporary one, which nothing is synced in: RECEIPTs say so.
-    `marked`: the same folder, if it is to be known again. `inline`: no threads. Raises DiskError and MetadataError.
+    """Open the logs of an earlier run. `folder`: None for a temporary one, in which nothing is synced: RECEIPTs say so.
+    `marked`: the same folder, if it has a mark. `inline`: no threads. Raises DiskError and MetadataError.
     """
     journal = LogStorage(folder, config, now_ms=environment.now_ms, boot=boot, files=files, marked=marked)
     opened = {}
@@ -196,7 +196,7 @@ async def open_logs(
 
 
 def _mark(journal: LogStorage) -> None:
-    """At the start, for what earlier versions have written. A disk that is full must not keep readers away."""
+    """Mark the folder at the start, for logs of earlier versions. A full disk must not keep readers away."""
     try:
         journal.mark()
     except DiskError as error:
@@ -239,7 +239,7 @@ def _done(reply: Callable[..., None], **facts: Any) -> Callable[[object], None]:
 
 
 Send = Callable[[Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]], None]
-"""Answers a request: with facts, with what is wrong, or with what grows, as steps that come to the facts."""
+"""Handler of a request: answers with facts, with an error, or with steps that lead to the facts."""
 
 Handler = Callable[[Mapping[str, Any], Send], None]
 
@@ -253,7 +253,7 @@ def answer(
     bytes_max: int = REQUEST_BYTES_MAX,
     contain: Contain | None = None,
 ) -> None:
-    """Let this handler answer a request; what it raises is an answer, too. `contain`: is given a mistake of ours."""
+    """Answer a request by this handler; an exception becomes an answer, too. `contain`: is given bugs of the broker."""
 
     def send(result: Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]) -> None:
         if isinstance(result, LogError):
@@ -286,7 +286,7 @@ def _told(steps: Steps[Mapping[str, Any]]) -> Steps[Mapping[str, Any]]:
 
 
 def _carefully(handle: Callable[[], None], send: Send, contain: Contain | None) -> None:
-    """What it raises is an answer, too."""
+    """Run a handler; an exception becomes an answer."""
     try:
         handle()
     except (BadRequestError, PlaceError) as error:
@@ -308,9 +308,7 @@ def _behind_writes(
     request: Mapping[str, Any],
     send: Send,
 ) -> None:
-    """Whoever has sent something to a log and asks about it then is told of it: the answer waits for what is on its way
-    to the file.
-    """
+    """Run a handler behind the writes under way: a client that has sent records to a log sees them in the answer."""
     name = request.get("log")
     log = table.logs.get(name if name.startswith(PREFIX) else PREFIX + name) if isinstance(name, str) else None
     if log is None:
@@ -403,7 +401,7 @@ def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
 
 
 def _cursor(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
-    """The place of a group, which is made if need be; the log, too, so that what is appended later counts."""
+    """Return the place of a group, which is made if need be; the log, too, so that later records count."""
     place = parse_place(str(request.get("from", "next")))
     name, group = text_of(request, "log"), text_of(request, "group")
     if "log_id" in request:
@@ -460,5 +458,5 @@ _ABOUT_LOGS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]
 
 
 def handlers(table: LogTable) -> dict[str, Handler]:
-    """Those of requests about logs, by what follows `/sluiceway/log/`."""
+    """Return the handlers of requests about logs, by the name behind `/sluiceway/log/`."""
     return {name: partial(_behind_writes, table, handler) for name, handler in _ABOUT_LOGS.items()}

@@ -1,5 +1,4 @@
-"""What the broker does once a second: notes which message number is next (`sluiceway.ages`), and how late it came to do
-so.
+"""Work of each second: note the next message number (`sluiceway.ages`), and the delay of the timer.
 
 A timer is dispatched before all else that is ready. So its delay is what anything that becomes due must wait for: the
 dispatch under way, and the sockets and tasks that trio serves between two turns. One sample a second, at moments that
@@ -30,7 +29,7 @@ class Histogram:
         """`bounds`: ascending."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """How many were up to each bound and above the one before; the last: above all of them."""
+        """Number of values up to each bound and above the one before; the last: above all bounds."""
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
@@ -59,11 +58,11 @@ class LoopMonitor:
         self._beats = Periodic(call_later, INTERVAL_SECONDS, self._beat)
         self._due_seconds = 0.0
         self.ages: Ages
-        """Of messages. There from `start` on."""
+        """Ages of messages. Set by `start`."""
         self.on_beat: Callable[[], None] | None = None
         """Called with each beat: the dispatcher is alive."""
         self.lag = Histogram(LAG_BOUNDS_SECONDS)
-        """How late it beat, in seconds."""
+        """Delays of the timer, in seconds."""
 
     def start(self) -> None:
         """Beat from now on."""

@@ -1,9 +1,8 @@
-"""How much memory the broker's messages may take: what is configured, or a share of what the machine gives the process.
+"""Memory budget of the broker's messages: the configured value, or a share of the memory that the process may use.
 
-The machine's memory is what the kernel says, or the limit of a control group of the process if that is lower (both
-versions; a group's limit holds for those below it, so all groups up to the root are looked at). What is not for
-messages is left to the interpreter, to the page cache that the store and the logs live from, and to what the allocator
-needs beside what it gives.
+The machine's memory is the value of the kernel, or the limit of a control group of the process if that is lower (both
+versions; a group's limit holds for the groups below it, so all groups up to the root are checked). The rest is left to
+the interpreter, to the page cache, which the store and the logs depend on, and to the overhead of the allocator.
 """
 
 from __future__ import annotations
@@ -24,24 +23,25 @@ if TYPE_CHECKING:
 log = get_logger("sluiceway.memory")
 
 MEMORY_SHARE: Final = 0.5
-"""Of the machine's memory, if nothing is configured. Objects and allocator take up to 1.3 times what is charged, the
-process by itself about 60 MiB, and the store is slow without page cache: so half leaves a quarter for all of that.
+"""Share of the machine's memory for messages without a setting. Objects and allocator take up to 1.3 times the charged
+bytes, the process by itself about 60 MiB, and the store is slow without page cache: so half leaves a quarter for all of
+that.
 """
 MEMORY_MIN_BYTES: Final = 64 * 1024 * 1024
 """However small the machine: one queue of the default settings."""
 UPKEEP_SHARE: Final = 0.5
-"""Of that, if nothing is configured, for connections, subscriptions and destinations: the rest is for messages."""
+"""Share of the budget for connections, subscriptions and destinations without a setting: the rest is for messages."""
 UPKEEP_MIN_BYTES: Final = 16 * 1024 * 1024
 """However small that is: some hundred connections."""
 UNKNOWN_BYTES: Final = 2 << 30
-"""Where nobody says how much memory there is."""
+"""Assumed memory of a machine that does not tell its size."""
 
 _V2: Final = Path("/sys/fs/cgroup")
 _V1: Final = Path("/sys/fs/cgroup/memory")
 
 
 class Timers(Protocol):
-    """What `keep` needs of a dispatcher."""
+    """Part of a dispatcher that `keep` needs."""
 
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> Any: ...
 
@@ -54,8 +54,8 @@ def _read(path: Path) -> str | None:
 
 
 def machine_memory_bytes(read: Callable[[Path], str | None] = _read) -> int | None:
-    """What this process may use at most: the machine's memory or the tightest limit of its control groups. None:
-    nobody says. `read` gives the text of a file, None if it can't be read.
+    """Return the maximum memory of this process: the machine's memory or the tightest limit of its control groups.
+    None: it is unknown. `read` returns the text of a file, None if the file can't be read.
     """
     limits = [*_physical(read(Path("/proc/meminfo"))), *_group_limits(read(Path("/proc/self/cgroup")) or "", read)]
     return min(limits, default=None)
@@ -70,8 +70,8 @@ def _physical(meminfo: str | None) -> Iterator[int]:
 
 
 def _group_limits(groups: str, read: Callable[[Path], str | None]) -> Iterator[int]:
-    """Limits of the groups that `/proc/self/cgroup` names, and of those above them. In a container its own group is
-    mounted as the root, and the name may be that of the host: then only the root is there.
+    """Yield the limits of the groups that `/proc/self/cgroup` names, and of those above them. In a container its own
+    group is mounted as the root, and the name may be that of the host: then only the root exists.
     """
     for line in groups.splitlines():
         _number, _colon, rest = line.partition(":")
@@ -90,21 +90,21 @@ def _group_limits(groups: str, read: Callable[[Path], str | None]) -> Iterator[i
 
 
 def budget_bytes(configured_bytes: int | None, machine_bytes: int | None) -> int:
-    """How much messages may take."""
+    """Return the memory budget of messages."""
     if configured_bytes is not None:
         return configured_bytes
     return max(MEMORY_MIN_BYTES, int((machine_bytes or UNKNOWN_BYTES) * MEMORY_SHARE))
 
 
 def upkeep_bytes_max(configured_bytes: int | None, capacity_bytes: int) -> int:
-    """How much of it connections, subscriptions and destinations may take by themselves."""
+    """Return the part of the budget for connections, subscriptions and destinations."""
     if configured_bytes is not None:
         return configured_bytes
     return max(UPKEEP_MIN_BYTES, int(capacity_bytes * UPKEEP_SHARE))
 
 
 def memory_warnings(config: Config, capacity_bytes: int, machine_bytes: int | None) -> Iterable[str]:
-    """What of the settings can't come true."""
+    """Yield a warning for each setting that can't be fulfilled."""
     if machine_bytes is not None and capacity_bytes > machine_bytes:
         yield (
             f"broker.memory_bytes is {size_in_words(capacity_bytes)}, and this process may use "
@@ -123,7 +123,7 @@ def memory_warnings(config: Config, capacity_bytes: int, machine_bytes: int | No
 
 
 class BrokerMemory:
-    """The budget of one broker, and the timer that looks after it while it is short."""
+    """Budget of one broker, and the timer that checks it while memory is short."""
 
     def __init__(self, config: Config, *, manager: FlowManager, timers: Timers, clock: Callable[[], float]) -> None:
         self._steps = Periodic(timers.call_later, STEP_SECONDS_MAX, self._step)
@@ -141,11 +141,11 @@ class BrokerMemory:
         self._warn(config)
 
     def limit_upkeep(self) -> None:
-        """What an earlier run left is there: new things are limited from now on."""
+        """Limit the upkeep from now on: everything that an earlier run left has been restored."""
         self.upkeep.limit(self._upkeep_bytes_max)
 
     def reconfigure(self, config: Config) -> None:
-        """Other settings are in force."""
+        """Apply other settings."""
         self.budget.resize(budget_bytes(config.broker.memory_bytes, self.machine_bytes))
         self._upkeep_bytes_max = upkeep_bytes_max(config.broker.upkeep_bytes_max, self.budget.capacity_bytes)
         self.limit_upkeep()
@@ -187,7 +187,7 @@ class BrokerMemory:
                 self._steps.start(delay_seconds)
 
     def report(self) -> dict[str, Any]:
-        """For statistics."""
+        """Return the figures of memory, for statistics."""
         budget = self.budget
         return {
             "used_bytes": budget.used_bytes,

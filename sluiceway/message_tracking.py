@@ -1,4 +1,4 @@
-"""Who follows what becomes of messages: trails, tracing, both or nobody."""
+"""Observers of messages: trails, tracing, both or none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sluiceway.tracing.exporting import SdkSpans
 
 CLOSING_SECONDS: Final = 6.0
-"""For the last spans, at most."""
+"""Maximum time for the last spans."""
 
 
 class MessageTracking:
@@ -35,7 +35,9 @@ class MessageTracking:
         clock: Callable[[], float],
         now_ms: Callable[[], int],
     ) -> None:
-        """`trails`: None if they are switched off; `spans`: where they go, in place of the configured collector."""
+        """Make the observers. `trails`: None if they are switched off; `spans`: destination of traces, in place of the
+        configured collector.
+        """
         self._config = config
         self._spans = spans
         self._clock = clock
@@ -48,8 +50,8 @@ class MessageTracking:
         """See Hub."""
 
     def begin(self, token: bytes) -> ObserverOf | None:
-        """Follow the messages whose ids begin with `token`. Returns who follows those of a queue; None: nobody does.
-        Raises MissingExtraError.
+        """Begin to observe messages whose ids begin with `token`. Returns a function that makes the observer of a
+        queue; None: there is no observer. Raises MissingExtraError.
         """
         tracing, clock, spans = self._config.tracing, self._clock, self._spans
         if spans is None and tracing.enabled:

@@ -19,14 +19,14 @@ class OpenParts:
         self._closing = trio.Lock()
 
     def opened(self, close: Close, *, abandon: Abandon | None = None) -> None:
-        """Put a part on top. `close` ends the part in good order. `abandon` gives back files, ports and threads at
-        once, also of a part whose `close` has failed; None: a part that has none.
+        """Put a part on top. `close` ends the part cleanly. `abandon` releases files, ports and threads at once, also
+        of a part whose `close` has failed; None: a part that has none.
         """
         self._parts.append((close, abandon or _nothing))
 
     async def close(self) -> None:
-        """Close every part. Raises what the first failing part raises; that part and those below it stay open for
-        `abandon`. A second call waits for the first, and goes on where a cancelled one ended.
+        """Close every part. Raises the exception of the first failing part; that part and those below it stay open for
+        `abandon`. A second call waits for the first, and continues after a cancelled one.
         """
         async with self._closing:
             while self._parts:
@@ -38,7 +38,7 @@ class OpenParts:
                     self._parts.remove(part)
 
     def abandon(self) -> None:
-        """Abandon every part that is still open. What one part raises is raised when all of them are abandoned."""
+        """Abandon every part that is still open. An exception of one part is raised when all of them are abandoned."""
         with ExitStack() as abandoned:
             for _close, abandon in self._parts:
                 abandoned.callback(abandon)

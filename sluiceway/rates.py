@@ -1,7 +1,7 @@
-"""How fast a number grows, seen at moments that somebody else chooses, and when it will reach another.
+"""Slope of a number that is read at arbitrary moments, and the time until it reaches a goal.
 
-The slope is an average that forgets: a change counts half after TREND_SECONDS * 0.7, whether it was looked at every
-second or every minute. So several who look, each at his own pace, do not disturb each other.
+The slope is an exponential average: a change counts half after TREND_SECONDS * 0.7, whether the number was read every
+second or every minute. So several readers, each at its own pace, do not disturb each other.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Trend:
     __slots__ = ("_seconds", "_value", "per_second")
 
     def __init__(self, now_seconds: float, value: float) -> None:
-        """It is `value` now."""
+        """Begin with `value`."""
         self._seconds = now_seconds
         self._value = value
         self.per_second: float | None = None
         """None: it was seen once only."""
 
     def note(self, now_seconds: float, value: float) -> None:
-        """It is `value` now. O(1)."""
+        """Note the present `value`. O(1)."""
         passed_seconds = now_seconds - self._seconds
         if passed_seconds < APART_SECONDS:
             return
@@ -41,8 +41,8 @@ class Trend:
         self._seconds, self._value = now_seconds, value
 
     def seconds_to(self, goal: float) -> float | None:
-        """How long until it is at `goal`, if it goes on like this. 0: it is there, or beyond it in the direction it
-        comes from; infinite: it stands still or goes away from it; None: it was seen once only.
+        """Return the time until the number is at `goal`, at the present slope. 0: it is there, or beyond it in the
+        direction of its approach; infinite: it stands still or moves away; None: it was read once only.
         """
         distance = goal - self._value
         if distance == 0:

@@ -12,7 +12,7 @@ STARTING: Final = "it is starting"
 
 
 def not_ready_because(broker: Broker) -> list[str]:
-    """Why not, in words; empty: it is ready."""
+    """Return the reasons not to be ready, in words; empty: the broker is ready."""
     reasons = []
     if not broker.is_ready:
         reasons.append(STARTING)

@@ -1,10 +1,12 @@
-"""Other settings while the broker runs: what can change does, what can't is named, and a mistake changes nothing.
+"""Reload of the settings while the broker runs: changeable keys take effect, other changes are named, and a mistake
+changes nothing.
 
 A reload is decided as a whole before anything is touched: the file is read and checked, certificates are loaded, new
-addresses bound. Only then it is carried out, in one go. Who else has settings that may change says so by `takes`.
+addresses bound. Only then the reload is carried out, in one go. Other parts register their changeable settings by
+`takes`.
 
-What stays as it is until a restart: the store, `[logs]`, the dispatcher, the admin port and the folder; and of
-destinations that exist, what their queues were built with (see `LIVE_POLICY`).
+Fixed until a restart: the store, `[logs]`, the dispatcher, the admin port and the folder; and of destinations that
+exist, the settings that their queues were built with (see `LIVE_POLICY`).
 """
 
 from __future__ import annotations
@@ -37,21 +39,21 @@ _BROKER_KEYS: Final = (
 
 
 class ReloadError(Exception):
-    """These settings can't be used; all is as it was. The message has one line for each mistake."""
+    """The new settings can't be used; nothing was changed. The message has one line for each mistake."""
 
 
 @attrs.frozen
 class ReloadReport:
-    """What a reload did. Keys as they are written: `logging.level`, `listeners[web].limits.body_bytes_max`."""
+    """Result of a reload. Keys as they are written: `logging.level`, `listeners[web].limits.body_bytes_max`."""
 
     changed: tuple[str, ...] = ()
-    """In force now."""
+    """Keys that are in force now."""
     needs_restart: tuple[str, ...] = ()
     """Different in the new settings, and not in force."""
 
 
 class Reloader:
-    """Of one broker."""
+    """Reload of the settings of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -66,18 +68,20 @@ class Reloader:
         }
         self._one_at_a_time = trio.Lock()
         self._reading = trio.CapacityLimiter(1)
-        """Of its own: a source that hangs, and was given up, takes no thread from others."""
+        """Limit of reading threads of the reload: a source that hangs, and was given up, takes no thread from other
+        work.
+        """
         self.source: Callable[[], Config] | None = None
         """Reads the settings again, in a thread; raises ConfigError. None: there is nothing to read."""
 
     def takes(self, key: str, apply: Callable[[Config], None]) -> None:
-        """From now on `key` (a section such as `security`, or one key of it) may change: `apply` is called with the new
-        configuration if it did. It must not fail: what can be wrong with the values is for their validators.
+        """Register `key` (a section such as `security`, or one key of it) as changeable: `apply` is called with the new
+        configuration if the key has changed. `apply` must not fail: checks of the values belong to their validators.
         """
         self._parts[key] = apply
 
     def may_change(self, key: str) -> bool:
-        """Whether this key, or a section, may change without a restart."""
+        """Whether this key or section may change without a restart."""
         return self._part_of(key) is not None
 
     def _part_of(self, key: str) -> str | None:
@@ -205,7 +209,7 @@ def _differing_listeners(before: tuple[Listener, ...], after: tuple[Listener, ..
 
 
 def _fixed_policies(before: tuple[DestinationPolicy, ...], after: tuple[DestinationPolicy, ...]) -> list[str]:
-    """What has changed in policies and holds for destinations that are made from now on only."""
+    """Return the changes in policies that hold only for destinations that are made from now on."""
     old = {entry.match: entry.settings for entry in before}
     new = {entry.match: entry.settings for entry in after}
     return [

@@ -1,4 +1,4 @@
-"""What to do about whoever holds others up, by its kind and circumstances."""
+"""Remedies for a blocking resource, by its kind and circumstances."""
 
 from __future__ import annotations
 

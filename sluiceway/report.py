@@ -51,7 +51,7 @@ FLOWS_MAX: Final = 50
 
 
 def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True) -> dict[str, Any]:
-    """Everything, JSON-able, at once; `with_idle` False leaves out resources that have nothing to tell."""
+    """Return the whole report at once, JSON-able; `with_idle` False leaves out idle resources."""
     snapshot = broker.manager.snapshot()
     logs = broker.logs
     return {
@@ -66,7 +66,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
 
 
 def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any]]:
-    """What is no list."""
+    """Return the part of the report without lists."""
     store = None if broker.store is None else (yield from report_in_steps(broker.store))
     return {
         "broker": {
@@ -160,8 +160,8 @@ def _put(report: dict[str, Any], name: str, rows: list[Row], total: int, part: P
 
 
 def _chosen(items: Iterable[Any], key: Key, rank: Key, part: Part) -> Steps[tuple[list[Any], int]]:
-    """That part of these, and how many there are: of one list by its key, so that pages fit together; else those of the
-    highest rank.
+    """Return that part of the items, and their number: of one list by its key, so that pages fit together; else the
+    items of the highest rank.
     """
     if part.of:
         ordered = yield from sorted_in_steps(list(items), key)
@@ -199,7 +199,7 @@ def _map_in_steps(broker: Broker, part: Part, report: dict[str, Any]) -> Steps[N
 
 
 def _resources_in_steps(broker: Broker, snapshot: FlowSnapshot, part: Part, report: dict[str, Any]) -> Steps[None]:
-    """Those that wait or are waited for, then those that hold most."""
+    """Report the resources: those that wait or block, then those that hold most."""
     first: dict[int, int] = {}
     for bottleneck in snapshot.bottlenecks:
         yield

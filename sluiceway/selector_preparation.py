@@ -1,7 +1,7 @@
-"""What selectors need is made in another thread when a broker starts, so that nobody's delivery waits for it.
+"""Preparation of selectors in another thread when a broker starts, so that deliveries do not wait for it.
 
-The first selector would hold the loop for a good tenth of a second: most of that is an import. A SUBSCRIBE with a
-selector that comes before it is made waits for it, and what is behind it on its connection (queues/steps.py).
+The first selector would block the loop for more than a tenth of a second: most of that is an import. A SUBSCRIBE with a
+selector waits for the preparation, and so do the frames behind it on its connection (queues/steps.py).
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from sluiceway.dispatcher import DispatcherClosedError
 from sluiceway.queues.selectors.grammar import is_prepared, prepare
 
 SWITCH_SECONDS: Final = 0.0005
-"""For so long the thread may keep the interpreter from the loop, where the process is all broker; else it is Python's
-interval of 5 ms."""
+"""Time for which the thread may keep the interpreter from the loop, where the process runs only the broker; else
+Python's interval of 5 ms.
+"""
 
 
 class SelectorPreparation:
-    """Of one broker."""
+    """Preparation for one broker."""
 
     def __init__(self, submit: Callable[[Callable[[], None]], None], *, gives_way: bool) -> None:
         """`submit`: run this on the loop, from any thread; `gives_way`: this process is all broker."""
@@ -30,13 +31,13 @@ class SelectorPreparation:
         self._is_under_way = False
 
     def begin(self) -> None:
-        """Have it made, if it is not. Returns at once."""
+        """Begin the preparation, unless it has begun. Returns at once."""
         if not is_prepared() and not self._is_under_way:
             self._is_under_way = True
             threading.Thread(target=self._make, name="selectors", daemon=True).start()
 
     def wait(self, resume: Callable[[], None]) -> None:
-        """Call this when it is made, or can't be: then whoever needs it finds out why."""
+        """Call back when the preparation is done, or has failed: then the first user finds the reason."""
         self._waiting.append(resume)
         self.begin()
         if not self._is_under_way:

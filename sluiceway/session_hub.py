@@ -23,7 +23,7 @@ from sluiceway.version import VERSION
 
 
 class SessionHub:
-    """Satisfies `sluiceway.protocols.stomp.hub.Hub`, which says what each member is."""
+    """Adapter of the broker to `sluiceway.protocols.stomp.hub.Hub`, which documents each member."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Sessions by their names: those with a connection, and those whose connection has ended while SENDs of theirs are
-still on their way to queues or logs that had no room.
+"""Sessions by their names: those with a connection, and those whose connection has ended while their SENDs are still on
+their way to queues or logs without room.
 
-Bound: those of the second kind are not held here, but by what they left behind, which is bounded.
+Bound: those of the second kind are held by their remaining SENDs, which are bounded, not here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sluiceway.protocols.stomp.session import Session
 
 
 class SessionTable:
-    """Of one broker."""
+    """Sessions of one broker."""
 
     __slots__ = ("_connected", "_has_left", "_leaving")
 
@@ -24,17 +24,17 @@ class SessionTable:
         self._leaving: WeakValueDictionary[str, Session] = WeakValueDictionary()
 
     def began(self, session: Session) -> None:
-        """It has a connection."""
+        """Add a session with its connection."""
         self._connected[session.session_id] = session
 
     def ended(self, session: Session) -> None:
-        """Its connection is no more, and the session is closed."""
+        """Note that the connection of a session has ended, and the session is closed."""
         del self._connected[session.session_id]
         if not session.is_drained:
             self._leaving[session.session_id] = session
 
     def may_act(self, session_id: str) -> bool:
-        """Whether anything may still come of what it has sent."""
+        """Whether SENDs of the session may still take effect."""
         if session_id in self._connected:
             return True
         leaving = self._leaving.get(session_id)

@@ -52,29 +52,29 @@ from sluiceway.store.worker import InlineWorker, ThreadWorker, Worker
 
 @attrs.frozen
 class Location:
-    """Where a shard lies."""
+    """Location of a shard's data."""
 
     engine_kind: str
     """`leveldb`, `memory` or `none`."""
     folder: Path
-    """Of LevelDB, large bodies and logs."""
+    """Folder of LevelDB, large bodies and logs."""
     engine: Engine | None = None
     """A store that is open already, in place of `engine_kind`. Used without threads; the shard closes the engine."""
     large_folder: Path | None = None
-    """Of large bodies, where `folder` is not used. None: every body is held in memory."""
+    """Folder of large bodies, where `folder` is not used. None: every body is held in memory."""
     journal_folder: Path | None = None
-    """Of logs, likewise. None: a temporary one."""
+    """Folder of logs, likewise. None: a temporary one."""
     journal_files: Files | None = None
-    """How the files of logs are reached. None: as usual."""
+    """Access to the files of logs. None: the ordinary one."""
     boot: str | None = None
-    """What names this run of the machine. None: what the system says."""
+    """Id of this run of the machine. None: that of the system."""
     on_reading: OnProgress | None = None
-    """Is told how far the reading of the store is, in place of the log."""
+    """Callback with the progress of reading the store, in place of log lines."""
 
 
 @attrs.frozen
 class ShardEnvironment:
-    """What shards of one process share."""
+    """Common parts of the shards of one process."""
 
     dispatcher: Dispatcher
     manager: FlowManager
@@ -83,7 +83,7 @@ class ShardEnvironment:
     now_ms: Callable[[], int]
     """Wall clock, milliseconds since the epoch."""
     contain: Callable[[Exception], None]
-    """Is given what one destination or connection raised."""
+    """Callback with exceptions of one destination or connection."""
     prepare_selectors: Callable[[Callable[[], None]], None] | None = None
     """See `SelectorTable.prepare`."""
 
@@ -114,25 +114,25 @@ class Shard:
         self.token = secrets.token_hex(4).encode()
         """First part of every message-id."""
         self.next_number = 1
-        """Which the next message gets."""
+        """Number of the next message."""
         self.bodies: BodyFiles | None = None
-        """Where large bodies go. None: every body is held in memory."""
+        """Store of large bodies. None: every body is held in memory."""
         self.store: StoreQueue | None = None
-        """Where persistent messages go. None: nothing outlives the broker."""
+        """Store of persistent messages. None: no message outlives the broker."""
         self.spools: Spools | None = None
-        """Where transactions go that are too large for memory. None: there is no store."""
+        """Store of transactions that are too large for memory. None: there is no store."""
         self.logs: LogTable | None = None
         """Logs. None: not recovered yet, or closed."""
         self.claims: Claims | None = None
         """Portions of queues, for readers that read them again. None: as `logs`."""
         self.handlers: Mapping[str, Handler] = {}
-        """Of requests about logs and claims, by what follows `/sluiceway/`."""
+        """Handlers of requests about logs and claims, by the name behind `/sluiceway/`."""
 
     # ------------------------------------------------------------------ life
 
     async def open(self) -> None:
-        """Open the store and make the destinations that messages are left of. Raises what the parts raise; then
-        `abandon` is due.
+        """Open the store and make the destinations with messages. Raises the exceptions of the parts; then `abandon` is
+        due.
         """
         self._parts.opened(self._close_destinations)  # last: they have what the store's last batch says
         await self._open_folder()
@@ -144,8 +144,8 @@ class Shard:
             await restore_destinations(self._folder.recovered, self.registry)
 
     async def recover(self) -> None:
-        """Let logs, claims and committed transactions go on where an earlier run left them. Raises what the parts
-        raise; then `abandon` is due.
+        """Resume logs, claims and committed transactions of an earlier run. Raises what the parts raise; then `abandon`
+        is due.
         """
         self.registry.start()
         await self._open_logs()
@@ -153,7 +153,7 @@ class Shard:
             await SpoolRecovery(self.spools, self.registry, clock=self._environment.clock).run()
 
     async def close(self) -> None:
-        """Write what is left and what consumers have seen, and close. Raises EngineError if that can't be written; then
+        """Write the rest and the leases of consumers, and close. Raises EngineError if that can't be written; then
         `abandon` is due. A second call waits for the first.
         """
         await self._parts.close()
@@ -183,7 +183,7 @@ class Shard:
 
     @property
     def folder(self) -> Path | None:
-        """Where the shard keeps what must outlive the process. None: nowhere."""
+        """Folder of persistent data. None: there is none."""
         return None if self._directory is None else self._directory.path
 
     def reconfigure(self, config: Config) -> None:
@@ -295,7 +295,7 @@ class Shard:
         )
 
     async def _close_store(self) -> None:
-        """Write what is left, and what consumers have seen."""
+        """Write the rest, and the leases of consumers."""
         store, folder = self.store, self._folder
         assert store is not None and folder is not None, "they were opened"
         changes = store.last_batch()
@@ -345,7 +345,7 @@ class Shard:
         self.registry.close()
 
     async def _open_logs(self) -> None:
-        """The logs of an earlier run are there before anybody connects."""
+        """Open the logs of an earlier run, before clients connect."""
         location, directory = self._location, self._directory
         # What lies in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
         inline = directory is None

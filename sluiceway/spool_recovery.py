@@ -1,12 +1,12 @@
-"""Committed transactions of an earlier run that had not all come to their queues: they go on before clients are let in.
+"""Committed transactions of an earlier run that had not all come to their queues: they resume before clients
+connect.
 
-For each queue one leg (queues/spools.py) brings what is left, in order of the commits. Queues page out
-what is more than their memory. Only where a queue has room for nothing more until somebody consumes from it (or its
-policy keeps it from paging, or the disk is full) the start does not wait: the rest goes on later, and is first in line
-there.
+For each queue one drain (queues/spools.py) moves the rest, in order of the commits. Queues page out messages beyond
+their memory. Only where a queue has no room until a consumer takes from it (or its policy keeps it from paging, or the
+disk is full) the start does not wait: the rest moves later, and is first in line there.
 
-What was not persistent belonged to the earlier run. The first piece of a transaction to a relay may have been handed
-on there: its messages come marked as redelivered.
+Messages that were not persistent belonged to the earlier run. The first piece of a transaction to a relay may
+have been handed on there: its messages come marked as redelivered.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from sluiceway.queues.spools import SpoolDrain, Target, drop, queue_of
 from sluiceway.store.spool import Spool, Spools
 
 PROGRESS_SECONDS: Final = 1.0
-"""Between two lines of progress."""
+"""Time between two lines of progress."""
 
 LOOK_SECONDS: Final = 0.01
-"""Between two looks at how far it is."""
+"""Time between two looks at the progress."""
 
 STALL_SECONDS: Final = 1.0
-"""Without any progress for so long, what is left waits for consumers."""
+"""Time without progress after which the rest waits for consumers."""
 
 log = get_logger("sluiceway.store")
 
 
 class SpoolRecovery:
-    """What is left of transactions, on its way."""
+    """Rest of transactions of an earlier run, on its way to the queues."""
 
     def __init__(self, spools: Spools, registry: DestinationRegistry, *, clock: Callable[[], float]) -> None:
-        """Nothing goes before `run`. Destinations that are missing are made."""
+        """Prepare the recovery; `run` moves the messages. Missing destinations are made."""
         self._spools = spools
         self._registry = registry
         self._clock = clock
@@ -49,7 +49,7 @@ class SpoolRecovery:
         self._moved_count = 0
 
     async def _prepare(self) -> None:
-        """A leg for each queue; what has none is dropped by and by. With checkpoints."""
+        """Make a drain for each queue; messages without a queue are dropped in steps. With checkpoints."""
         spools: dict[Target, list[Spool]] = {}
         for spool in self._spools.left:
             for target in spool.targets:
@@ -113,8 +113,8 @@ class SpoolRecovery:
         return sum(leg.left_count for leg in self._legs)
 
     async def run(self) -> None:
-        """Move what there is room for, and say how far it is. Returns when all of it is in its queues, or the rest has
-        to wait.
+        """Move the messages for which there is room, and report the progress. Returns when all of them are in their
+        queues, or the rest has to wait.
         """
         await self._prepare()
         if not self._legs:
@@ -143,8 +143,8 @@ class SpoolRecovery:
 
 
 def _nothing(_spool: object, _place: int) -> None:
-    """Nobody counts what is dropped."""
+    """Do nothing: dropped messages are not counted."""
 
 
 def _over() -> None:
-    """Nobody waits for it."""
+    """Do nothing: the end is not awaited."""

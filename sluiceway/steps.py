@@ -1,8 +1,8 @@
-"""Work in steps that hold nobody up: state of ten thousand things, and its JSON.
+"""Work in steps that block no other task: state of ten thousand things, and its JSON.
 
-A step is whatever a generator does between two yields: microseconds. `Pace.run` does as many as fit into STEP_SECONDS,
+A step is the work of a generator between two yields: microseconds. `Pace.run` does as many as fit into STEP_SECONDS,
 then lets all other tasks run, the dispatcher first of all. While messages are going it also rests for REST times as
-long as it worked: so an answer that is dear to make takes longer, not more of the time.
+long as it worked: so an expensive answer takes longer, not more of the time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sluiceway.flow.graph import Steps
 T = TypeVar("T")
 
 STEP_SECONDS: Final = 0.001
-"""How long one go may take; the last step of it may go beyond."""
+"""Time of one go; its last step may go beyond."""
 
 REST: Final = 4
-"""While the dispatcher works: so many times as long as each go took, it rests. A fifth of the time at most."""
+"""Ratio of rest to work while the dispatcher works: the steps take a fifth of the time at most."""
 
 ITEMS_PER_STEP: Final = 8
 """Items of a list that are written as JSON in one step; they are small dictionaries, mostly."""
@@ -42,10 +42,10 @@ class Pace:
         self._turns = turns
         self._clock = clock
         self.worked_seconds = 0.0
-        """In steps, since the start."""
+        """Time spent in steps since the start."""
 
     async def run(self, steps: Steps[T]) -> T:
-        """Run to the end; returns what it comes to. Cancelled in between, the steps are closed. Always a checkpoint."""
+        """Run to the end; returns the result. Cancelled in between, the steps are closed. Always a checkpoint."""
         clock = self._clock
         try:
             while True:
@@ -117,8 +117,8 @@ def _write(value: Any, parts: list[str]) -> Steps[None]:
 
 
 def read_json(body: bytes | bytearray) -> Any:
-    """What a peer sent as JSON; nothing at all is an empty object. Raises ValueError for what is none, for numbers that
-    are none, and for texts that can't be written as UTF-8.
+    """Parse the JSON of a peer; an empty body is an empty object. Raises ValueError for invalid JSON, for numbers that
+    JSON does not have, and for texts that can't be written as UTF-8.
     """
     if not body.strip():
         return {}
@@ -136,7 +136,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _is_deep(item: Any) -> bool:
-    """Whether it holds a list that is no short one."""
+    """Whether the item holds a long list."""
     if isinstance(item, Mapping):
         return any(isinstance(value, list | tuple | Mapping) and len(value) > ITEMS_PER_STEP for value in item.values())
     return isinstance(item, list | tuple) and len(item) > ITEMS_PER_STEP

@@ -1,8 +1,7 @@
-"""What a supervisor is told: ready, reloading, stopping, alive. systemd's protocol of Type=notify, which others speak
-too: lines in a datagram to the socket that NOTIFY_SOCKET names. Without that variable nobody is told, and nothing is
-done.
+"""Messages to a supervisor: ready, reloading, stopping, alive. The protocol is systemd's Type=notify, which others
+speak too: lines in a datagram to the socket that NOTIFY_SOCKET names. Without that variable no message is sent.
 
-A supervisor that is not there (any more) never hurts the broker: what could not be sent is logged once.
+A missing supervisor never hurts the broker: the first failure is logged.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _monotonic_us() -> int:
 
 
 class Supervisor:
-    """Whoever started us. All methods return at once, and raise nothing."""
+    """Supervisor of this process. All methods return at once, and raise nothing."""
 
     def __init__(self, address: str, *, monotonic_us: Callable[[], int] = _monotonic_us) -> None:
         """`address`: of a Unix socket, an abstract one with @ in front; empty: there is none."""
@@ -37,11 +36,11 @@ class Supervisor:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Supervisor:
-        """The one that this process was started by."""
+        """Return the supervisor that started this process."""
         return cls(environment.get("NOTIFY_SOCKET", ""))
 
     def ready(self, status: str = "") -> None:
-        """Clients can connect; or: what was reloaded is in force. `status` is for people."""
+        """Report that clients can connect; or that a reload is in force. `status` is for people."""
         self._tell(ready=1, status=status)
 
     def reloading(self) -> None:
@@ -49,11 +48,13 @@ class Supervisor:
         self._tell(reloading=1, monotonic_usec=self._monotonic_us())
 
     def stopping(self, status: str = "stopping") -> None:
-        """No new work is taken."""
+        """Tell the supervisor that the broker takes no new work."""
         self._tell(stopping=1, status=status)
 
     def alive(self) -> None:
-        """The dispatcher is at work. The pulse says so once a second; one that hears nothing starts us anew."""
+        """Report that the dispatcher is at work, once a second: without these reports a supervisor restarts the
+        broker.
+        """
         self._tell(watchdog=1)
 
     def _tell(self, **fields: object) -> None:

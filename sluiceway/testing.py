@@ -83,7 +83,7 @@ def sluiceway_config(request: pytest.FixtureRequest, tmp_path: Path, sluiceway_s
 @pytest.fixture
 def sluiceway_broker(request: pytest.FixtureRequest, sluiceway_config: Config) -> Iterator[EmbeddedBroker]:
     """A running broker for this test alone: `.host`, `.port`, `.url`; `.publish`, `.messages`, `.subscribe`,
-    `.wait_for`, and `.report()` for what it holds and who waits for whom.
+    `.wait_for`, and `.report()` with the contents and the waits.
     """
     from sluiceway.embedded import EmbeddedBroker
 

@@ -21,7 +21,7 @@ of the processor time of such messages.
 """
 KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
 QUIET_COUNT: Final = 100
-"""Messages between two looks at memory: somebody may ask for the broker's state each second."""
+"""Messages between two looks at memory that count as quiet: the broker's state may be requested each second."""
 QUIET_BYTES: Final = 1024 * 1024
 _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
@@ -30,7 +30,7 @@ _M_MMAP_THRESHOLD: Final = -3
 
 def tune_garbage_collector() -> None:
     """Messages hold no cycles, so the collector finds nothing among them however often it looks: let it look seldom,
-    and at few objects at once, for nobody is served meanwhile.
+    and at few objects at once, for no client is served meanwhile.
     """
     gc.collect()
     gc.freeze()
@@ -56,11 +56,11 @@ def tune_allocator() -> bool:
 
 
 class FreedMemory:
-    """Gives what a flood has left back to the system, when it is over.
+    """Returns memory that a flood has left to the system, when the flood is over.
 
     The allocator keeps freed memory wherever something behind it is in use: after 150 MiB of messages nearly all of it.
-    To give it back takes up to a third of a millisecond for each MiB, in which whoever allocates may wait. So it is
-    done when hardly anything was sent or settled between two looks; in a thread, for others to run meanwhile.
+    Returning it takes up to a third of a millisecond for each MiB, in which allocations may wait. So it is done when
+    hardly anything was sent or acknowledged between two looks; in a thread, for others to run meanwhile.
     """
 
     __slots__ = ("_give_back", "_next_number", "_peak_bytes", "_used_bytes")
@@ -68,12 +68,12 @@ class FreedMemory:
     def __init__(self, give_back: Callable[[], None]) -> None:
         self._give_back = give_back
         self._peak_bytes = 0
-        """The most that was used since memory was given back."""
+        """Peak of the used memory since the last return."""
         self._used_bytes = 0
         self._next_number = 0
 
     def look(self, used_bytes: int, next_number: int) -> None:
-        """Once a second. `used_bytes`: by messages; `next_number`: of the next message."""
+        """Check, once a second. `used_bytes`: by messages; `next_number`: of the next message."""
         change_bytes = abs(used_bytes - self._used_bytes)
         is_quiet = next_number - self._next_number <= QUIET_COUNT and change_bytes <= QUIET_BYTES
         self._used_bytes, self._next_number = used_bytes, next_number

@@ -1,9 +1,9 @@
-"""One log, two groups of readers: each group gets all records, and goes on where it was.
+"""One log, two groups of readers: each group gets all records, and resumes at its offset.
 
     python -m examples.logs.groups
 
-A consumer acknowledges what it took when it asks for more. So what it had in hand when it went comes again, to it or to
-another of its group: at least once.
+A consumer acknowledges records when it asks for more. So records that it held at its end are delivered again, to it or
+to another of its group: at least once.
 """
 
 from __future__ import annotations

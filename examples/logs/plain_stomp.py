@@ -30,7 +30,7 @@ class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships n
 
 
 def connected(broker: EmbeddedBroker) -> tuple[Any, Inbox]:
-    """A connection, and what comes over it."""
+    """Connection with an inbox for its messages."""
     inbox = Inbox()
     connection = stomp.Connection12([(broker.host, broker.port)])
     connection.set_listener("inbox", inbox)
@@ -49,7 +49,7 @@ def append(broker: EmbeddedBroker) -> None:
 
 
 def read_a_range(broker: EmbeddedBroker) -> None:
-    """We keep the place. It ends with an empty MESSAGE."""
+    """Read a range of records; the place is kept here. The range ends with an empty MESSAGE."""
     connection, inbox = connected(broker)
     connection.subscribe("/log/temperature", id="range", headers={"from": "1", "to": "3"})
     while "range-end" not in (message := inbox.messages.get(timeout=SECONDS)).headers:

@@ -1,6 +1,6 @@
-"""Web-access events of one day, each computed from its number: who knows how many there are knows all sums.
+"""Web-access events of one day, each computed from its number: all sums follow from the number of events.
 
-One in ten comes up to twenty minutes late: it is produced later than its time says, so windows must wait for it.
+One event in ten comes up to twenty minutes late: it is produced later than its time says, so windows must wait for it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Tally:
     bytes_counts: Counter[Cell] = attrs.field(factory=Counter)
 
     def add(self, cell: Cell, count: int, bytes_count: int) -> None:
-        """Some more events of one cell."""
+        """Add some events of one cell."""
         self.counts[cell] += count
         self.bytes_counts[cell] += bytes_count
 
@@ -70,7 +70,7 @@ class Tally:
 
 
 def read_pages() -> dict[str, str]:
-    """From path to section."""
+    """Read the table from path to section."""
     with PAGES_FILE.open(newline="", encoding="utf-8") as file:
         return {row["path"]: row["section"] for row in csv.DictReader(file)}
 
@@ -79,7 +79,7 @@ _PATHS: Final = tuple(read_pages())
 
 
 def event(number: int, total_count: int) -> Event:
-    """The one with this number, of a day that has `total_count`."""
+    """Make the event with this number, of a day of `total_count` events."""
     # Knuth's multiplicative hash: enough disorder, and the same everywhere.
     chance = (number * 2_654_435_761) & 0xFFFFFFFF
     late_ms = (chance >> 7) % LATE_MS_MAX if number % 10 == 3 else 0

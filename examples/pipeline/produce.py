@@ -3,7 +3,7 @@
     python -m examples.pipeline.produce --brokers 127.0.0.1:61613 --events 300000
 
 The log is spread over the brokers by a hash of the user, so the events of one user stay in order. A producer that loses
-its connection sends again what was not confirmed, so an event may come twice: who counts money counts distinct ids.
+its connection sends unconfirmed events again, so an event may come twice: to count money, count distinct ids.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def produce(
     log: str = LOG,
     news: Callable[[int], None] = lambda _count: None,
 ) -> None:
-    """Send events and wait until they are on the brokers' disks. `news`: is told how many were sent so far."""
+    """Send events and wait until they are on the brokers' disks. `news`: called with the number of events sent so
+    far.
+    """
     with Producer(brokers, log, partitioner="hash", compression="zstd") as producer:
         for count, each in enumerate(some, 1):
             producer.send(each.to_json(), key=each.user)

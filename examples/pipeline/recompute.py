@@ -1,9 +1,9 @@
-"""The batch job: count a day again from the log, with what came too late for the stream.
+"""The batch job: count a day again from the log, with the events that came too late for the stream.
 
     python -m examples.pipeline.recompute --brokers 127.0.0.1:61613 --from 2026-11-20T00:00 --to 2026-11-22T00:00
 
-A log remembers, so the past can be read by time: the time of appending, which brokers look up without reading. What was
-appended in that range is read once, in parallel; events of other days are left out by their own time.
+A log remembers, so the past can be read by time: the time of appending, which brokers look up without reading. The
+records appended in that range are read once, in parallel; events of other days are left out by their own time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MIN_PARTITIONS: Final = 4
 
 
 def recompute(spark: SparkSession, brokers: str, *, from_ms: int, to_ms: int, day_start_ms: int) -> DataFrame:
-    """Counts by hour and section of the day, from what was appended from `from_ms` to before `to_ms`."""
+    """Return the counts by hour and section of the day, from the records appended from `from_ms` to before `to_ms`."""
     from pyspark.sql import functions as f
 
     records = (

@@ -4,8 +4,8 @@
 
 Two brokers (processes), the job (a process with Java and all), a producer that knows what it has sent. The job gets
 SIGKILL in the middle, starts again on its checkpoints, and then one of the brokers gets it, and comes back on its data
-folder. What the job has written is compared with what was sent, cell by cell. What comes after the last window is
-closed is left out by the stream, as it should be, and counted by the batch job.
+folder. The output of the job is compared with the sent events, cell by cell. Events after the last window is closed are
+left out by the stream, as they should be, and counted by the batch job.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pyspark_stomp.options import Mark
 from sluiceway.client import Consumer, LogClient, RequestError
 
 DELAY: Final = "3 days"
-"""Delay of the watermark, longer than one broker may be away while others go on: here a day goes by in seconds."""
+"""Delay of the watermark, longer than one broker may be away while others continue: here a day passes in seconds."""
 CLOSING_DAYS: Final = 10
 """Days after which an event comes that closes all windows."""
 STRAGGLERS_COUNT: Final = 500
@@ -55,7 +55,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class RehearsalError(Exception):
-    """Something did not happen in time; says what, and where the job's output is."""
+    """Some step did not happen in time. The message names the step and the job's output."""
 
 
 @attrs.define
@@ -86,7 +86,7 @@ class Job:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """In good order, if it does not take too long."""
+        """Stop the job in good order, if that does not take too long."""
         process = self._process
         if process is not None:
             process.terminate()
@@ -107,7 +107,7 @@ class Job:
         process.wait()
 
     def wait(self, what: str, reached: Callable[[], bool]) -> None:
-        """Until it is so. Raises RehearsalError if the job ends before, or if it takes too long."""
+        """Wait until `reached` is true. Raises RehearsalError if the job ends before, or if it takes too long."""
         deadline = time.monotonic() + WAIT_SECONDS
         while not reached():
             if self._process is None or self._process.poll() is not None:
@@ -121,7 +121,7 @@ class Job:
         return sum(path.name.isdigit() for path in self._checkpoint(query, "commits").glob("*"))
 
     def offsets(self, query: str) -> Mapping[str, int]:
-        """How far it has committed, by the partition's number."""
+        """Return the committed offset of each partition, by its number."""
         numbers = [int(path.name) for path in self._checkpoint(query, "commits").glob("*") if path.name.isdigit()]
         if not numbers:
             return {}
@@ -135,7 +135,7 @@ class Job:
 
 
 class Rehearsal:
-    """Two brokers, the job, and what they must come to. A context manager: it ends what it started."""
+    """Two brokers, the job, and the expected result. A context manager: it ends the processes that it started."""
 
     def __init__(self, folder: Path, events_count: int, tell: Tell, progress: Progress) -> None:
         """`folder` is emptied."""
@@ -153,7 +153,7 @@ class Rehearsal:
         self._stragglers = list(events(events_count, total, total))
         self._sent_count = 0
         self.account = Account()
-        """After `play`: each event is owed once to the files."""
+        """Events owed to the files after `play`, each once."""
 
     def __enter__(self) -> Rehearsal:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -176,7 +176,7 @@ class Rehearsal:
     # ------------------------------------------------------------------ the play
 
     def play(self) -> list[Check]:
-        """All of it. Raises RehearsalError, ServerError."""
+        """Play the whole rehearsal. Raises RehearsalError, ServerError."""
         job = self._job
         self._send(self._yesterday)
         time.sleep(0.01)  # times of appending have milliseconds: the day begins with one of its own
@@ -234,7 +234,7 @@ class Rehearsal:
         self._stack.enter_context(Server(self._folder / "east", fresh=False, port=east.port))
 
     def _read_count(self, query: str) -> int:
-        """How many records of the log a query has committed."""
+        """Return the number of records of the log that a query has committed."""
         count = sum(self._job.offsets(query).values())
         self._progress("records worked on", count, self._sent_count)
         return count
@@ -252,7 +252,7 @@ class Rehearsal:
     # ------------------------------------------------------------------ what came of it
 
     def _counted(self) -> Tally:
-        """Count what the job has put into its own log."""
+        """Count the records of the job's own log."""
         sums = Tally()
         broker = self._brokers[0]
         with LogClient(broker) as requests:

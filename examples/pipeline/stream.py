@@ -2,8 +2,8 @@
 
     python -m examples.pipeline.stream --brokers 127.0.0.1:61613 --folder sluiceway-data/pipeline
 
-Stop it with Ctrl-C, kill it, kill the broker: started again with the same folder it goes on where it was, and no event
-is missing or counted twice. `--once` ends when all that is there has been worked on.
+Stop it with Ctrl-C, kill it, kill the broker: started again with the same folder it resumes, and no event is missing or
+counted twice. `--once` ends when all present events have been processed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EVENT: Final = "id bigint, time_ms bigint, user string, path string, status int,
 DELAY: Final = "2 hours"
 """Lateness at which an event is still counted. Windows end that much later; state is kept for that long."""
 LOOK_SECONDS: Final = 0.2
-"""Between two looks at what the queries have done."""
+"""Time between two looks at the progress of the queries."""
 
 
 def parsed(records: DataFrame) -> DataFrame:
@@ -59,7 +59,7 @@ def read_log(spark: SparkSession, brokers: str, *, records_per_batch: int) -> Da
 
 
 def read_queue(spark: SparkSession, brokers: str, *, records_per_batch: int) -> DataFrame:
-    """The stream of incidents. They are gone from the queue when what became of them is safe."""
+    """Return the stream of incidents. They leave the queue when the output of their batch is safe."""
     return parsed(
         spark.readStream.format("stomp")
         .option("brokers", brokers)
@@ -92,7 +92,7 @@ def hourly(events: DataFrame, *, delay: str) -> DataFrame:
 def start(
     spark: SparkSession, brokers: str, folder: Path, *, delay: str, records_per_batch: int, once: bool
 ) -> list[StreamingQuery]:
-    """The three queries. Each has a checkpoint of its own, which is all that it needs to go on."""
+    """Return the three queries. Each has a checkpoint of its own, which is enough to resume."""
     from pyspark.sql import functions as f
 
     trigger = {"availableNow": True} if once else {"processingTime": "0 seconds"}
@@ -131,7 +131,7 @@ def start(
 
 
 def run(queries: list[StreamingQuery], news: Callable[[str], None]) -> None:
-    """Until all have ended; tells of each micro-batch. Raises StreamingQueryException if one failed."""
+    """Wait until all queries have ended; tell of each micro-batch. Raises StreamingQueryException if one failed."""
     told: dict[str, int] = {}
     while any(query.isActive for query in queries):
         for query in queries:

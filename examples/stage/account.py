@@ -1,4 +1,4 @@
-"""The books of the demonstration: what was owed, what became of it, and the checks that make the verdict.
+"""Accounts of the demonstration: deliveries owed, their outcomes, and the checks that make the verdict.
 
 *Owed* are deliveries: a message to a queue is owed once, one to a topic once to each subscriber. Each of them must end
 as delivered, as dropped by the policy of its destination (and told to its reader), or as withdrawn (an aborted

@@ -1,8 +1,8 @@
-"""The first acts: what a broker is for, and what happens when a client is slow. Each plays a situation with real
-clients, shows it, and returns what was owed and what became of it.
+"""The first acts: the purpose of a broker, and the effect of a slow client. Each plays a situation with real clients,
+shows it, and returns the deliveries owed and their outcomes.
 
-An act checks twice: what the clients saw (by the ids in the bodies), and what the broker counted. Waits have deadlines:
-an act in which something never comes ends with a failed check, not with a hang.
+An act checks twice: the messages that the clients saw (by the ids in the bodies), and the counts of the broker. Waits
+have deadlines: an act in which something never comes ends with a failed check, not with a hang.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sluiceway.flow.words import size_in_words
 
 PRICE_BYTES: Final = 8192
 PRICES_AHEAD_MAX: Final = 32
-"""How far the ticker runs ahead of its readers: 256 KiB, a quarter of what the topic may hold, so neither ever lags."""
+"""Messages that the ticker runs ahead of its readers: 256 KiB, a quarter of the topic's limit, so neither ever lags."""
 PRICES_MAX: Final = 20_000
 """Enough to fill any kernel's buffers for the sleeper; the ticker normally stops long before."""
 PARCEL_BYTES: Final = 1024
@@ -62,7 +62,7 @@ def fast_pair(stage: Stage) -> tuple[Account, Sequence[Check]]:
 
 
 BATCH_BYTES: Final = 64 * 1024
-"""About what is read from a connection at once: it comes in as a whole, and the limit is kept behind it."""
+"""Approximate size of one read of a connection: the broker takes it as a whole, and keeps the limit behind it."""
 
 
 # -- 2 -----------------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def transaction(stage: Stage) -> tuple[Account, Sequence[Check]]:
 
 
 def refusal(stage: Stage) -> tuple[Account, Sequence[Check]]:
-    """A worker that refuses each job once, and one that dies with jobs in its hands."""
+    """A worker that rejects each job once, and one that dies with unacknowledged jobs."""
     destination = "/queue/jobs"
     boss, moody = stage.player("the boss"), stage.player("the moody worker")
     total_count = 20

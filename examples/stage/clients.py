@@ -32,14 +32,14 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 @attrs.frozen(slots=True)
 class Received:
-    """One MESSAGE, as stomp.py gave it to us."""
+    """One MESSAGE from stomp.py."""
 
     headers: Mapping[str, str]
     body: str
 
 
 class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no types
-    """Keeps what comes, in order. Filled by stomp.py's reading thread."""
+    """Keeps received messages in order. Filled by stomp.py's reading thread."""
 
     def __init__(self) -> None:
         self.messages: list[Received] = []
@@ -48,8 +48,8 @@ class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships n
         self._reacting = threading.Lock()
 
     def react_to_all(self, react: Callable[[Received], None]) -> None:
-        """Call this with every message, for instance to acknowledge it: with those that are here, now, then with
-        those that come, in stomp.py's thread. With each one exactly once.
+        """Call this with every message, for instance to acknowledge it: with the present ones now, then with later
+        ones, in stomp.py's thread. With each one exactly once.
         """
         with self._reacting:
             self._react = react
@@ -81,7 +81,7 @@ class Player:
         self.stomp.connect(wait=True, headers={} if client_id is None else {"client-id": client_id})
         own = self.stomp.transport.socket.getsockname()
         self.address = f"{own[0]}:{own[1]}"
-        """Our end, by which the broker calls this connection."""
+        """Address of the client, by which the broker calls this connection."""
         self._receipts_count = 0
 
     @property
@@ -126,13 +126,13 @@ class Player:
         self._await(receipt)
 
     def commit(self, transaction: str) -> None:
-        """COMMIT, and wait until it is done."""
+        """COMMIT, and wait for the receipt."""
         receipt = self._receipt()
         self.stomp.commit(transaction, receipt=receipt)
         self._await(receipt)
 
     def abort(self, transaction: str) -> None:
-        """ABORT, and wait until it is done."""
+        """ABORT, and wait for the receipt."""
         receipt = self._receipt()
         self.stomp.abort(transaction, receipt=receipt)
         self._await(receipt)
@@ -162,7 +162,7 @@ class Player:
 class Sleeper:
     """A subscriber on a bare socket: subscribes, falls asleep, and reads only when it is woken.
 
-    Its receive buffer is small, so that most of what it does not read stays with the broker.
+    Its receive buffer is small, so that most unread messages stay with the broker.
     """
 
     def __init__(self, name: str, host: str, port: int, destination: str) -> None:
@@ -170,7 +170,7 @@ class Sleeper:
         self.name = name
         self.received_count = 0
         self.told_dropped_count = 0
-        """Sum of the dropped-count headers: what the broker says that it missed."""
+        """Sum of the dropped-count headers: the number of missed messages, as the broker reports it."""
         self._unread = b""
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
@@ -248,7 +248,7 @@ class Porter:
         self._next_frame(b"RECEIPT")
 
     def fetch(self, destination: str, count: int, seconds: float, *, news: Callable[[int], None]) -> list[str]:
-        """Subscribe, and return `count` bodies in order, or those that came in time. `news` is told of each step."""
+        """Subscribe, and return `count` bodies in order, or those that came in time. `news` is called at each step."""
         self._socket.sendall(f"SUBSCRIBE\nid:1\ndestination:{destination}\n\n\0".encode())
         bodies: list[str] = []
         deadline = time.monotonic() + seconds

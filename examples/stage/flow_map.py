@@ -34,7 +34,7 @@ class FlowMap:
         self._recent_bytes_max = 0
 
     def ask(self) -> dict[str, Any]:
-        """The report of this moment. Raises TimeoutError, or stomp.py's exceptions if the broker is gone."""
+        """Return the report of this moment. Raises TimeoutError, or stomp.py's exceptions if the broker is gone."""
         with self._asking:
             inbox = self._player.inbox
             inbox.messages.clear()
@@ -72,7 +72,7 @@ class FlowMap:
         self._thread.start()
 
     def close(self) -> None:
-        """No more questions."""
+        """Ask no more questions."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(REPLY_SECONDS)

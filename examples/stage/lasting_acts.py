@@ -19,9 +19,9 @@ from sluiceway.flow.words import size_in_words
 
 MIB: Final = 1024 * 1024
 ORDERS_AHEAD: Final = 500
-"""How many the shop may have sent without having their receipts."""
+"""Orders that the shop may have sent without their receipts."""
 ORDERS_HELD: Final = 100
-"""How many the packer may hold unacknowledged."""
+"""Orders that the packer may hold unacknowledged."""
 BACKLOG_BODY_BYTES: Final = 100
 GROWTH_BYTES_MAX: Final = 48 * MIB
 """Bytes by which the broker's memory may grow under the backlog: the queue's 4 MiB, buffers and caches of LevelDB, and
@@ -35,7 +35,7 @@ FAILURES: Final = 3
 
 
 def killed(stage: Stage) -> tuple[Account, Sequence[Check]]:
-    """A broker of its own is killed with SIGKILL under load, and started again on what it left."""
+    """A broker of its own is killed with SIGKILL under load, and started again on its data."""
     destination = "/queue/orders"
     folder = stage.folder / "killed"
     receipts_count = stage.count(3_000, 300)
@@ -108,7 +108,7 @@ def killed(stage: Stage) -> tuple[Account, Sequence[Check]]:
 
 
 def _acknowledge_some(packer: Player, message: Received, most_count: int) -> None:
-    """The first ones, asking for receipts; the others stay in the packer's hands."""
+    """Send the first orders with receipts; the others stay unacknowledged at the packer."""
     if len(packer.messages) <= most_count:
         try:
             packer.acknowledge(message, receipt=f"packed {message.body}")
@@ -173,7 +173,7 @@ def backlog(stage: Stage) -> tuple[Account, Sequence[Check]]:
 
 
 def away(stage: Stage) -> tuple[Account, Sequence[Check]]:
-    """A durable subscriber leaves, misses nothing, and goes on where it was."""
+    """A durable subscriber leaves, misses nothing, and resumes."""
     destination = "/topic/news"
     each_count = stage.count(500, 50)
     paper, listener = stage.player("the paper"), stage.player("the listener")
@@ -222,7 +222,9 @@ def away(stage: Stage) -> tuple[Account, Sequence[Check]]:
 
 
 def _backlogs(stage: Stage) -> list[int]:
-    """Return the backlogs of all durable subscriptions. The broker may answer with what it said a moment ago."""
+    """Return the backlogs of all durable subscriptions. The broker may answer with figures that are some moments
+    old.
+    """
     return [durable["backlog_count"] for durable in stage.flow_map.ask()["durables"]]
 
 
@@ -230,7 +232,7 @@ def _backlogs(stage: Stage) -> list[int]:
 
 
 def poison(stage: Stage) -> tuple[Account, Sequence[Check]]:
-    """One task kills every worker that takes it, until it is put aside."""
+    """One task kills every worker that takes it, until it is dead-lettered."""
     destination, aside = "/queue/tasks", "/queue/tasks-put-aside"
     deadly = "task 3"
     boss = stage.player("the boss")

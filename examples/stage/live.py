@@ -1,7 +1,7 @@
 """The screen for terminals: the acts and their marks, a progress bar, and the flow map while it changes.
 
-rich draws it again eight times a second from what is remembered here. The attributes that two threads touch are
-replaced whole, never changed in place.
+rich redraws the screen eight times a second from the state kept here. Attributes that two threads touch are replaced
+whole, never changed in place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TALL_LINES_MIN = 36
 
 
 class _Act:
-    """One line of the programme, and what was proved in it."""
+    """One line of the programme, and the result of its act."""
 
     def __init__(self, title: str) -> None:
         self.title = title

@@ -59,7 +59,7 @@ class Stage:
         return porter
 
     def count(self, normal: int, quick: int) -> int:
-        """How many messages to play with."""
+        """Return the number of messages to play with."""
         return quick if self.quick else normal
 
     def hold_the_picture(self) -> None:
@@ -68,7 +68,7 @@ class Stage:
             time.sleep(self.screen.reading_seconds)
 
     def wait(self, what: str, count: Callable[[], int], total_count: int) -> None:
-        """Until `count` reaches the total, or the deadline; shows the progress."""
+        """Wait until `count` reaches the total, or the deadline; show the progress."""
 
         def reached() -> bool:
             now_count = count()
@@ -78,7 +78,9 @@ class Stage:
         wait_until(reached, WAIT_SECONDS)
 
     def wait_empty(self, destination: str) -> bool:
-        """Until the broker says that nothing is left there; ACKs need no receipt, so they may still be under way."""
+        """Wait until the broker says that the destination is empty; ACKs need no receipt, so they may still be under
+        way.
+        """
         return wait_until(lambda: self.flow_map.destination(destination).get("depth_count") == 0, WAIT_SECONDS)
 
     def clear(self) -> None:
@@ -90,7 +92,7 @@ class Stage:
 
 @attrs.frozen(slots=True)
 class Act:
-    """One act: its title, what it will show, and how it is played."""
+    """One act: its title, its promise, and the function that plays it."""
 
     title: str
     promise: str

@@ -21,19 +21,19 @@ class Screen(Protocol):
     """Screen of the show. `report` is called by the flow map's thread, all else by the main one."""
 
     reading_seconds: float
-    """How long an act should hold a picture that people are to read."""
+    """Time for which an act should hold a picture that people are to read."""
 
     def open(self, titles: Sequence[str]) -> None:
         """The show begins."""
 
     def act(self, number: int, title: str, promise: str) -> None:
-        """An act begins; `promise` says what it will show."""
+        """Begin an act; `promise` says what the act will show."""
 
     def say(self, text: str) -> None:
         """Show what happens now."""
 
     def progress(self, what: str, done_count: int, total_count: int) -> None:
-        """How far it is; may be called as often as one likes."""
+        """Show the progress; may be called at any rate."""
 
     def report(self, report: Mapping[str, Any]) -> None:
         """A new report of the broker."""
@@ -49,7 +49,7 @@ class Screen(Protocol):
 
 
 def marks() -> tuple[str, str]:
-    """How «yes» and «no» can be written to standard output."""
+    """Return the marks for «yes» and «no» on standard output."""
     try:
         "✓✗".encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
@@ -79,7 +79,7 @@ class PlainScreen:
         self._line(f"  {text}")
 
     def progress(self, what: str, done_count: int, total_count: int) -> None:
-        """Nothing: a file wants results."""
+        """Show nothing: a file wants results."""
 
     def report(self, report: Mapping[str, Any]) -> None:
         now_seconds = time.monotonic()
@@ -100,7 +100,7 @@ class PlainScreen:
         self._line(f"  {self._yes if check.met else self._no} {check.claim}: {check.numbers}")
 
     def close(self) -> None:
-        """Nothing to put away."""
+        """Do nothing."""
 
     def _line(self, text: str) -> None:
         print(f"{time.monotonic() - self._started_seconds:5.1f} s  {text}", flush=True)

@@ -1,7 +1,7 @@
 """A broker of the demonstration: `sluiceway serve` as a process of its own, with small limits that are soon reached.
 
 Started in a session of its own, so that Ctrl-C on the terminal reaches the demonstration only, which then stops the
-broker in good order. What the broker logs goes to a file in its data folder and is read again for the verdict.
+broker cleanly. The log of the broker goes to a file in its data folder and is read again for the verdict.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Server:
     """A running broker, from `with` to its end."""
 
     def __init__(self, data_dir: Path, *, fresh: bool = True, port: int = 0) -> None:
-        """`data_dir`: gets `demo.toml`, `broker.log` and in `store` what the broker stores; made if it is not there.
-        `fresh`: what an earlier broker left there goes; False: this one carries on with it. `port`: 0: a free one.
+        """Prepare a broker. `data_dir`: gets `demo.toml`, `broker.log` and in `store` the broker's data; made if it is
+        missing. `fresh`: delete the data of an earlier broker; False: continue with them. `port`: 0: a free one.
         """
         self.log = data_dir / "broker.log"
         self.host, self.port = "", 0
@@ -151,7 +151,7 @@ class Server:
         self._process.stdout.close()
 
     def complaints(self) -> list[str]:
-        """Return what the broker logged as errors. Lines that are not of the log (a traceback) count as well."""
+        """Return the errors in the broker's log. Lines that are not of the log (a traceback) count as well."""
         found = []
         for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
             try:

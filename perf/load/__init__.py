@@ -1,1 +1,1 @@
-"""The load generator: worker processes, what they are told, and how they are started and watched."""
+"""The load generator: worker processes, their orders, and the code that starts and watches them."""

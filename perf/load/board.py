@@ -17,13 +17,13 @@ from pathlib import Path
 MODE = 0
 """CHECK, LOAD or QUIT."""
 QUOTA = 1
-"""How many messages each stream of the measured load may have sent so far, in all; lowering it stops the streams."""
+"""Number of messages that each stream of the measured load may have sent so far; lowering it stops the streams."""
 FLOOD_QUOTA = 2
 """The same for the flood of a disturbance."""
 WINDOW_FROM_NS = 3
 """Start of the measured window on the monotonic clock; 0: not yet."""
 WINDOW_TO_NS = 4
-"""Its end; 0: not yet."""
+"""End of the window; 0: not yet."""
 FIRST_FREE = 8
 
 CHECK = 1

@@ -1,4 +1,5 @@
-"""Finding the ends of frames in what a socket brings, cut as it pleases: counting them, or cutting them off whole.
+"""Search for the ends of frames in the input of a socket, however it is cut: counting them, or cutting whole frames
+off.
 
 Both rest on the load's bodies holding no NUL (`perf.load.frames`), so that every NUL ends a frame. No sockets here.
 """
@@ -34,9 +35,9 @@ class FrameCounter:
 
 
 class FrameCutter:
-    """Holds a read buffer and gives back whole frames; the rest of the last one is carried over to the next read.
+    """Holds a read buffer and returns whole frames; the rest of the last one is carried over to the next read.
 
-    Read into `room()`, then call `cut` with how many bytes came.
+    Read into `room()`, then call `cut` with the number of bytes read.
     """
 
     __slots__ = ("_buffer", "_carried", "_view")
@@ -68,5 +69,5 @@ class FrameCutter:
         return whole
 
     def carried(self) -> bytes:
-        """What has come of a frame that is not whole."""
+        """Return the begun part of a frame that is not whole."""
         return bytes(self._view[: self._carried])

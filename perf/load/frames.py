@@ -106,7 +106,7 @@ class ReceiptedFrames:
 
     @property
     def receipts_asked(self) -> int:
-        """How many receipts were asked for by what was taken."""
+        """Number of receipts that the taken frames asked for."""
         return self._total // self._every
 
     def take(self, count: int, now_ns: int) -> memoryview:
@@ -154,7 +154,7 @@ class TaggedFrames:
 
     @property
     def receipts_asked(self) -> int:
-        """How many receipts were asked for by what was taken."""
+        """Number of receipts that the taken frames asked for."""
         return self._total // self._receipt_every if self._receipt_every else 0
 
     def take(self, count: int, now_ns: int) -> memoryview:

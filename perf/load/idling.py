@@ -1,4 +1,4 @@
-"""Connections that are opened and held without traffic: whether they live, and what each costs the broker."""
+"""Connections that are opened and held without traffic: whether they live, and the cost of each for the broker."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from perf.load.processes import ProcessTree
 _PER_SOURCE_COUNT = 20_000
 """Connections from one loopback address: below the 28,000 ports that Linux hands out for one pair of addresses."""
 _AT_ONCE_COUNT = 50
-"""So many connections are opened before their CONNECTED is waited for: less than any broker's backlog."""
+"""Number of connections that are opened before their CONNECTED is waited for: less than any broker's backlog."""
 _PROBES = 20
 _SPARE_DESCRIPTORS = 500
 _BEAT_SHARE = 0.8
-"""Of the interval, as clients do, so that a beat is never late."""
+"""Share of the heart-beat interval after which a beat is sent, as clients do, so that none is late."""
 _BEAT_STEP_SECONDS = 0.02
 
 
@@ -101,7 +101,7 @@ class _Beats:
         self._seen_count = 0
 
     def beat(self) -> None:
-        """Send those that are due."""
+        """Send the heart-beats that are due."""
         if not self._every_seconds:
             return
         now = time.monotonic()

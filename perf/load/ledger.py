@@ -1,4 +1,4 @@
-"""Holds tagged messages against what was promised: each once, in its stream's order, at the right destination."""
+"""Check of tagged messages against the promises: each once, in its stream's order, at the right destination."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FAULTS_MAX = 20
 
 
 class Ledger:
-    """What has arrived so far, over all consumers of a process.
+    """Record of arrivals so far, over all consumers of a process.
 
     *Group*: consumers that share one destination's messages (all of a queue), or one topic subscriber. Doubles within a
     group are looked for only where `remember` is true, since that keeps every number; without it a double still shows
@@ -33,7 +33,7 @@ class Ledger:
         allowed_streams: tuple[int, ...],
         remember: bool,
     ) -> None:
-        """Take in (stream, sequence) pairs as one consumer got them, in order; what is wrong becomes a fault."""
+        """Take in (stream, sequence) pairs as one consumer got them, in order; violations become faults."""
         seen = self._seen.setdefault(group, set())
         for tag in tags:
             stream, sequence = tag

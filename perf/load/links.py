@@ -48,7 +48,7 @@ class Link:
                 self.sock.close()
                 raise
         self.spare = b""
-        """What was read past the answer of a handshake: only newlines, unless messages wait."""
+        """Bytes read past the answer of a handshake: only newlines, unless messages wait."""
         self._unsent = bytearray()
         self.greeting = ""
         """The CONNECTED frame."""
@@ -93,12 +93,14 @@ class Link:
         self.sock.setblocking(False)
 
     def send_soon(self, data: bytes) -> bool:
-        """Send, keeping what the kernel does not take; return whether nothing is left. Keeps at most what acks need."""
+        """Send, keeping the rest that the kernel does not take; return whether nothing is left. Keeps at most the
+        ACKs.
+        """
         self._unsent += data
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what was kept; return whether nothing is left."""
+        """Send the kept rest; return whether nothing is left."""
         while self._unsent:
             try:
                 sent = self.sock.send(self._unsent)

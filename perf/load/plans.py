@@ -1,4 +1,4 @@
-"""What a worker process is told to do: plain frozen data, pickled to its standard input.
+"""Orders for a worker process: plain frozen data, pickled to its standard input.
 
 Slots are places on the `perf.load.board`. Times are seconds, sizes bytes.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @frozen(slots=True)
 class Endpoint:
-    """Where a broker listens and what to say in CONNECT."""
+    """Address of a broker, and the headers of CONNECT."""
 
     host: str
     port: int
@@ -34,7 +34,8 @@ class Endpoint:
 @frozen(slots=True)
 class StreamPlan:
     """One producer connection. `consumer_slots` are the consumers of its destination and `peer_slots` the `sent_slot`s
-    of all streams to it (its own too): together they say what is under way."""
+    of all streams to it (its own too): together they give the number of messages under way.
+    """
 
     number: int
     destination: str
@@ -127,7 +128,7 @@ Plan = Union[ProducerPlan, ConsumerPlan, ReplierPlan, RequesterPlan, "LogPlan"]
 
 @frozen(slots=True)
 class Assignment:
-    """A plan, the board it is to be run on, and after how many seconds the worker ends whatever its board says."""
+    """A plan, its board, and the number of seconds after which the worker ends whatever the board says."""
 
     plan: Plan
     board: Path
@@ -136,7 +137,7 @@ class Assignment:
 
 @frozen(slots=True)
 class WorkerReport:
-    """What a worker says at its end.
+    """Report of a worker at its end.
 
     `latencies_ns` and `high_latencies_ns` hold what arrived within the measured window. `faults` are broken promises of
     the broker in words, and end in "…" where there were too many to list.

@@ -11,7 +11,7 @@ import psutil
 
 @contextmanager
 def on_cores(cores: frozenset[int] | None) -> Iterator[None]:
-    """Let processes that are started within use only these processors (None: leave it). Linux only, a no-op elsewhere.
+    """Limit processes that are started within to these processors (None: no limit). Linux only, a no-op elsewhere.
 
     The calling thread is moved for the while, since a child inherits its starter's processors; no code has to run in
     the child.
@@ -28,8 +28,9 @@ def on_cores(cores: frozenset[int] | None) -> Iterator[None]:
 
 
 class ProcessTree:
-    """Some processes and all that they have started. A process that ends drops out; its CPU time stays counted as
-    last seen."""
+    """Some processes and all that they have started. An ended process drops out; its CPU time stays counted as last
+    seen.
+    """
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._roots = list(pids)
@@ -74,7 +75,7 @@ class ProcessTree:
         return all(_runs(pid) for pid in self._roots)
 
     def end(self, patience_seconds: float) -> None:
-        """Ask all to end, and kill what is left after the patience. Only processes of this tree are touched."""
+        """Ask all to end, and kill the rest after the patience. Only processes of this tree are touched."""
         self.refresh()
         members = list(self._known.values())
         for process in members:
@@ -87,8 +88,9 @@ class ProcessTree:
 
 
 def machine_cpu_seconds() -> tuple[float, float]:
-    """Return the processor time of the whole machine so far: what was used (time stolen from a virtual machine by its
-    host included), and what was left over."""
+    """Return the processor time of the whole machine so far: the used part (time stolen from a virtual machine by its
+    host included), and the idle part.
+    """
     times = psutil.cpu_times()
     spare = times.idle + getattr(times, "iowait", 0.0)
     # guest time is counted within user time already

@@ -23,13 +23,15 @@ from perf.load.plans import ProducerPlan, StreamPlan, WorkerReport
 _NAP_SECONDS = 0.0003
 _STOPPED_NAP_SECONDS = 0.002
 _PACED_NAP_SECONDS = 0.01
-"""Where a rate is kept but no latency measured: thousands of wake-ups a second would take the processor from others."""
+"""Pause where a rate is kept but no latency measured: thousands of wake-ups a second would take the processor from
+other processes.
+"""
 _CONFIRMING_SECONDS = 0.02
-"""The socket that brings a receipt ends this wait; it is only how often the board is looked at meanwhile."""
+"""Longest wait for a receipt, whose socket ends the wait early: the interval of looks at the board."""
 
 
 class _Stream:
-    """A producer connection and how far it is."""
+    """A producer connection and its progress."""
 
     __slots__ = (
         "blocked",
@@ -75,17 +77,17 @@ class _Stream:
         self.receipts = 0
         self.blocked = False
         self.confirming = False
-        """Nothing can be sent before a receipt comes."""
+        """Whether nothing can be sent before a receipt comes."""
         self.throttled = False
         self.due_from = 0.0
 
     @property
     def receipts_missing(self) -> int:
-        """How many receipts were asked for and have not come."""
+        """Number of receipts that were asked for and have not come."""
         return self.bulk.receipts_asked + self.tagged.receipts_asked - self.receipts
 
     def consumed(self, numbers: memoryview) -> int:
-        """How many of the messages to this destination have got where they have to."""
+        """Return the number of messages to this destination that have reached all of their consumers."""
         counts = [numbers[slot] for slot in self.plan.consumer_slots]
         return min(counts) if self.plan.topic else sum(counts)
 
@@ -151,7 +153,7 @@ class Producers:
         return True
 
     def _allowance(self, stream: _Stream) -> int:
-        """How many messages the stream may make now."""
+        """Return the number of messages that the stream may make now."""
         numbers, plan = self._numbers, self._plan
         allowance = int(numbers[plan.quota_slot]) - stream.made
         if allowance <= 0:
@@ -176,7 +178,7 @@ class Producers:
         return allowance
 
     def _attend(self, streams: list[_Stream], moved: bool) -> None:
-        """Wait as long as nothing can be sent, and read what the broker says to producers: receipts and errors."""
+        """Wait until a message can be sent, and read the broker's answers to producers: receipts and errors."""
         plan = self._plan
         if moved and not plan.receipt_window_count:
             return
@@ -217,7 +219,7 @@ class Producers:
                 self._lose(stream, f"stream {stream.plan.number}: more receipts came than were asked for")
 
     def _lose(self, stream: _Stream, fault: str) -> None:
-        """Give up a stream whose connection is gone; its messages will be missed by the runner's count."""
+        """Give up a stream whose connection is gone; the runner's count will miss its messages."""
         self._faults.append(fault)
         self._selector.unregister(stream.link.sock)
         stream.link.close()

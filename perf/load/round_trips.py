@@ -18,7 +18,7 @@ _ANSWER_SECONDS = 10.0
 
 
 class _Party:
-    """One of the two: a connection that reads bodies from one queue and sends them to another."""
+    """One of two connections; reads bodies from one queue and sends them to another."""
 
     def __init__(self, endpoint: Endpoint, reads_from: str, sends_to: str) -> None:
         self.link: Link = patient_link(endpoint)

@@ -1,4 +1,4 @@
-"""From a scenario to the plans of its workers: who sends where, who reads what, which slot of the board is whose."""
+"""Plans of the workers of a scenario: senders, readers, and their slots of the board."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from perf.load.plans import ConsumerPlan, Endpoint, ProducerPlan, StreamPlan, Su
 from perf.scenarios import Disturbance, Scenario
 
 _PATIENT_WINDOW_COUNT = 1000
-"""A producer with so many receipts to go does not notice a consumer's naps."""
+"""Number of outstanding receipts with which a producer does not notice a consumer's naps."""
 
 
 @frozen(slots=True)
 class Load:
-    """One producer process and one consumer process, and what the runner needs to know of their slots."""
+    """One producer process and one consumer process, with their slots for the runner."""
 
     producers: ProducerPlan
     consumers: ConsumerPlan
 
     @property
     def sent_slots(self) -> tuple[int, ...]:
-        """How many messages each stream has handed to the kernel."""
+        """Slots with the number of messages that each stream has handed to the kernel."""
         return tuple(stream.sent_slot for stream in self.producers.streams)
 
     @property
@@ -35,16 +35,16 @@ class Load:
 
     @property
     def confirmed_slots(self) -> tuple[int, ...]:
-        """How many messages of each stream the broker has confirmed with a receipt."""
+        """Slots with the number of messages of each stream that the broker has confirmed with a receipt."""
         return tuple(stream.confirmed_slot for stream in self.producers.streams)
 
     @property
     def delivered_slots(self) -> tuple[int, ...]:
-        """How many messages each consumer has got."""
+        """Slots with the number of messages that each consumer has got."""
         return tuple(subscriber.delivered_slot for subscriber in self.consumers.subscribers)
 
     def expected_count(self, sent_by_stream: tuple[int, ...]) -> int:
-        """How many deliveries that many messages of each stream must make in all, over all consumers."""
+        """Return the number of deliveries, over all consumers, for these numbers of messages."""
         expected = 0
         for stream, sent in zip(self.producers.streams, sent_by_stream, strict=True):
             expected += sent * (len(stream.consumer_slots) if stream.topic else 1)
@@ -52,8 +52,7 @@ class Load:
 
 
 class Layout:
-    """Hands out slots and destination names. The names are unique to it, so what earlier runs left behind cannot be
-    met."""
+    """Hands out slots and destination names. The names are unique, so that leftovers of earlier runs do no harm."""
 
     def __init__(self) -> None:
         self._slots: Iterator[int] = count(FIRST_FREE)
@@ -61,13 +60,13 @@ class Layout:
         self.slot_count = FIRST_FREE
 
     def slot(self) -> int:
-        """Return a slot that nobody has."""
+        """Return a free slot."""
         slot = next(self._slots)
         self.slot_count = slot + 1
         return slot
 
     def destination(self, kind: str, what: str) -> str:
-        """Return a destination that nobody used before."""
+        """Return an unused destination."""
         return f"/{kind}/perf-{self._token}-{what}"
 
 

@@ -1,12 +1,12 @@
-"""What carries STOMP in place of bare TCP: TLS, and WebSocket, behind the few methods of a socket that the load uses.
+"""Transports of STOMP in place of bare TCP: TLS and WebSocket, with the few methods of a socket that the load uses.
 
-Kept out of the way of the plain socket, which is used as it is. Both make what they send once where it is the same
-block again and again, for the generator must not be what is measured; so sending blocks until the kernel has it all.
+The plain socket is used directly. Both transports encode a block that is sent again and again only once, for the
+generator must not be the limit of a measurement; so sending blocks until the kernel has the whole block.
 
 - TLS: OpenSSL on memory, so that one system call carries many records. Reads never leave plain bytes behind that a
   `select` would not tell of.
 - WebSocket: one message for each STOMP frame, as stompjs and all other clients send them, masked with a key of zeros
-  (masked for the broker, and free for us).
+  (masked for the broker, and free for the load).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 def carried(connected: socket.socket, endpoint: Endpoint) -> Any:
-    """A socket of this endpoint's transport, over one that is connected and blocks.
+    """Return a socket of this endpoint's transport, over one that is connected and blocks.
 
     Raises:
         OSError: the other side does not speak it.
@@ -40,7 +40,7 @@ def carried(connected: socket.socket, endpoint: Endpoint) -> Any:
 
 
 class _Carried:
-    """What both share: a bare socket below."""
+    """Common part of both transports: a bare socket below."""
 
     def __init__(self, bare: socket.socket) -> None:
         self._bare = bare
@@ -50,7 +50,7 @@ class _Carried:
         self.close = bare.close
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """As of a socket."""
+        """Send all bytes, as a socket does."""
         self.send(data)
 
     def send(self, data: bytes | memoryview) -> int:
@@ -60,7 +60,7 @@ class _Carried:
         raise NotImplementedError
 
     def recv(self, size_max: int) -> bytes:
-        """As of a socket; `size_max` at least 32 KiB."""
+        """Receive, as a socket does; `size_max` at least 32 KiB."""
         room = bytearray(max(size_max, 2 * _RECORD_BYTES))
         return bytes(memoryview(room)[: self.recv_into(room)])
 
@@ -105,7 +105,7 @@ class TlsSocket(_Carried):
         return len(data)
 
     def recv_into(self, view: memoryview | bytearray) -> int:
-        """As of a socket. All that was read is decrypted: `view` has room for a record more than is read."""
+        """Receive, as a socket does. All input is decrypted: `view` has room for a record more than is read."""
         room, got = memoryview(view), 0
         while not got:
             data = self._bare.recv(len(room) - _RECORD_BYTES)
@@ -141,11 +141,11 @@ class WebSocket(_Carried):
         if not head.startswith(b"HTTP/1.1 101 "):
             raise ConnectionError(f"the broker did not open a WebSocket: {head[:100]!r}")
         self._left = 0
-        """Of the message that is being read."""
+        """Missing bytes of the message that is being read."""
         self._block: object = None
         self._frame_bytes = 0
         self._made = b""
-        """What is sent again and again, as messages."""
+        """Messages made of the block that is sent again and again."""
         self._message_bytes = 0
         self._buffer = bytearray(512 * 1024)
 
@@ -169,7 +169,7 @@ class WebSocket(_Carried):
         return len(whole)
 
     def recv_into(self, view: memoryview | bytearray) -> int:
-        """As of a socket. Control frames are passed over: the broker sends none but its close."""
+        """Receive, as a socket does. Control frames are passed over: the broker sends none but its close."""
         room, got = memoryview(view), 0
         while not got:
             held = self._held

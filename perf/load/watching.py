@@ -30,7 +30,7 @@ class Watch:
         return rss_bytes
 
     def let_pass(self, seconds: float) -> None:
-        """Let time go by."""
+        """Sample for some seconds."""
         end = time.monotonic() + seconds
         self._samples = []
         while (left := end - time.monotonic()) > 0:
@@ -52,7 +52,7 @@ class Watch:
     def wait(
         self, condition: Callable[[], bool], limit_seconds: float, step_seconds: float = _SAMPLE_SECONDS / 10
     ) -> bool:
-        """Wait for a condition, at most so long and while the broker lives; return whether it came true."""
+        """Wait for a condition, up to a time limit and while the broker lives; return whether it came true."""
         end = time.monotonic() + limit_seconds
         while not condition():
             if time.monotonic() > end or not self._broker.tree.alive():

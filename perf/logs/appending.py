@@ -31,7 +31,7 @@ _SEED = 4
 
 
 def values_of(body_bytes: int, count: int) -> list[bytes]:
-    """Records that are not alike, without a NUL among them: the same ones each time."""
+    """Make different records without a NUL: the same ones each time."""
     random = Random(_SEED)
     noise = bytes(33 + byte % 90 for byte in random.randbytes(body_bytes + count))
     return [noise[place : place + body_bytes] for place in range(count)]
@@ -97,14 +97,14 @@ class Appender:
         self._link.close()
 
     def _wait(self) -> None:
-        """Nothing to send now: until a receipt comes, or there may be some quota."""
+        """Wait for a receipt or for more quota: there is nothing to send now."""
         if self._plan.window_count and self._asked - self._receipts >= self._plan.window_count:
             self._poll.poll(20)
         else:
             time.sleep(_NAP_SECONDS)
 
     def _allowance(self) -> int:
-        """How many records may be sent now."""
+        """Return the number of records that may be sent now."""
         plan = self._plan
         left = int(self._numbers[plan.quota_slot]) - self._sent
         if plan.rate_per_second and left > 0:

@@ -1,5 +1,5 @@
-"""The framing of batches, written from its description (docs/log-wire.md) and not imported from Sluiceway: what a
-client in another language would do, and a second opinion on what the broker sends.
+"""The framing of batches, written from its description (docs/log-wire.md) and not imported from Sluiceway: the code of
+a client in another language, and a second opinion on the broker's frames.
 
 Only what the load needs: uncompressed, without headers and keys.
 """
@@ -19,11 +19,11 @@ _ALIGN_BYTES = 8
 
 
 class WrongBatchError(ValueError):
-    """What came is no batch, or not the right one."""
+    """The bytes are no batch, or the wrong one."""
 
 
 def batch_of(values: Sequence[bytes]) -> bytes:
-    """One batch of these records."""
+    """Make one batch of records."""
     offsets = list(accumulate(map(len, values), initial=0))
     body = struct.pack(f"<{len(offsets)}I", *offsets) + b"".join(values)
     padding = bytes(-len(body) % _ALIGN_BYTES)
@@ -34,7 +34,7 @@ def batch_of(values: Sequence[bytes]) -> bytes:
 
 
 def checked(run: memoryview) -> Iterator[tuple[int, int]]:
-    """Index and count of each batch of a run, once its lengths and both of its checksums are found right.
+    """Return index and count of each batch of a run, once its lengths and both of its checksums are found right.
 
     Raises:
         WrongBatchError: they are not.

@@ -1,4 +1,4 @@
-"""What a worker process of a log scenario is told to do: plans for appenders, readers and a raw copy."""
+"""Orders for a worker process of a log scenario: plans for appenders, readers and a raw copy."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ReaderPlan:
     """One connection that reads a log.
 
     `headers`: lines of its SUBSCRIBE besides id, destination and ack. `group`: first part of the names of its groups,
-    one for each round; empty: none. `stop`: where a round ends; the next one begins at `start` again. 0: it goes on for
-    ever, in one round. `rounds_count`: it stops after so many; 0: never. `batch`: its MESSAGEs are batches.
+    one for each round; empty: none. `stop`: where a round ends; the next one begins at `start` again. 0: it continues
+    for ever, in one round. `rounds_count`: it stops after that many; 0: never. `batch`: its MESSAGEs are batches.
     `index_header`: which header of a MESSAGE says its index.
     """
 
@@ -64,8 +64,9 @@ class ReadPlan:
 
 @frozen(slots=True)
 class RawCopyPlan:
-    """What the loopback can do without a broker: one process sends from a mapped file, round and round, another one
-    (`sends` false) receives and counts in `bytes_slot`. They meet at a socket of the receiver."""
+    """Plan of a copy over the loopback without a broker: one process sends from a mapped file, round and round, another
+    one (`sends` false) receives and counts in `bytes_slot`. They meet at a socket of the receiver.
+    """
 
     sends: bool
     path: Path

@@ -1,4 +1,4 @@
-"""The loopback without a broker: what one process sends from a mapped file another one receives and throws away.
+"""The loopback without a broker: one process sends from a mapped file, another one receives the bytes and drops them.
 
 With the same sizes of reads as the readers of batches, so that the share that a broker reaches is of something that it
 could reach.

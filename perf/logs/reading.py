@@ -5,7 +5,7 @@ the count says. *Batches*: heads are read, bodies skipped by their length withou
 follow on each other, and every so manieth body is put together and checked, batch by batch, with its checksums and the
 indexes in it.
 
-What was read goes into buffers that are used again and again: that is as cheap as reading can be.
+Reads use the same buffers again and again: that is as cheap as reading can be.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Reader:
             self.faults.append(f"reader of {self.plan.destination}: {what}")
 
     def read(self) -> None:
-        """Take once what is there. Raises OSError, ValueError, BrokerFaultError."""
+        """Read once. Raises OSError, ValueError, BrokerFaultError."""
         if self.plan.batch:
             self._read_batches()
         else:
@@ -168,7 +168,7 @@ class _Reader:
             place = head_end + 2
 
     def _take_head(self, head: bytes) -> None:
-        """Of a MESSAGE; what is to be skipped then is its body and its NUL."""
+        """Take the head of a MESSAGE; its body and its NUL are to be skipped then."""
         if not head.startswith(b"MESSAGE\n"):
             raise BrokerFaultError(f"the broker sent no MESSAGE: {frames.error_text(head)}")
         headers = dict(line.partition(b":")[::2] for line in head.split(b"\n"))

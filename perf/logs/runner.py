@@ -1,8 +1,8 @@
-"""Runs one scenario of logs once against a broker that listens already, and returns what it measured.
+"""Runs one scenario of logs once against a broker that listens already, and returns its measurements.
 
-What is read is appended before, through the broker, and stays for the next runs on it. Every run is checked: receipts
-and MESSAGEs follow on each other by index (`perf.logs.appending`, `perf.logs.reading`), and at its end the log is as
-long as what was sent.
+Records to read are appended before, through the broker, and stay for the next runs. Every run is checked: receipts and
+MESSAGEs follow on each other by index (`perf.logs.appending`, `perf.logs.reading`), and at its end the log has as many
+records as were sent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FILL_PER_SECOND = 20_000
 _STREAM_HEADERS = "x-queue-type:stream\ndurable:true\nauto-delete:false\n"
 _numbers = count()
 _filled: dict[tuple[int, str], int] = {}
-"""How long the logs of a broker are that can't be asked: by its port and their names."""
+"""Lengths of the logs of a broker that can't be asked: by its port and their names."""
 
 
 class _Shift:
@@ -189,7 +189,7 @@ class LogRun:
         return reply
 
     def _length(self, name: str) -> int:
-        """Of a log; 0 if there is none."""
+        """Return the length of a log; 0 without one."""
         reply = self._ask("describe", log=name)
         return int(str(reply["next"])) if reply.get("ok") else 0
 
@@ -201,7 +201,7 @@ class LogRun:
         return False
 
     def _fill(self, name: str, wanted: int, body_bytes: int) -> int:
-        """Append until the log is so long, in whole batches; returns how long it is."""
+        """Append until the log is long enough, in whole batches; returns its length."""
         destination = self._destination(name)
         step = self._scenario.batch_count or 1000
         wanted = -(-wanted // step) * step
@@ -347,7 +347,7 @@ class LogRun:
             self._raw()
 
     def _raw(self) -> None:
-        """What the loopback can do."""
+        """Measure the copy over the loopback."""
         with tempfile.TemporaryDirectory(prefix="sluiceway-perf-") as folder:
             path = Path(folder) / "raw"
             block = os.urandom(MIB)
@@ -369,7 +369,7 @@ class LogRun:
             self._figures["raw_ratio"] = self._figures["wire_bytes_per_second"] / raw
 
     def _raw_disk(self) -> None:
-        """What the disk can do: a file that grows, synced every 8 MiB, as the broker's do."""
+        """Measure the disk: a file that grows, synced every 8 MiB, as the broker's do."""
         block = os.urandom(8 * MIB)
         seconds = 0.2 if self._tiny else min(3.0, self._effort.seconds)
         with self._broker.scratch_file() as file:
@@ -382,7 +382,7 @@ class LogRun:
         self._figures["raw_ratio"] = self._figures["log_bytes_per_second"] / raw
 
     def _groups(self) -> None:
-        """All of the log to one group, and all of it to ten."""
+        """Read all of the log by one group, and all of it by ten."""
         name, stop = self._log_to_read()
         taken: dict[int, tuple[float, float]] = {}
         for groups_count in (1, 10):
@@ -430,7 +430,7 @@ class LogRun:
             self._faults.append(f"{came} records came of {wanted}")
 
     def _past(self) -> None:
-        """The tail alone, then beside a reader of what is not in memory."""
+        """Measure the tail alone, then beside a reader of records that are not in memory."""
         scenario, effort = self._scenario, self._effort
         name = f"perf-{scenario.name}"
         past_count = self._fill(name, 2 * BATCH_COUNT if self._tiny else scenario.fill_count, KIB)
@@ -478,7 +478,7 @@ class LogRun:
             self._await_count(board, (tail.delivered_slot,), self._settled(board, appender.sent_slot))
 
     def _settled(self, board: Board, slot: int) -> int:
-        """What a counter is when it stands still."""
+        """Wait until a counter stands still, and return it."""
         known = -1
         while board[slot] != known:
             known = board[slot]
@@ -486,7 +486,7 @@ class LogRun:
         return known
 
     def _disk_read_bytes(self) -> int:
-        """What the broker had read from the disk for it so far; 0 where the system does not say."""
+        """Return the bytes that the broker had read from the disk so far; 0 where the system does not say."""
         total = 0
         for pid in self._broker.peer.pids():
             try:

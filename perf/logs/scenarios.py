@@ -1,10 +1,10 @@
-"""The named scenarios of logs: what is appended, who reads, and what the figures are judged by.
+"""The named scenarios of logs: records, readers, and targets.
 
 A name reads log-WHAT-SIZE-HOW. All logs are filled with batches of 500 records, by one connection, before they are
 read. `log-stream-…` are made for RabbitMQ's streams too, so they use what both brokers have over STOMP: plain SENDs,
 plain MESSAGEs, ack client.
 
-Source: issue 4, "Proof and speed". What is done for each kind is the business of `perf.logs.runner`.
+Source: issue 4, "Proof and speed". `perf.logs.runner` implements each kind.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ class LogScenario:
     """SENDs whose receipts may be missing; 0: none asks for one."""
     receipt_every: int = 1
     fill_count: int = 0
-    """Records that are there before it is read."""
+    """Number of records in the log before it is read."""
     batch_bytes: int = 0
-    """Read MESSAGEs with batches of about so many bytes; 0: of one record."""
+    """Approximate size of the batches in MESSAGEs; 0: of one record."""
     grouped: bool = False
     ack: Ack = "auto"
     prefetch_count: int = 0
     """Asked for; 0: the broker's default."""
     beside_raw: bool = False
-    """In the same run, what a program can do that does nothing else: a copy over loopback (read), or writing and
-    syncing (append)."""
+    """Whether the run also measures a program that does nothing else: a copy over loopback (read), or writing and
+    syncing (append).
+    """
     rate_per_second: float = 0.0
-    """Of the appender; 0: as fast as it is taken."""
+    """Rate of the appender; 0: as fast as the broker takes records."""
     stream: bool = False
-    """Also for RabbitMQ, as a stream."""
+    """Whether RabbitMQ takes part, with a stream."""
     fresh_broker: bool = False
     settings: str = ""
     idle_count: int = 0
@@ -244,7 +245,7 @@ def is_log_scenario(name: str) -> bool:
 
 
 def choose_logs(names: list[str]) -> list[LogScenario]:
-    """The scenarios of these names, without doubles. `logs`: all but those that RabbitMQ has, too."""
+    """Return the scenarios of these names, without doubles. `logs`: all but those that RabbitMQ has, too."""
     found: dict[str, LogScenario] = {}
     for name in names:
         some = [one for one in LOG_CATALOGUE if not one.stream] if name == "logs" else [LOGS_BY_NAME[name]]

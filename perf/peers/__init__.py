@@ -30,7 +30,7 @@ REFERENCES = ("rabbitmq", "activemq")
 """The peers whose better one a target is judged against."""
 
 RESTLESS = ("sluiceway-watched",)
-"""Peers that take some of the machine also while others are measured: where they take part, nobody else may be up."""
+"""Peers that take some of the machine also while others are measured: a run with one of them has only that peer up."""
 
 
 class UnknownPeerError(ValueError):

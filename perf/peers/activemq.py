@@ -42,7 +42,7 @@ class ActiveMq:
         self._version = "not started"
 
     def install(self) -> None:
-        """Install Debian's package, and Java with it, where it is missing."""
+        """Install Debian's package, and Java with it, unless they are installed."""
         ensure_package("activemq", _JAR)
         if shutil.which("java") is None:
             raise PeerError("activemq is installed but no java is on the path: `apt-get install default-jre-headless`")
@@ -79,11 +79,11 @@ class ActiveMq:
         return self._daemon.last_words() if self._daemon else ""
 
     def version(self) -> str:
-        """Its `server` header."""
+        """Return the `server` header of the broker."""
         return self._version
 
     def store_counts(self) -> Mapping[str, float]:
-        """It says nothing over STOMP."""
+        """Return nothing: the broker tells no counts over STOMP."""
         return {}
 
     def stop(self, patience_seconds: float = 5.0) -> None:

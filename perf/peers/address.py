@@ -1,5 +1,4 @@
-"""A broker that somebody else started: `HOST:PORT`, with `/PID` behind it where its CPU time and memory are wanted
-too."""
+"""A running broker: `HOST:PORT`, with `/PID` behind it where its CPU time and memory are wanted too."""
 
 from __future__ import annotations
 
@@ -15,8 +14,9 @@ from perf.peers.port import PeerError
 
 
 class Address:
-    """It is not started, not pinned and not stopped; it should be on this machine, or the network is measured with
-    it."""
+    """Broker at an address. The load does not start, pin or stop it; it should be on this machine, or the network is
+    measured with it.
+    """
 
     durable = False  # as far as we can tell: it is not ours to restart
 
@@ -42,7 +42,7 @@ class Address:
         return cls(host.strip("[]"), int(port), int(pid) if pid else None)
 
     def install(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
         """Check that it answers.
@@ -65,15 +65,15 @@ class Address:
         return [self._pid] if self._pid is not None else []
 
     def last_words(self) -> str:
-        """Nobody knows: it was not started here."""
+        """Return nothing: the process was not started here."""
         return ""
 
     def version(self) -> str:
-        """Its `server` header."""
+        """Return the `server` header of the broker."""
         return self._version
 
     def store_counts(self) -> Mapping[str, float]:
-        """It is not asked: it may be any broker."""
+        """Return nothing: the broker may be any product."""
         return {}
 
     def stop(self, patience_seconds: float = 5.0) -> None:

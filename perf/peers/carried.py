@@ -13,7 +13,7 @@ from perf.peers.sluiceway import Sluiceway
 
 
 class TlsSluiceway(Sluiceway):
-    """With a certificate (ECDSA, P-256) made for the run."""
+    """Sluiceway with a certificate (ECDSA, P-256) made for the run."""
 
     name = "sluiceway-tls"
 

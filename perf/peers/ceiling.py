@@ -1,10 +1,9 @@
-"""Not a broker but the least that could stand in for one: it shows how fast the load generator can go, and what it
-costs.
+"""Minimal stand-in for a broker: shows how fast the load generator can be, and its costs.
 
-It renames SEND to MESSAGE in whatever block of frames it reads and passes it on to the subscribers of the sender's
-destination. It knows no acknowledgement, no receipts for messages, no limits and no back pressure, so only scenarios
-with ack `auto` on it mean anything, with one consumer for a queue. Its figures bound what the generator can show of a
-broker.
+The stand-in renames SEND to MESSAGE in each block of frames that it reads and passes the block on to the subscribers of
+the sender's destination. It knows no acknowledgement, no receipts for messages, no limits and no back pressure, so only
+scenarios with ack `auto` on it mean anything, with one consumer for a queue. Its figures bound what the generator can
+show of a broker.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Ceiling:
         self._version = "not started"
 
     def install(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
         """Start it; see `Peer`."""
@@ -52,11 +51,11 @@ class Ceiling:
         return self._daemon.last_words() if self._daemon else ""
 
     def version(self) -> str:
-        """Its `server` header."""
+        """Return the `server` header of the broker."""
         return self._version
 
     def store_counts(self) -> Mapping[str, float]:
-        """It keeps nothing."""
+        """Return nothing: the ceiling stores no messages."""
         return {}
 
     def stop(self, patience_seconds: float = 5.0) -> None:

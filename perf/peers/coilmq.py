@@ -27,7 +27,7 @@ debug.stats_poll_interval = 0
 
 
 def cache_folder() -> Path:
-    """Where peers are kept between calls: `$XDG_CACHE_HOME/sluiceway-perf`, usually under `~/.cache`."""
+    """Return the folder of installed peers: `$XDG_CACHE_HOME/sluiceway-perf`, usually under `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluiceway-perf"
 
 
@@ -41,7 +41,7 @@ class CoilMq:
         self._daemon: Daemon | None = None
 
     def install(self) -> None:
-        """Make the virtual environment where it is missing."""
+        """Make the virtual environment unless it exists."""
         if _program().exists():
             return
         folder = cache_folder() / "coilmq"
@@ -86,7 +86,7 @@ class CoilMq:
         return _PACKAGE.replace("coilmq==", "CoilMQ/")
 
     def store_counts(self) -> Mapping[str, float]:
-        """It keeps everything in memory."""
+        """Return nothing: the broker holds everything in memory."""
         return {}
 
     def stop(self, patience_seconds: float = 5.0) -> None:

@@ -17,7 +17,7 @@ from perf.peers.port import PeerError
 
 LOOPBACK = "127.0.0.1"
 _START_SECONDS = 180.0
-"""Long, since it may start on a backlog; one that ends at its start is noticed at once."""
+"""Time for a start: long, since it may begin on a backlog; a daemon that ends at its start is noticed at once."""
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 1500
 _FIRST_PORT = 15_000
@@ -27,7 +27,7 @@ _port_numbers = count(os.getpid() * 101)
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listened on a moment ago.
+    """Return a loopback port that was free a moment ago.
 
     One that systems give to nobody who asks for any port: so it is still free when its server starts, and when that
     starts again.
@@ -43,7 +43,9 @@ def free_port() -> int:
 
 
 class Daemon:
-    """One process in a session of its own, so that a Ctrl-C at the terminal reaches only us and we end it in order."""
+    """One process in a session of its own, so that a Ctrl-C at the terminal reaches only the runner, which ends the
+    process cleanly.
+    """
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._process.pid
 
     def await_connected(self, endpoint: Endpoint) -> str:
@@ -102,12 +104,12 @@ class Daemon:
         )
 
     def last_words(self) -> str:
-        """Whether it runs, or how it ended; and the end of what it printed."""
+        """Tell whether the process runs, or how it ended; and the end of its output."""
         code = self._process.poll()
         return f"{self.name} {'runs' if code is None else f'ended with exit code {code}'}; {self.log_tail()}"
 
     def log_tail(self) -> str:
-        """The end of what it printed."""
+        """Return the end of the output."""
         text = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
         return f"its output ends with:\n{text}" if text else "it printed nothing"
 

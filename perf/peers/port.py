@@ -1,5 +1,4 @@
-"""What the runner needs of a broker: install it, start it on loopback, say where it is and which processes it is,
-stop it."""
+"""Port of the runner to a broker: install it, start it on loopback, say its address and its processes, stop it."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ class Peer(Protocol):
 
     name: str
     durable: bool
-    """Whether `start` in the same folder finds what was persistent again."""
+    """Whether `start` in the same folder finds persistent messages again."""
 
     def install(self) -> None:
         """Make sure that the software is on this machine, installing it where it is missing.
@@ -37,18 +36,20 @@ class Peer(Protocol):
         """
 
     def pids(self) -> list[int]:
-        """The roots of its process tree; empty where they are not known."""
+        """Process ids of the roots of its process tree; empty where they are not known."""
 
     def last_words(self) -> str:
-        """Whether it runs, or how it ended, with the end of its log: for who was left without an answer. Empty where
-        that is not known."""
+        """Tell whether the broker runs, or how it ended, with the end of its log, for the report of a failure. Empty
+        where that is not known.
+        """
 
     def version(self) -> str:
-        """What it calls itself, read when it was started."""
+        """Return the broker's name for itself, read at its start."""
 
     def store_counts(self) -> Mapping[str, float]:
-        """What it says that its store has done since it was started: of `written_count`, `cancelled_count`,
-        `syncs_count` and `written_bytes` those that it has; empty where it says nothing. It must be running."""
+        """Return the counts of the broker's store since its start: those of `written_count`, `cancelled_count`,
+        `syncs_count` and `written_bytes` that it has; empty without any. The broker must be running.
+        """
 
     def stop(self, patience_seconds: float = 5.0) -> None:
         """End all its processes, in good order if that takes no longer than the patience. The folder is the caller's to

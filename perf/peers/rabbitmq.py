@@ -25,7 +25,7 @@ stomp.listeners.tcp.1 = {host}:{port}
 
 
 class RabbitMq:
-    """Two processes: the Erlang port mapper, which every node wants, and the node."""
+    """RabbitMQ in two processes: the Erlang port mapper, which every node wants, and the node."""
 
     name = "rabbitmq"
     durable = True
@@ -36,7 +36,7 @@ class RabbitMq:
         self._version = "not started"
 
     def install(self) -> None:
-        """Install Debian's package where it is missing."""
+        """Install Debian's package unless it is installed."""
         ensure_package("rabbitmq-server", _SCRIPT)
 
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
@@ -81,11 +81,11 @@ class RabbitMq:
         return self._node.last_words() if self._node else ""
 
     def version(self) -> str:
-        """Its `server` header."""
+        """Return the `server` header of the broker."""
         return self._version
 
     def store_counts(self) -> Mapping[str, float]:
-        """It says nothing over STOMP."""
+        """Return nothing: the broker tells no counts over STOMP."""
         return {}
 
     def stop(self, patience_seconds: float = 5.0) -> None:

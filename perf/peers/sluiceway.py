@@ -1,5 +1,6 @@
-"""Sluiceway, started as anybody would start it, with its defaults; a scenario may bring settings for what is off by
-default (`SETTINGS_FILE`). From this checkout, or from another one: then a change is measured beside what it changed."""
+"""Sluiceway, started in the ordinary way, with its defaults; a scenario may bring settings for features that are off by
+default (`SETTINGS_FILE`). From this checkout, or from another one: then a change is measured beside its base.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from perf.peers.port import PeerError
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _OWN_PYTHON = Path(".venv", "bin", "python")
 SETTINGS_FILE = "sluiceway.toml"
-"""In the folder of a run, where whoever starts it may have put it."""
+"""Name of a configuration file in the folder of a run, which the caller may have written."""
 
 
 class Sluiceway:
@@ -49,14 +50,14 @@ class Sluiceway:
         self.python = str(python) if python.exists() else sys.executable
 
     def install(self) -> None:
-        """Nothing to do: it is this checkout."""
+        """Do nothing: the broker is this checkout."""
 
     def flags(self) -> list[str]:
-        """More of the command line, of this start."""
+        """Return additional arguments of the command line for this start."""
         return []
 
     def endpoint(self, folder: Path) -> tuple[Endpoint, str]:
-        """Where it is going to be, and how the command line says that."""
+        """Return the address of the broker, and its form on the command line."""
         endpoint = Endpoint(LOOPBACK, free_port())
         return endpoint, f"{endpoint.host}:{endpoint.port}"
 
@@ -78,7 +79,7 @@ class Sluiceway:
         return endpoint
 
     def _use_former_names(self, settings: Path) -> None:
-        """Writes settings for a checkout of before `[journal]` was called `[logs]`, where it is one."""
+        """Write settings for a checkout of before `[journal]` was called `[logs]`, where it is one."""
         if not (self.checkout / "sluiceway" / "config" / "logging.py").is_file():
             settings.write_text(settings.read_text().replace("[logs]", "[journal]"))
 
@@ -91,7 +92,7 @@ class Sluiceway:
         return self._daemon.last_words() if self._daemon else ""
 
     def version(self) -> str:
-        """Its `server` header."""
+        """Return the `server` header of the broker."""
         return self._version
 
     def store_counts(self) -> Mapping[str, float]:
@@ -116,5 +117,5 @@ class Sluiceway:
 
 
 def _environment() -> dict[str, str]:
-    """The environment without settings for Sluiceway: its defaults are what is measured."""
+    """Return the environment without settings for Sluiceway: the defaults are measured."""
     return {name: value for name, value in os.environ.items() if not name.startswith("SLUICEWAY_")}

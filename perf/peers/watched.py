@@ -1,9 +1,9 @@
-"""Sluiceway while somebody looks at it, and Sluiceway with nothing to look at: what watching costs.
+"""Sluiceway with watchers, and Sluiceway without: the cost of watching.
 
 `sluiceway-watched` has its admin port on. A process beside it asks each second for what an open console shows (its
 first page: the overview and the map) and for the metrics, as Prometheus would. Trails are on, as by default.
-`sluiceway-bare` has neither port nor trails. The one who watches goes on while others are measured, so brokers are
-started anew for each run where it takes part (`RESTLESS`).
+`sluiceway-bare` has neither port nor trails. The watcher continues while others are measured, so brokers are started
+anew for each run where it takes part (`RESTLESS`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from perf.probes.watcher import UnwatchedError, Watcher
 
 
 class BareSluiceway(Sluiceway):
-    """Nothing to look at."""
+    """Sluiceway without trails, admin port and watchers."""
 
     name = "sluiceway-bare"
     settings = MappingProxyType({"SLUICEWAY_TRAILS__ENABLED": "false"})
 
 
 class WatchedSluiceway(Sluiceway):
-    """Somebody looks at all there is."""
+    """Sluiceway whose console and metrics are watched."""
 
     name = "sluiceway-watched"
 
@@ -60,12 +60,12 @@ class WatchedSluiceway(Sluiceway):
         return endpoint
 
     def rest(self, wanted: bool) -> None:
-        """Nobody watches for a while, or again."""
+        """Pause the watcher, or let it continue."""
         if self._watcher is not None:
             self._watcher.send_signal(signal.SIGUSR1 if wanted else signal.SIGUSR2)
 
     def stop(self, patience_seconds: float = 5.0) -> None:
-        """Stop both. Raises PeerError if nobody had watched any more."""
+        """Stop both. Raises PeerError if the watcher had ended before."""
         watcher, self._watcher = self._watcher, None
         try:
             if watcher is not None:

@@ -1,12 +1,12 @@
-"""What it costs to pull the admin port of a large broker: a fast pair beside many subscriptions, while somebody asks
-for everything once a second, and while nobody does.
+"""Cost of polling the admin port of a large broker: a fast pair beside many subscriptions, with a client that asks for
+everything once a second, and without.
 
     python -m perf.probes.admin_pulls [--subscriptions 10000] [--seconds 6] [--rounds 3]
 
 The broker is a process of its own. Its subscriptions are live, ten to a connection, each to a queue of its own; so are
-the pair (messages of 100 bytes, as fast as it goes, ack auto) and whoever asks. Both ways are taken in turns, and their
-medians told: rate of the pair, the longest time in which nothing came to its consumer though it had something to get,
-and how long the slowest answer took.
+the pair (messages of 100 bytes, at full speed, ack auto) and the polling client. Both ways are measured in turns. The
+probe prints their medians: rate of the pair, the longest pause of its consumer while messages were waiting, and the
+time of the slowest answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ALL_PATHS: Final = (
 
 @attrs.frozen
 class Phase:
-    """What was seen of one."""
+    """Observations of one phase."""
 
     per_second: float
     longest_gap_ms: float
@@ -137,7 +137,7 @@ def main() -> None:
 
 
 def measure(endpoint: Endpoint, admin_port: int, options: argparse.Namespace) -> None:
-    """With the broker there."""
+    """Measure a running broker."""
     idle = []
     for place in range(options.subscriptions // PER_CONNECTION):
         link = Link(endpoint)

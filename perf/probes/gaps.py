@@ -1,8 +1,8 @@
-"""How long one client's dear frame or request keeps everybody else waiting: the real gaps behind `tests/limits`.
+"""Time for which one client's expensive frame or request blocks all other clients: the real gaps behind `tests/limits`.
 
-A pair that has nothing to do with it sends itself a message each millisecond. While a client does one dear thing, the
-pair's largest delay is the gap. It is shown beside the largest delay of a time in which nothing happens, which is the
-noise of the machine (and of this program, which shares it with the broker).
+An unconcerned pair sends itself a message each millisecond. The gap is the pair's largest delay while a client does one
+expensive thing. The probe prints the gap beside the largest delay of an idle time, which is the noise of the machine
+(and of this program, which shares it with the broker).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from perf.load.plans import Endpoint
 
 TICK_SECONDS: Final = 0.001
 SETTLED_SECONDS: Final = 0.3
-"""How long the pair ticks on after the act: what an act asks for may come later."""
+"""Seconds of observation after the act: some of its effects may come later."""
 
 PATIENCE_SECONDS: Final = 60.0
 
 
 @attrs.frozen
 class Gap:
-    """What one act did to the others."""
+    """Effect of one act on other clients."""
 
     act: str
     seconds: float
-    """The largest delay of the pair while it went on."""
+    """Largest delay of the pair during the act."""
     idle_seconds: float
     """The same before it, with nothing else to do."""
 
     @property
     def ratio(self) -> float:
-        """How many times the noise."""
+        """Ratio of the delay to the noise."""
         return self.seconds / self.idle_seconds
 
 
 class Client:
-    """A STOMP client that writes what it is given and reads until it has seen something."""
+    """A STOMP client that writes given bytes and reads until it has seen something."""
 
     def __init__(self, endpoint: Endpoint, **headers: str) -> None:
         self._socket = socket.create_connection((endpoint.host, endpoint.port), PATIENCE_SECONDS)
@@ -80,7 +80,7 @@ class Client:
         return b"".join(pieces)
 
     def close(self) -> None:
-        """Without a word."""
+        """Close the socket without DISCONNECT."""
         self._socket.close()
 
 
@@ -148,7 +148,7 @@ Q: Final = "/queue/perf.gaps"
 
 @attrs.frozen
 class Scene:
-    """What acts are played with."""
+    """Broker and clients of the acts."""
 
     endpoint: Endpoint
     http: str
@@ -156,7 +156,7 @@ class Scene:
 
     @contextmanager
     def holding(self, queue: str, count: int, ack: str) -> Iterator[tuple[Client, list[bytes]]]:
-        """A client that has so many messages of a queue, which is empty before, unacknowledged, and their ids."""
+        """Return a client with `count` unacknowledged messages of a queue, which is empty before, and their ids."""
         client, sender = Client(self.endpoint), Client(self.endpoint)
         client.sync(frame("SUBSCRIBE", id="s", destination=queue, ack=ack, credit=f"{count},67108864"))
         sender.sync(frame("SEND", b"x", destination=queue) * count)

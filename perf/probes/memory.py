@@ -1,8 +1,8 @@
-"""How much memory the process really takes while clients ask for more than there is: `python -m perf.probes.memory`.
+"""Memory of the process while clients ask for more than the budget: `python -m perf.probes.memory`.
 
 Each scenario starts a broker of its own with a small `memory_bytes` of `[broker]`, sends until the broker takes no more
-(or everything), and prints the peak of its resident memory beside what the budget says: what is above the configured
-value, as a constant (the process by itself) and a factor (objects and allocator). docs/flow-control.md has the figures.
+(or everything), and prints the peak of its resident memory beside the budget: the excess over the configured value, as
+a constant (the process by itself) and a factor (objects and allocator). docs/flow-control.md has the figures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sluiceway.client.link import Link
 MIB = 1 << 20
 BUDGET_BYTES = 128 * MIB
 PATIENCE_SECONDS = 4.0
-"""Without a byte taken: the broker takes no more."""
+"""Seconds without a byte taken, after which the broker counts as full."""
 
 
 @attrs.frozen
@@ -81,7 +81,9 @@ def broker(*, paging: str = "page", engine: str = "leveldb") -> Iterator[Probed]
 
 
 def flood(socks: list[socket.socket], frames: Callable[[int], bytes], total_bytes: int) -> int:
-    """Send on all connections in turn until so much is sent or none takes a byte for a while; returns how much."""
+    """Send on all connections in turn until the total is sent or none takes a byte for a while; returns the number of
+    bytes.
+    """
     left = dict.fromkeys(socks, b"")
     number = sent_bytes = 0
     latest = time.monotonic()
@@ -113,7 +115,7 @@ def send_frame(destination: str, size_bytes: int) -> bytes:
 
 
 def composite(count: int, size_bytes: int, total_bytes: int) -> Callable[[Probed], int]:
-    """One connection that sends to so many queues at once."""
+    """One connection that sends to many queues at once."""
     destination = ",".join(f"/queue/c{number}" for number in range(count))
 
     def run(probed: Probed) -> int:
@@ -123,7 +125,7 @@ def composite(count: int, size_bytes: int, total_bytes: int) -> Callable[[Probed
 
 
 def spread(kind: str, count: int, connections: int, size_bytes: int, total_bytes: int) -> Callable[[Probed], int]:
-    """Many connections that send to many destinations; topics have a subscriber that does not read."""
+    """Make a scenario: many connections send to many destinations; topics have a subscriber that does not read."""
 
     def run(probed: Probed) -> int:
         reader = probed.connect()

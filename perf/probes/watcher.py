@@ -12,7 +12,7 @@ import sys
 import time
 
 CONSOLE = ("/api/v1/overview", "/api/v1/map?limit=30")
-"""Its first page."""
+"""Requests of the console's first page."""
 METRICS = ("/metrics",)
 PERIOD_SECONDS = 1.0
 _NAP_SECONDS = 0.05
@@ -23,7 +23,7 @@ class UnwatchedError(Exception):
 
 
 class Watcher:
-    """Somebody with a console, and a Prometheus."""
+    """Polling clients: a console and a Prometheus."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -51,7 +51,7 @@ class Watcher:
 
 
 def main() -> None:
-    """Ask each second; SIGUSR1: rest, SIGUSR2: go on."""
+    """Ask each second; SIGUSR1: rest, SIGUSR2: continue."""
     watcher = Watcher(int(sys.argv[1]))
     resting = False
 

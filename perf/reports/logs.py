@@ -1,4 +1,4 @@
-"""What docs/performance.md says of how logs are measured; the figures stand with those of all scenarios."""
+"""Section of docs/performance.md about the measurement of logs; the figures are among those of all scenarios."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ Logs (the scenarios log-…), besides that:
 
 
 def log_method(scenarios: Iterable[str]) -> Iterator[str]:
-    """The lines about logs, if any of these scenarios is about them."""
+    """Return the lines about logs, if any of these scenarios is about them."""
     if any(name in LOGS_BY_NAME for name in scenarios):
         yield _METHOD

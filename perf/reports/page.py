@@ -22,7 +22,7 @@ from perf.reports.turns import turns_section, without_turns
 
 DETAILS = "performance-details.md"
 AHEAD = 2.0
-"""So many times better than the better peer is clearly ahead."""
+"""Ratio to the better peer from which on Sluiceway is clearly ahead."""
 
 _INTRODUCTION = """\
 Every figure comes from `python -m perf compare`, which anybody can run: Sluiceway and its peers are driven by one load
@@ -82,7 +82,7 @@ class _Row:
 
 
 def _compared(results: Results) -> list[_Row]:
-    """The scenarios that Sluiceway and a reference peer ran without a fault, those first in which it is best."""
+    """Return the scenarios that Sluiceway and a reference peer ran without a fault, those first in which it is best."""
     rows = []
     for name in results.scenarios():
         figure = tables.headline(BY_NAME[name])

@@ -1,6 +1,6 @@
-"""What runs yield, and the JSON in which it is kept: measurements, and on what machine with what versions.
+"""Results of runs, and their JSON: measurements, with the machine and the versions.
 
-A file whose name ends in `.xz` is compressed. The files that docs/performance.md is made from are, in perf/measured.
+A file whose name ends in `.xz` is compressed. The files behind docs/performance.md, in perf/measured, are compressed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Results:
         return list(dict.fromkeys(measurement.scenario for measurement in self.measurements))
 
     def runs(self, scenario: str, peer: str) -> list[Measurement]:
-        """The runs of one broker in one scenario, faulty ones included."""
+        """Return the runs of one broker in one scenario, faulty ones included."""
         return [one for one in self.measurements if one.scenario == scenario and one.peer == peer]
 
     def medians(self, scenario: str, peer: str) -> dict[str, float]:

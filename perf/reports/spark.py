@@ -1,5 +1,5 @@
-"""What docs/performance.md and the terminal say of Spark. Not among the tables of brokers: nobody is compared here but
-Spark's own path with ours.
+"""Report of Spark for docs/performance.md and the terminal. Not among the tables of brokers: the comparison is between
+Spark's own path and that of Sluiceway.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def spark_section(results: Results) -> Iterator[str]:
 
 
 def spark_lines(results: Results, name: str) -> Iterator[str]:
-    """For a terminal."""
+    """Yield the report of a scenario for a terminal."""
     scenario = SPARK_BY_NAME[name]
     cells = [f"{tables.title(figure)} {tables.cell(results, name, SUBJECT, figure)}" for figure in scenario.columns]
     yield f"{name}: {', '.join(cells)}"

@@ -17,7 +17,7 @@ BY_NAME: dict[str, Scenario | LogScenario] = {**TRAFFIC_BY_NAME, **LOGS_BY_NAME}
 """All scenarios, of logs and of the rest."""
 SUBJECT = "sluiceway"
 DISTURBED_CORES = 0.25
-"""Other processes may use that much of a processor (the kernel's share of socket work lands there too) unremarked."""
+"""Share of a processor that other processes may use unremarked (the kernel's share of socket work is part of it)."""
 
 _TRAFFIC = ("rate_per_second", "p50_us", "p99_us", "broker_cpu_us", "generator_cpu_us", "rss_peak_bytes")
 _ROUND_TRIPS = ("rate_per_second", "p50_us", "p99_us", "max_us", "broker_cpu_us", "rss_peak_bytes")
@@ -119,7 +119,9 @@ def faults_of(results: Results, scenario: str, peer: str) -> str:
 
 
 def disturbed_note(results: Results, scenario: str) -> str:
-    """Return in words how much of the machine somebody else used meanwhile, where that may have shaped the figures."""
+    """Return in words the share of the machine that other programs used meanwhile, where that may have shaped the
+    figures.
+    """
     shares = [
         run.figures["others_cpu_seconds"] / run.figures["window_seconds"]
         for peer in results.peers()

@@ -1,4 +1,4 @@
-"""What docs/performance.md and the terminal say of brokers that were loaded in turns (`perf.turns`)."""
+"""Report for docs/performance.md and the terminal of brokers that were loaded in turns (`perf.turns`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ calls and machines: ratios can be compared, microseconds only within a row.
 
 
 def without_turns(results: Results) -> Results:
-    """The same without what was measured in turns."""
+    """Return the results without those measured in turns."""
     others = tuple(one for one in results.measurements if not one.scenario.startswith(PREFIX))
     peers = {one.peer for one in others}
     versions = {

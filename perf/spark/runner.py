@@ -1,9 +1,9 @@
 """Runs the scenarios of Spark: a broker, a session on two cores, and jobs on it.
 
-The broker is a process of its own, with a folder of its own. All that Spark does before the first row of a batch
-(planning, starting tasks) counts, as for anybody who runs a job; so more rows give higher rates. The first time that a
-job is run does not count: it starts workers, and is where the rows are checked. Of a streaming query the first
-micro-batch does not count, for the same reason.
+The broker is a process of its own, with a folder of its own. Spark's work before the first row of a batch (planning,
+starting tasks) counts, as in any job; so more rows give higher rates. The first time that a job is run does not count:
+it starts workers, and is where the rows are checked. Of a streaming query the first micro-batch does not count, for the
+same reason.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BATCH_BYTES: Final = 500_000
-"""Of what is appended at once; what a producer of `sluiceway.client` makes is of this order."""
+"""Bytes of one append; a producer of `sluiceway.client` makes batches of this order."""
 MICRO_BATCHES: Final = 5
 LONE_RECORDS: Final = 20
 SUBJECT: Final = "sluiceway"
 
 
 class Bench:
-    """A broker, a session, and what has been filled already."""
+    """A broker, a session, and the logs filled already."""
 
     def __init__(
         self, spark: SparkSession, address: str, broker: psutil.Process, folder: Path, rows_count: int
@@ -52,7 +52,7 @@ class Bench:
         self._numbers = count(1)
 
     def runs(self, scenario: SparkScenario, runs: int) -> Iterator[dict[str, float]]:
-        """The figures of each run. Raises RuntimeError for rows that are not what was sent."""
+        """Return the figures of each run. Raises RuntimeError for rows that differ from those sent."""
         run = {
             "read": self._read,
             "stream": self._stream,
@@ -69,7 +69,7 @@ class Bench:
         return max(1, int(self._rows_count * scenario.share))
 
     def _log_of(self, scenario: SparkScenario) -> tuple[str, int]:
-        """A log with the rows of this scenario, and how many they are."""
+        """Return a log with the rows of this scenario, and their number."""
         key = (scenario.value_bytes, scenario.head)
         found = self._filled.get(key)
         if found is None or found[1] < self._count_of(scenario) * 0.99:
@@ -291,7 +291,7 @@ class _Usage:
         return times.user + times.system, java, python
 
     def since(self, rows_count: int) -> dict[str, float]:
-        """Since this was made, for each row."""
+        """Return the usage since this was made, for each row."""
         names = ("broker_cpu_us", "java_cpu_us", "python_cpu_us")
         spent = [now - before for now, before in zip(self._seconds(), self._before, strict=True)]
         return {name: max(0.0, seconds) * 1e6 / rows_count for name, seconds in zip(names, spent, strict=True)}
@@ -325,7 +325,7 @@ def _broker(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def fill(address: str, log: str, rows_count: int, value_bytes: int, *, head: bytes = b"") -> int:
-    """Append about so many records, at least one; how many they are."""
+    """Append about `count` records, at least one; return their number."""
     from pyspark_stomp.wire import Address, Connection
     from sluiceway.queues.logs.batches import encode
 

@@ -1,9 +1,8 @@
-"""The named scenarios of Spark: what is read or written, and what the figures are judged by.
+"""The named scenarios of Spark: rows to read or write, and targets.
 
-A name reads spark-WHAT-SIZE. How each is run is the business of `perf.spark.runner`. Reading and writing stand beside
-what Spark's own path from or to Python carries in the same run (*ceiling*): a source that yields one Arrow batch, made
-once, over and over; a sink that throws away the Arrow batches that it gets. What is missing to it is ours: wire,
-broker, columns.
+A name reads spark-WHAT-SIZE. `perf.spark.runner` runs each. Reading and writing stand beside the throughput of Spark's
+own path from or to Python in the same run (*ceiling*): a source that yields one Arrow batch, made once, over and over;
+a sink that throws away the Arrow batches that it gets. The difference is the cost of wire, broker and columns.
 
 Source: issue 5, "Speed".
 """
@@ -33,7 +32,7 @@ _STREAM = (
 
 @frozen(slots=True)
 class SparkScenario:
-    """One job. `share`: of the rows that a run is given, since large or slow ones need fewer."""
+    """One job. `share`: part of the rows of a run, since large or slow rows need fewer."""
 
     name: str
     summary: str
@@ -42,7 +41,7 @@ class SparkScenario:
     share: float = 1.0
     columns: tuple[str, ...] = _BESIDE
     schema: str = ""
-    """Only these columns are asked for; empty: all."""
+    """Columns to read; empty: all."""
     head: bytes = b""
     """Header lines of the records."""
     targets: tuple[Target, ...] = ()
@@ -116,7 +115,7 @@ SPARK_BY_NAME = {scenario.name: scenario for scenario in SPARK_CATALOGUE}
 
 
 def choose_spark(names: tuple[str, ...]) -> list[SparkScenario]:
-    """The scenarios of these names; none named: all. Raises UnknownScenarioError."""
+    """Return the scenarios of these names; none named: all. Raises UnknownScenarioError."""
     for name in names:
         if name not in SPARK_BY_NAME:
             near = get_close_matches(name, SPARK_BY_NAME, n=3, cutoff=0.4)

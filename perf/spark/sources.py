@@ -1,5 +1,5 @@
-"""What Spark's own path carries: a source that yields one Arrow batch, made once, over and over, and a sink that throws
-away what it gets. Both are Python data sources as `stomp` is one, with rows like those of a log.
+"""Data sources for Spark's own path: a source that yields one Arrow batch, made once, over and over, and a sink that
+drops its input. Both are Python data sources as `stomp` is one, with rows like those of a log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TASKS: Final = 2
 
 
 def rows_of_batch(value_bytes: int) -> int:
-    """Rows of the prebuilt batch: what the source `stomp` makes of large batches of a log."""
+    """Rows of the prebuilt batch: as many as the source `stomp` puts into a batch of a log with large batches."""
     from pyspark_stomp.schema import BYTES_MAX, ROWS_MAX
 
     return min(ROWS_MAX, max(1, BYTES_MAX // value_bytes))

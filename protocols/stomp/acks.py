@@ -69,8 +69,9 @@ class AckShape:
         self.subscription_first = names[0] == b"subscription"
 
     def end_of_run(self, buf: bytes, pos: int, stop: int) -> int:
-        """Where the run of frames in this shape that starts at `pos` ends, or a frame not far behind `stop` in a longer
-        one; `pos` if there is none."""
+        """Return the end of the run of frames in this shape that starts at `pos`, `pos` if there is none. In a longer
+        run: the end of a frame not far behind `stop`.
+        """
         while pos < stop and (found := self.pattern.match(buf, pos)) is not None:
             start, pos = pos, found.end()
             if pos - start < self.full_match_bytes_min:
@@ -124,8 +125,9 @@ def runs_keep_to(limits: StompLimits) -> bool:
 
 
 def take_ack_run(buf: bytes, pos: int, stop: int, version: Version, nack: bool, events: list[Event]) -> int:
-    """Take the run of ACKs (NACKs) that starts at `pos`, or what of it begins before `stop` and a little more. Returns
-    the position behind it; `pos` if there is none in a common shape."""
+    """Take the run of ACKs (NACKs) that starts at `pos`, up to its end or a little behind `stop`. Returns the position
+    behind it; `pos` if there is no ACK in a common shape.
+    """
     for shape in _ACK_SHAPES[version][nack]:
         end = shape.end_of_run(buf, pos, stop)
         if end == pos:
@@ -148,8 +150,9 @@ def is_for_good(headers: Mapping[str, str]) -> bool:
 
 
 def add_plain_ack(headers: Mapping[str, str], version: Version, nack: bool, events: list[Event]) -> bool:
-    """Add one ACK in an uncommon shape to a run. Returns False if it is no plain one (receipt, transaction, a NACK for
-    good) or lacks a header."""
+    """Add one ACK in an uncommon shape to a run. Returns False if the frame is no plain ACK (a receipt, a transaction,
+    a final NACK) or lacks a header.
+    """
     if "receipt" in headers or "transaction" in headers or (nack and is_for_good(headers)):
         return False
     if version == "1.2":

@@ -1,13 +1,14 @@
 """Attaching the subscriptions of one connection, and detaching them: counted, and in steps.
 
-A SUBSCRIBE with a wildcard may cover thousands of destinations. It takes effect in steps (queues/steps.py), and what
-the connection sent behind it waits for the last of them. So a RECEIPT of SUBSCRIBE says, as ever, that nothing is
-missed which is sent from then on, and a SEND behind a SUBSCRIBE comes back to it; what others send meanwhile to a
-destination that is not attached yet may be missed. Destinations that are made meanwhile are attached at once.
+A SUBSCRIBE with a wildcard may cover thousands of destinations. It takes effect in steps (queues/steps.py), and the
+frames behind it on the connection wait for the last step. So a RECEIPT of SUBSCRIBE promises, as ever, that the
+subscription gets every later message, and a SEND behind a SUBSCRIBE is delivered to it; messages that other clients
+send meanwhile to a destination that is not attached yet may be missed. Destinations that are made meanwhile are
+attached at once.
 
 UNSUBSCRIBE and the end of a connection end deliveries at once, and detach in steps.
 
-A connection that has done enough of this in one turn (TURN_STEPS) lets others have theirs.
+A connection that has done TURN_STEPS of this work in one turn leaves the next turn to other connections.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def too_many_attachments(reason: str) -> ProtocolError:
 
 
 class Attaching:
-    """Of one connection."""
+    """Attachments of one connection."""
 
     __slots__ = (
         "_fail",
@@ -72,12 +73,12 @@ class Attaching:
         self._replies = replies
         self._fail = fail
         self.line = registry.steps.line(wake)
-        """What is done in steps."""
+        """Line of the work that is done in steps."""
         self._turn_began_count = 0
         self.ended = False
         """The connection ends: nothing is subscribed to any more."""
         self.overdrawn = ""
-        """Why the connection has to end: new destinations gave it too many attachments."""
+        """Reason to end the connection: new destinations gave it too many attachments. Empty: none."""
 
         def note(reason: str) -> None:
             self.overdrawn = reason
@@ -87,24 +88,24 @@ class Attaching:
 
     @property
     def is_busy(self) -> bool:
-        """Something is done in steps."""
+        """Whether some work is done in steps."""
         return self.line.busy
 
     @property
     def pauses(self) -> bool:
-        """What comes next has to wait: for what is done in steps, or for the next turn."""
+        """Whether the next frame has to wait: for work in steps, or for the next turn."""
         line = self.line
         return bool(line.work) or line.spent_count > self._turn_began_count + TURN_STEPS
 
     def hold_back(self) -> None:
-        """Something has to wait: if it is for this, nothing is read until the turn in which it may go on."""
+        """Stop reading until the next turn, if a frame has to wait for this work."""
         if self.pauses:
             self._hold.take()
             if not self.line.busy:  # or its line says when it is done
                 self._wake()
 
     def begin_turn(self) -> None:
-        """Others have had their turn. Ends the connection if it has too many attachments."""
+        """Begin a turn: other connections have had theirs. Ends the connection if it has too many attachments."""
         self._turn_began_count = self.line.spent_count
         if not self.line.busy:
             self._hold.let_go()
@@ -112,16 +113,16 @@ class Attaching:
             self._fail(too_many_attachments(self.overdrawn))
 
     def do(self, work: Iterator[object]) -> None:
-        """Do this in steps, behind what is being done."""
+        """Add work in steps behind the work under way."""
         self.line.add(work)
 
     def do_later(self, work: Iterator[object]) -> None:
-        """Do this in steps, though no frame asks for it now: what is read meanwhile waits for it."""
+        """Add work in steps that no frame has asked for; frames that are read meanwhile wait for it."""
         self.line.add(work)
         self.hold_back()
 
     def finish(self) -> None:
-        """Do now what is still to be done."""
+        """Finish the remaining work now."""
         self.line.finish()
 
     def attach(
@@ -175,7 +176,7 @@ class Attaching:
         self._fail(error)
 
     def review(self, wildcard: WildcardConsumer, admits: Admits | None) -> None:
-        """It may have other destinations now."""
+        """Compare the destinations of a wildcard consumer with the permissions anew."""
         self.line.add(self._review(wildcard, admits))
 
     def _review(self, wildcard: WildcardConsumer, admits: Admits | None) -> Iterator[None]:
@@ -185,7 +186,7 @@ class Attaching:
             self._fail(too_many_attachments(str(limit)))
 
     def detach(self, subscriptions: list[StompSubscription]) -> None:
-        """No more deliveries to these, from now on; what is unsettled stays."""
+        """Deliver no more to these subscriptions; unacknowledged deliveries stay."""
         for subscription in subscriptions:
             subscription.unsubscribed = True
         if subscriptions:

@@ -1,8 +1,8 @@
-"""Who a connection is, and what it may do: `Guard` is the port that decides, `Authorizer` asks it for one connection.
+"""Identity and permissions of a connection: the port `Guard` decides, `Authorizer` asks the port for one connection.
 
 A decision is about one identity, one action and one destination by its full name (`/queue/orders`), and costs a
-look-up, so that it may be asked for each SUBSCRIBE and each new head of a SEND. It may change while the broker runs
-(a reload of the configuration): `generation` is another number then, and whoever keeps a decision compares it.
+look-up, so that it may be asked for each SUBSCRIBE and each new head of a SEND. It may change while the broker runs (a
+reload of the configuration): `generation` changes then, and code that keeps a decision compares it.
 
 A refusal names the destination as the client wrote it and the permission that is missing, and nothing of what exists:
 whether there is such a destination is looked at only for those who may use it.
@@ -28,19 +28,19 @@ from .errors import ProtocolError
 
 @attrs.frozen(slots=True)
 class Identity:
-    """Who a connection is."""
+    """Identity of a connection."""
 
     user: str | None
-    """None: nobody in particular, because no users are configured."""
+    """Name of the user; None: no users are configured."""
     groups: frozenset[str] = frozenset()
 
 
 ANYBODY = Identity(None)
-"""Who everybody is without users."""
+"""Identity of every connection where no users are configured."""
 
 
 class Action(enum.Enum):
-    """What a permission is for. The value is how configuration and messages write it."""
+    """Kinds of permission. The value is the word in the configuration and in messages."""
 
     CONNECT = "connect"
     SEND = "send"
@@ -51,7 +51,7 @@ class Action(enum.Enum):
 
 
 class ForbiddenError(Exception):
-    """This identity may not do that."""
+    """The identity lacks the permission."""
 
     def __init__(self, action: Action, destination: str | None = None) -> None:
         super().__init__(f"no permission to {action.value} {destination or 'the broker'}")
@@ -64,14 +64,14 @@ class RateGate(Protocol):
 
     @property
     def label(self) -> str:
-        """For people: `rate limit of user web`."""
+        """Text for people: `rate limit of user web`."""
 
     @property
     def read_bytes_max(self) -> int:
         """The most that one connection should read at once."""
 
     def charge(self, count: int, size_bytes: int, source: SourceController) -> None:
-        """So many SENDs and bytes came in. Blocks the source for as long as that was too much."""
+        """Charge SENDs and bytes that came in. Blocks the source while the rate is exceeded."""
 
     def leave(self) -> None:
         """A connection that got it from `Guard.rates_of` does not use it any more."""
@@ -86,27 +86,27 @@ class Guard(Protocol):
 
     @property
     def allows_everything(self) -> bool:
-        """Nobody is refused anything: no users are configured. Who asks this first need not ask more."""
+        """Whether nothing is ever refused, because no users are configured. If so, no other method need be asked."""
 
     def may(self, identity: Identity, action: Action, destination: str | None = None) -> bool:
-        """Whether this identity may do that. `destination`: the full name; of a wildcard address it is asked
-        whether anything in it may be allowed. None: the broker as a whole. For CONNECT it is the name of a listener,
-        None: any of them. Never blocks.
+        """Whether the identity has the permission. `destination`: the full name; for a wildcard address, whether any
+        destination in it may be allowed; None: the broker as a whole. For CONNECT: the name of a listener, None: any
+        listener. Never blocks.
         """
 
     def refused(self, action: Action) -> None:
-        """Somebody was refused that: for statistics."""
+        """Count a refusal, for statistics."""
 
     @property
     def stamps_user(self) -> bool:
-        """Whether each SEND is given a header that says whose it is."""
+        """Whether each SEND gets a header with the name of its user."""
 
     def rates_of(self, identity: Identity, listener: str) -> list[RateGate]:
         """The limits that a connection has to keep; it leaves each of them when it ends."""
 
 
 class Authorizer:
-    """Asks the guard what one connection may do, and words what was refused."""
+    """Permissions of one connection: asks the guard, and words refusals."""
 
     __slots__ = ("_logs", "_registry", "guard", "identity")
 
@@ -116,7 +116,7 @@ class Authorizer:
         self._registry = registry
         self._logs = logs
         self.identity = ANYBODY
-        """Who the connection is."""
+        """Identity of the connection."""
 
     def may(self, action: Action, destination: str) -> bool:
         """Whether the connection may do that to the destination of this full name."""
@@ -144,7 +144,7 @@ class Authorizer:
         return address.canonical in self._registry.destinations
 
     def refusal(self, forbidden: ForbiddenError) -> ProtocolError:
-        """The ERROR for what was refused, which is counted."""
+        """Make the ERROR for a refusal, and count it."""
         self.guard.refused(forbidden.action)
         what = forbidden.action.value
         where = f" on {forbidden.destination}" if forbidden.destination is not None else ""

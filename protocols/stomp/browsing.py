@@ -1,15 +1,14 @@
-"""SUBSCRIBE with `browser:true`: look at what a queue holds, consume nothing. ActiveMQ's dialect.
+"""SUBSCRIBE with `browser:true`: show the messages of a queue, consume nothing. ActiveMQ's dialect.
 
-The subscription gets what is in the queue at this time as MESSAGEs, then one more with an empty body and the header
-`browser:end`, then nothing until its UNSUBSCRIBE. What it shows, and how consumers don't notice, is in
-queues/browsing.py.
+The subscription gets the present messages of the queue as MESSAGEs, then one more with an empty body and the header
+`browser:end`, then nothing until its UNSUBSCRIBE. queues/browsing.py selects the messages without effect on consumers.
 
 Flow: as many messages and bytes as the subscription's prefetch says may be on their way to the peer (appended to the
 outbound buffer, not taken by the kernel yet), and no more than that buffer has room for.
 
-There is nothing to acknowledge, so `ack:auto` is what to ask for. With another mode ACKs and NACKs are taken and do
-nothing; the window opens without them. (STOMP 1.0 without subscription ids: an ACK names just the message, and settles
-it if this connection also consumes it.) A MESSAGE says nothing of redeliveries: whoever looks is not a delivery.
+There is nothing to acknowledge, so `ack:auto` is the mode to use. With another mode ACKs and NACKs have no effect; the
+window opens without them. (STOMP 1.0 without subscription ids: an ACK names just the message, and settles it if this
+connection also consumes it.) A MESSAGE says nothing of redeliveries: browsing does not count as one.
 
 Source: DESIGN section 9 (`browser:true`); ActiveMQ's STOMP queue browser.
 """
@@ -34,7 +33,9 @@ from .subscribe_headers import ACK_AUTO, SubscriptionSpec
 
 
 def wants_to_browse(headers: dict[str, str]) -> bool:
-    """Whether this SUBSCRIBE is to look only. Raises ProtocolError where that is not clear: it must never consume."""
+    """Whether the SUBSCRIBE only browses. Raises ProtocolError where the header is unclear: a browser must never
+    consume.
+    """
     wish = headers.get("browser", "false")
     if wish not in ("true", "false"):
         raise ProtocolError(
@@ -44,7 +45,7 @@ def wants_to_browse(headers: dict[str, str]) -> bool:
 
 
 def browsable(name: str, addresses: list[Address]) -> Address:
-    """The one queue that these name. Raises ProtocolError."""
+    """Return the one queue that the addresses name. Raises ProtocolError."""
     address = addresses[0]
     if len(addresses) > 1 or address.wildcard or address.kind.is_topic:
         what = "several destinations" if len(addresses) > 1 else "a wildcard" if address.wildcard else "a topic"
@@ -60,7 +61,7 @@ class BrowsingSubscription(StompSubscription):
     """A viewer of one queue, under one subscription id of one connection."""
 
     upkeep_bytes = 5 * 1024
-    """With what it looks with."""
+    """Bytes of a browser, its cursor included."""
 
     def __init__(
         self,

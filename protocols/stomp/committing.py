@@ -1,22 +1,21 @@
 """BEGIN, COMMIT and ABORT of one connection.
 
-COMMIT does everything together: with a store what it settles and its persistent SENDs are one batch. Its SENDs go into
+COMMIT does everything together: with a store its settlements and its persistent SENDs are one batch. Its SENDs go into
 their queues whole, the last ones over the limit. It waits, like a SEND, while a destination of it blocks, unless its
 own ACKs make room there: then waiting could lock the connection up. With a store it is spooled then, which never waits;
-without one it parks what has no room. Nothing of that is ever dropped, so its RECEIPT does not wait: the client may
-have to go on consuming. Transactions that are larger than memory are spooled from the start. One to several queues that
-finds one of them full in its turn in another, again and again (VAIN_COUNT_MAX), is spooled, too, or parked; then its
+without one the SENDs without room are parked. None of them is ever dropped, so the RECEIPT does not wait: the client
+may have to consume meanwhile. Transactions that are larger than memory are spooled from the start. A COMMIT to several
+queues that finds one of them full in its turn in another, VAIN_COUNT_MAX times, is spooled, too, or parked; then its
 RECEIPT comes when the queues have all of it.
 
 *In steps.* A large one (AT_ONCE_COUNT) takes effect in steps of the connection's line of work, and what the connection
 sent behind it waits. Its routes are found and everything is checked first: up to there an ERROR says that nothing was
-done. From the first thing that it settles or sends on nothing stops it: not the end of its connection, which comes
-behind it in the line, nor a queue that fills up, is purged or paused. What was to go to a destination that is deleted
-meanwhile is dropped, and what was acknowledged there is done, as if that had come right after the COMMIT. Others may
-see what is done before the rest is; each queue gets its messages in order, and settlements come first. Nothing of it
-is written before its last step, then all of it is in one batch (`sluiceway.queues.storage.Joint`), and the RECEIPT
-behind that. Requests to the broker itself are made behind all else: they are checked with the routes, for none is
-undone.
+done. From the first settlement or SEND on nothing stops the COMMIT: not the end of its connection, which follows in the
+line, nor a queue that fills up, is purged or paused. SENDs to a destination that is deleted meanwhile are dropped, and
+acknowledgements there are done, as if the deletion had come right after the COMMIT. Other clients may see the first
+effects before the last; each queue gets its messages in order, and settlements come first. Nothing of it is written
+before its last step, then all of it is in one batch (`sluiceway.queues.storage.Joint`), and the RECEIPT behind that.
+Requests to the broker itself are made behind all else: they are checked with the routes, for none is undone.
 
 Checklist b45-b47.
 """
@@ -65,11 +64,11 @@ from .transactions import (
 T = TypeVar("T")
 
 ROUTES_PER_STEP: Final = 4
-"""Of those that are known."""
+"""Number of known routes that are looked up in one step."""
 
 VAIN_COUNT_MAX: Final = 4
-"""So often a COMMIT to several queues finds one of them full in its turn in another: then it goes by the disk, or is
-parked.
+"""Number of turns in which a COMMIT to several queues finds one of the others full. After these the COMMIT goes by way
+of the disk, or is parked.
 """
 
 
@@ -112,8 +111,8 @@ class Committer:
         wake: Callable[[], None],
         hold: Hold,
     ) -> None:
-        """`fail`: end the connection with this error; `wake`: something that was parked may go on, look soon;
-        `hold`: the connection is not read, too much of open transactions waits for the disk.
+        """Make a committer. `fail`: end the connection with this error; `wake`: something parked may continue, look
+        soon; `hold`: the connection is not read, too many bytes of open transactions wait for the disk.
         """
         self._hub = hub
         self._limits = limits
@@ -129,13 +128,13 @@ class Committer:
         self._wake = wake
         self._waiting: deque[Commit] = deque()
         self._under_way_count = 0
-        """What is done in steps now."""
+        """Number of COMMITs that are carried out in steps now."""
         self._spooler = Spooler(hub, limits, transactions, lanes, router, sender, resume=self._relieve_later, hold=hold)
         self._spooled = SpooledCommits(hub, lanes, replies, wake=wake, do=self._do_later, undo=self._undo)
 
     def closing(self) -> Iterator[object]:
-        """The connection is gone: undo what is open (b46), in steps. A COMMIT that waits was complete and came before
-        the end, so it is carried out (b50).
+        """Undo open transactions of an ended connection (b46), in steps. A COMMIT that waits was complete and came
+        before the end, so it is carried out (b50).
         """
         yield from self._undoing_all()
         self._spooler.close()
@@ -144,7 +143,7 @@ class Committer:
             yield from self._told("COMMIT", {}, self._carrying_out_first(must_go=True))
 
     def abort_all(self) -> None:
-        """Undo what is open."""
+        """Undo open transactions."""
         self._subscriptions.work.do(self._undoing_all())
 
     def _undoing_all(self) -> Iterator[None]:
@@ -158,7 +157,7 @@ class Committer:
             yield from self._spooler.aborting(transaction.spool)
 
     def _told(self, command: str, headers: Mapping[str, str], work: Iterator[object]) -> Iterator[object]:
-        """Work in steps for this frame; what is wrong with it ends the connection."""
+        """Work in steps for this frame; an error ends the connection."""
         lanes = self._lanes
         lanes.in_use_count += 1
         self._under_way_count += 1
@@ -203,12 +202,12 @@ class Committer:
         return self._spooled.is_moving
 
     def move_on(self) -> bool:
-        """See which of them may go on. True: there are more to look at."""
+        """Look which COMMITs may continue. True: there are more to look at."""
         return self._spooled.is_moving and self._lanes.move_on()
 
     @property
     def must_wait(self) -> bool:
-        """Nothing more should be read now: too much of open transactions waits for the disk."""
+        """Whether to stop reading: too many bytes of open transactions wait for the disk."""
         return self._spooler.must_wait
 
     @property
@@ -236,7 +235,7 @@ class Committer:
         self._subscriptions.work.do_later(self._told("SEND", {}, self._spooler.relieving()))
 
     def _relieving(self, run: SendRun) -> Iterator[None]:
-        """Take out of memory what is too much since these came."""
+        """Spool the surplus of SENDs that just came."""
         try:
             yield from self._spooler.relieving()
             self._check_overfull(run)
@@ -244,8 +243,8 @@ class Committer:
             raise _about(run, error) from None
 
     def _check_overfull(self, run: SendRun) -> None:
-        """While the disk is nearly full a connection that holds deliveries is read on, for its ACKs. Raises
-        ProtocolError if so much came without them that it may wait for itself for ever.
+        """Check what a connection with unacknowledged deliveries sends while the disk is nearly full: it is read on for
+        its ACKs. Raises ProtocolError if so much came without ACKs that the connection may wait for itself for ever.
         """
         limits = self._limits
         over_bytes = self._transactions.used_bytes - charge_of(run) - limits.transaction_bytes_max
@@ -334,8 +333,8 @@ class Committer:
         yield from self._requests.checking(commit.requests)
 
     def _carrying_out_first(self, *, must_go: bool) -> Iterator[object]:
-        """The first of those that wait; it may have to wait on. Raises ProtocolError, about that COMMIT; those behind
-        it wait on.
+        """Let the first waiting COMMIT take effect, unless it has to wait longer. Raises ProtocolError, about that
+        COMMIT; those behind it stay waiting.
         """
         commit = self._waiting[0]
         is_over = True
@@ -350,7 +349,7 @@ class Committer:
 
     @property
     def next_place(self) -> Barrier | None:
-        """Of the first COMMIT that waits, if it may go now."""
+        """Place of the first COMMIT that waits, if it may take effect now."""
         barrier = self._waiting[0].barrier if self._waiting else None
         return None if barrier is None or barrier.waits_for else barrier
 
@@ -366,11 +365,11 @@ class Committer:
         return carried_out
 
     def _carrying_out(self, commit: Commit, *, must_go: bool) -> Generator[object, None, bool]:
-        """Carry it out, if its queues have room. One in steps takes its turn among the others first: what was free
-        before may be taken by then. What it finds free then it keeps, by the turns of its lanes, until it has taken it.
-        It holds neither these nor its own turn while it waits for anything else.
-        True: it has to wait, nothing is done; not if it `must_go`. Raises ProtocolError, nothing done, if a queue
-        refuses or too much would be parked.
+        """Carry a COMMIT out, if its queues have room. In steps the COMMIT takes its turn among the others first: room
+        that was free before may be taken by then. It keeps the room that it finds then, by the turns of its lanes,
+        until it has used it. It holds neither these nor its own turn while it waits for anything else. True: it has to
+        wait, nothing is done; not if it `must_go`. Raises ProtocolError, nothing done, if a queue refuses or too much
+        would be parked.
         """
         store = self._hub.store
         joint: Joint | None = None
@@ -402,8 +401,8 @@ class Committer:
         return False
 
     def _goes_apart(self, commit: Commit) -> Generator[None, None, bool]:
-        """It had its turn in one of its queues while another was full, again and again: by the disk, or parked, it
-        waits in each queue by itself. Not if that would be too much for the connection. In steps.
+        """Whether the parts of a COMMIT wait in each queue separately: by way of the disk, or parked. True if one queue
+        had room while another was full, several times in a row, and the connection has room for the parts. In steps.
         """
         if commit.barrier is None or len(commit.lanes) == 1:
             return False
@@ -416,8 +415,8 @@ class Committer:
         return on_disk_bytes + commit.charge_bytes <= self._limits.transaction_spool_bytes_max
 
     def _carrying_out_now(self, commit: Commit, joint: Joint | None, *, parks: bool, in_steps: bool) -> Iterator[None]:
-        """Everything of a transaction: settlements first, they make room; then the SENDs. `parks`: those that must wait
-        all the same. Raises ProtocolError, nothing done.
+        """Carry out a transaction: settlements first, since they make room; then the SENDs. `parks`: park SENDs that
+        must wait all the same. Raises ProtocolError, with nothing done.
         """
         try:
             for _step in commit.checking_room():
@@ -465,8 +464,8 @@ class Committer:
         self._subscriptions.forget_settled()
 
     def _checking_parking(self, commit: Commit) -> Generator[None, None, None]:
-        """Raises ProtocolError if what has no room is too much to be parked: more than a transaction may have, for each
-        destination takes something of its own; or more than the connection may wait for. In steps.
+        """Check that the SENDs without room may be parked. Raises ProtocolError if they take more than a transaction
+        may have (each destination takes bytes of its own), or more than the connection may park. In steps.
         """
         parked_bytes, bytes_max = (yield from commit.parked_bytes()), self._limits.transaction_bytes_max
         if parked_bytes > bytes_max:
@@ -526,14 +525,14 @@ class Committer:
             queue.intake.take_together([Run(messages, charge_bytes)], lane.source)
 
     def _pay(self, commit: Commit, size_bytes: int) -> None:
-        """So much of it is charged elsewhere from now on."""
+        """Release `size_bytes` of a COMMIT: they are charged elsewhere from now on."""
         if commit.barrier is None:
             self._transactions.release(commit.transaction, min(size_bytes, commit.transaction.size_bytes))
         else:
             self._lanes.ease(commit.barrier, size_bytes)
 
     def _is_over(self, commit: Commit) -> None:
-        """It is carried out, or was refused."""
+        """Forget a COMMIT that was carried out or refused."""
         commit.promise.let_go()
         barrier, commit.barrier = commit.barrier, None
         if barrier is not None:
@@ -572,8 +571,8 @@ class Committer:
         self._subscriptions.forget_settled()
 
     def _spooling_out(self, commit: Commit) -> Iterator[object]:
-        """It can't be carried out now and must not wait: its SENDs go to the disk, and from there to their queues.
-        Raises ProtocolError, nothing done.
+        """Write the SENDs of a COMMIT to the disk, and from there to their queues: the COMMIT can't be carried out now
+        and must not wait. Raises ProtocolError, with nothing done.
         """
         try:
             yield from commit.checking_room()  # again when it is on the disk, and before it is committed
@@ -605,12 +604,12 @@ def _in_steps(work: Generator[None, None, T], in_steps: bool) -> Generator[None,
 
 
 def _without_receipts(run: SendRun) -> SendRun:
-    """They went out when the SENDs came."""
+    """Return the run without receipts: they were sent when the SENDs came."""
     return run if run.receipts is None else attrs.evolve(run, receipts=None)
 
 
 def _about(run: SendRun, error: ProtocolError) -> ProtocolError:
-    """This error, which names the SEND that it is about."""
+    """Return the error, identified by the SEND that caused it."""
     assert run.head.transaction is not None
     error.identify("SEND", {"destination": run.head.destination, "transaction": run.head.transaction})
     if run.receipts and error.receipt_id is None:

@@ -1,11 +1,11 @@
-"""One STOMP subscription: the consumer that queues deliver to, and its credit. How its MESSAGEs look on the wire is
-the matter of its renderer (message_renderer.py).
+"""One STOMP subscription: the consumer that queues deliver to, and its credit. The wire form of its MESSAGEs belongs to
+its renderer (message_renderer.py).
 
 Credit (ack `client` and `client-individual`): a window in messages and bytes, opened again by ACK, NACK and by an ACK
 inside a transaction (how many deliveries transactions may hold beyond the window has a limit of its own, see
-subscribing). With ack `auto` the only limit is the connection's outbound buffer; a message is settled when the
-kernel has taken it (b36). Messages of raised priority may pass a tenth beyond a used-up window, so that a backlog in a
-consumer's hands does not hold them up.
+subscribing). With ack `auto` the only limit is the connection's outbound buffer; a message is acknowledged when the
+kernel has taken it (b36). Messages of raised priority may exceed a used-up window by a tenth, so that a consumer's
+unacknowledged backlog does not block them.
 
 Nothing here keeps messages once they are rendered: sequences and sizes are enough to settle them. Their memory is that
 of the queue, which charges for it, and of the outbound buffer, which charges for its bytes.
@@ -45,12 +45,12 @@ means one.
 """
 
 MESSAGES_PER_STEP: Final = 16
-"""Messages that are given back in one step of those in which long work is counted (queues/steps.py)."""
+"""Messages that one step requeues, where long work is counted (queues/steps.py)."""
 
 
 @attrs.define
 class SessionTotals:
-    """What went through one connection, for its log line."""
+    """Counts of one connection, for its log line."""
 
     messages_in_count: int = 0
     messages_out_count: int = 0
@@ -61,7 +61,7 @@ class StompSubscription(FlowResource):
     """A consumer of one or more destinations, under one subscription id of one connection."""
 
     repeats = False
-    """What is unsettled may be delivered once more."""
+    """Whether an unacknowledged message may be delivered once more."""
     upkeep_bytes = 1024
     """Attached to nothing: `AttachmentAccount` counts what that takes."""
 
@@ -81,14 +81,14 @@ class StompSubscription(FlowResource):
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []
         self._gate: Account | None = None
-        """What it waits for before it begins: the RECEIPT of its SUBSCRIBE, see `hold`."""
+        """Account that the deliveries wait for at the beginning: the RECEIPT of the SUBSCRIBE, see `hold`."""
         self.unsubscribed = False
         self.has_left = False
-        """It has ended by UNSUBSCRIBE, and keeps nothing but what transactions hold."""
+        """Whether the subscription has ended by UNSUBSCRIBE, and keeps only the deliveries that transactions hold."""
         self.selection: Selection | None = None
-        """Which messages it takes; None: all."""
+        """Messages that the selector admits; None: all."""
         self.given_back = GivenBack()
-        """What ended subscriptions of its connection gave back."""
+        """Deliveries that ended subscriptions of the connection requeued."""
         self._bodies = hub.bodies
         self._meets_large = False
         """The last that was delivered had a large body: the next may have one, too."""
@@ -239,8 +239,8 @@ class StompSubscription(FlowResource):
         self._outbound.send_streamed(head, pull, last.body.length_bytes, b"\0", source, mark)
 
     def _up_to_large(self, subscription: Subscription, part: Slice) -> Slice:
-        """What of this goes out together: what comes before the first large body, or that one alone. The rest goes
-        back: its wires are short, but it would wait here for a long time, while others could have it.
+        """Return the messages before the first large body, or that one message alone. The rest is requeued: its wires
+        are short, but it would wait here for a long time while other consumers could have it.
         """
         first = up_to_large(part)
         self._meets_large = first is not part or part.messages[0].large is not None
@@ -249,7 +249,7 @@ class StompSubscription(FlowResource):
         return first
 
     def cancelled(self, subscription: Subscription, reason: str) -> Iterator[None]:
-        """The queue was deleted: what came from it is done, which gives its credit back. Late ACKs are no mistake."""
+        """Forget the deliveries of a deleted queue, and return their credit. Late ACKs of them are no mistake."""
         if self.ledger is not None:
             queue = subscription.queue
             for count, size_bytes in self.ledger.forgetting(lambda other: other.queue is queue):
@@ -266,7 +266,7 @@ class StompSubscription(FlowResource):
             self.window.release(count, size_bytes)
 
     def settle_held(self, portion: Portion, *, nack: bool) -> None:
-        """COMMIT of a transaction that holds these. Their credit was given back before."""
+        """Settle portions at the COMMIT of the transaction that holds them. Their credit was returned before."""
         assert self.ledger is not None, "only a ledger holds"
         self.ledger.finish_held(portion)
         if nack:
@@ -275,7 +275,9 @@ class StompSubscription(FlowResource):
             portion.subscription.settle(portion.sequences, portion.wire_bytes)
 
     def release_held(self, portion: Portion) -> None:
-        """ABORT of a transaction that held these: they are unsettled again, and count against the window."""
+        """Return portions at the ABORT of the transaction that held them: they are unacknowledged again, and count
+        against the window.
+        """
         assert self.ledger is not None, "only a ledger holds"
         if _comes_again(portion.subscription) and portion.subscription.closed:
             self._note_given_back(portion, self.ledger.numbers_of(portion))
@@ -289,23 +291,29 @@ class StompSubscription(FlowResource):
                 self.window.charge(len(released.sequences), released.wire_bytes, None)
 
     def settle(self, portions: list[Portion]) -> None:
-        """These were acknowledged."""
+        """Acknowledge the portions."""
         for portion in portions:
             self.refill(len(portion.sequences), portion.wire_bytes)
             portion.subscription.settle(portion.sequences, portion.wire_bytes)
 
     def reject(self, portions: list[Portion]) -> None:
-        """These were refused (NACK): they come again, here or elsewhere, or are given up if they were so for good."""
+        """Reject the portions (NACK): their messages are redelivered, here or elsewhere, or dead-lettered if the
+        rejection is final.
+        """
         for portion in portions:
             self.refill(len(portion.sequences), portion.wire_bytes)
             _refuse(portion)
 
     def ordinal_of_number(self, number: int) -> int | None:
-        """Under which ordinal this message is unsettled here, None if it is not (or ACKs do not name it so)."""
+        """Return the ordinal under which this message is unacknowledged here, None if it is not (or ACKs do not name it
+        so).
+        """
         return None if self.ledger is None else self.ledger.ordinal_of_number(number)
 
     def indexing_numbers(self) -> Iterator[None]:
-        """From now on `ordinal_of_number` knows messages also where ACKs name ordinals; in steps the first time."""
+        """Index deliveries by message number, so that `ordinal_of_number` works also where ACKs name ordinals. In steps
+        the first time.
+        """
         return iter(()) if self.ledger is None else self.ledger.indexing_numbers(self._number_of)
 
     def _number_of(self, subscription: Subscription, sequence: int) -> int:
@@ -313,15 +321,15 @@ class StompSubscription(FlowResource):
         return -1 if message is None else message.number
 
     def unsettled_of(self, queues: Container[object]) -> int:
-        """How many deliveries of these queues are not acknowledged. O(slices)."""
+        """Return the number of unacknowledged deliveries of these queues. O(slices)."""
         return 0 if self.ledger is None else self.ledger.unsettled_of(queues)
 
     # ------------------------------------------------------------------ end
 
     def detaching(self) -> Iterator[None]:
-        """Detach it, in steps, the first of which ends deliveries. What is unsettled stays in the ledger, but for what
-        came from topics: those forget a subscriber that has left, so nothing of theirs can be settled or given back,
-        unless it shares a durable subscription.
+        """Detach the subscription in steps, the first of which ends deliveries. Unacknowledged deliveries stay in the
+        ledger, except those of topics: a topic forgets a subscriber that has left, so its deliveries can't be
+        acknowledged or requeued, unless the subscriber shares a durable subscription.
         """
         self.unsubscribed = True
         if self.ledger is not None:
@@ -350,8 +358,9 @@ class StompSubscription(FlowResource):
                 yield
 
     def leaving(self) -> Iterator[None]:
-        """It ended by UNSUBSCRIBE, and is detached: what is unsettled goes back, in steps; what an open transaction
-        holds, if that is aborted. Whatever the kernel has not taken of it yet will go out all the same.
+        """Requeue unacknowledged deliveries of a detached subscription after UNSUBSCRIBE, in steps. Deliveries that an
+        open transaction holds return if the transaction is aborted. Bytes that the kernel has not taken yet are still
+        sent.
         """
         self.has_left = True
         if self.ledger is not None:
@@ -370,14 +379,14 @@ class StompSubscription(FlowResource):
         super().close()
 
     def _note_given_back(self, portion: Portion, numbers: SequenceOf[int]) -> None:
-        """`numbers`: as the ledger knows them; where it does not, those that can be found out."""
+        """Note requeued deliveries. `numbers`: as the ledger knows them; where it does not, those that can be found."""
         number_of, of = self._number_of, portion.subscription
         found = numbers or [number_of(of, sequence) for sequence in portion.sequences]
         there = [number for number in found if number >= 0]
         self.given_back.note(self.key, self.subscription_id, self.token, portion.ordinals, there)
 
     def returning_unsettled(self) -> Iterator[None]:
-        """The connection is gone: what it held goes back to its queues, in steps. Detach the subscription before."""
+        """Requeue the deliveries of an ended connection, in steps. Detach the subscription before."""
         if self.ledger is not None:
             for portion, attempted in self.ledger.take_all():
                 yield from _giving_back(portion, attempted=attempted)
@@ -404,8 +413,8 @@ class StompSubscription(FlowResource):
         dropped_count: int,
         start_bytes: int,
     ) -> tuple[int, bool]:
-        """The connection broke with a slice unfinished that began at `start_bytes`: how many of its frames the kernel
-        has taken whole, and whether it has taken part of the next one. O(n).
+        """Return, for a slice that began at `start_bytes` and was unfinished when the connection broke, the number of
+        frames that the kernel has taken whole, and whether it has taken part of the next one. O(n).
 
         The messages are looked up in their queue, which has them as long as they are unsettled. Where one is not in
         memory its frame counts as begun: better one charged in vain than a mark too few.
@@ -446,6 +455,6 @@ def _refuse(portion: Portion) -> None:
 
 
 def _giving_back(portion: Portion, *, attempted: bool) -> Iterator[None]:
-    """Give it back: as many steps as it is dear."""
+    """Requeue a portion, with as many steps as that costs."""
     portion.subscription.give_back(portion.sequences, attempted=attempted, charged=portion.charged)
     yield from repeat(None, 1 + len(portion.sequences) // MESSAGES_PER_STEP)

@@ -1,12 +1,12 @@
-"""Frames to bytes, up to their NUL; what comes behind it is a matter of `sluiceway.protocols.framing`.
+"""Frames to bytes, up to their NUL; the bytes behind the NUL belong to `sluiceway.protocols.framing`.
 
 The hot frames have their own functions: receipts are written by the batch, and a MESSAGE is never written here at
 all: `MessageRenderer` puts `message_prefix`, its own header lines and the wire of a `SendRun` behind each other.
 
-Invariant: whatever the values, the bytes read back as the same frame under the same version; no value can end a
-header line, and none can forge one. What can't be written is refused with `LocalProtocolError`.
-Deliberately not here: whether a frame may be sent now (`machine`).
-Source: STOMP 1.2 "Frames", "Value Encoding"; checklist b1, b6, b7, b9, b10, b48, b52, b53.
+Invariant: whatever the values, the bytes read back as the same frame under the same version; no value can end a header
+line, and none can forge one. Unwritable values are refused with `LocalProtocolError`. Deliberately not here: whether a
+frame may be sent now (`machine`). Source: STOMP 1.2 "Frames", "Value Encoding"; checklist b1, b6, b7, b9, b10, b48,
+b52, b53.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEART_BEAT: Final = b"\n"
 """LF is the only line end that every version knows (b2)."""
 
 BEHIND_NUL: Final = b"\n"
-"""What follows each frame of the broker; `sluiceway.protocols.framing` says why."""
+"""Byte behind each frame of the broker; `sluiceway.protocols.framing` says why."""
 
 _BETWEEN: Final = BEHIND_NUL.decode()
 _NEXT_RECEIPT: Final = f"{_BETWEEN}RECEIPT\nreceipt-id:"
@@ -32,7 +32,7 @@ _SPECIAL: Final = re.compile(r"[\\:\n\r\0]")
 
 
 def header_lines(headers: Iterable[tuple[str, str]], version: Version) -> str:
-    """Header lines as this version reads them. Raises LocalProtocolError for what no header can hold."""
+    """Return header lines as this version reads them. Raises LocalProtocolError for a value that no header can hold."""
     lines = []
     for name, value in headers:
         if not name:
@@ -103,7 +103,7 @@ def _escaped(receipt_ids: Sequence[str], version: Version) -> Sequence[str]:
 def indexed_receipts(
     receipt_ids: Sequence[str], version: Version, indexes: Iterable[tuple[int, int]], durability: str
 ) -> bytes:
-    """Likewise for SENDs to a log: each says where its records begin, and how many they are."""
+    """Return the receipts of SENDs to a log: each says where its records begin, and how many they are."""
     tail = f"\ndurability:{durability}\n\n\0"
     return _BETWEEN.join(
         [
@@ -126,7 +126,7 @@ def _receipt_tail(extra: tuple[tuple[str, str], ...], version: Version) -> str:
 def error_frame(
     message: str, *, headers: Iterable[tuple[str, str]] = (), body: str = "", version: Version | None
 ) -> bytes:
-    """An ERROR frame with a text body (b52). Line ends in `message` become spaces: it is shown as one line.
+    """Return an ERROR frame with a text body (b52). Line ends in `message` become spaces: it is shown as one line.
 
     `version` is None before a version was agreed on; then everything is written as 1.0 reads it, which needs no
     unescaping.
@@ -139,8 +139,9 @@ def error_frame(
 
 
 def message_prefix(subscription_id: str | None, version: Version) -> bytes:
-    """How every MESSAGE of one subscription begins: the command line and, where there is an id, its `subscription`
-    header."""
+    """Return the beginning of every MESSAGE of one subscription: the command line and, where there is an id, the
+    `subscription` header.
+    """
     if subscription_id is None:
         return b"MESSAGE\n"
     return f"MESSAGE\n{header_lines((('subscription', subscription_id),), version)}".encode()

@@ -1,8 +1,8 @@
 """Errors of the STOMP machine, split by whose fault they are.
 
-`ProtocolError` is the peer's mistake. STOMP knows no mistake that a connection survives (b29, b52: ERROR, then
-close), so each one parks the machine. It carries all that the ERROR frame needs: one line for the ``message`` header,
-a body with the remedy, the receipt id of the frame that caused it (b53) and the headers that identify that frame.
+`ProtocolError` is the peer's mistake. STOMP knows no mistake that a connection survives (b29, b52: ERROR, then close),
+so each one parks the machine. It carries all parts of the ERROR frame: one line for the ``message`` header, a body with
+the remedy, the receipt id of the frame that caused it (b53) and the headers that identify that frame.
 
 `LocalProtocolError` is a mistake of the code that calls the machine: a frame that may not be sent now, or one that
 can't be written.
@@ -28,14 +28,15 @@ _WORDS: Final = {"INTERNAL_ERROR": "log-failed"}
 
 def word_of(code: str) -> str:
     """Return the word with hyphens for a result code of Luxun (``TOPIC_NOT_EXIST``); any other code is a word already,
-    and is returned as it is. Each result code has a word of its own.
+    and is returned unchanged. Each result code has a word of its own.
     """
     return _WORDS.get(code, code.lower().replace("_", "-")) if code.isupper() else code
 
 
 class LocalProtocolError(ValueError):
-    """Our own side asked for something that STOMP does not allow: a bug in the caller, never caused by what a peer
-    sent."""
+    """The broker asked the machine for something that STOMP does not allow: a bug in the caller, never caused by a
+    peer.
+    """
 
 
 class ProtocolError(Exception):
@@ -91,7 +92,7 @@ class ProtocolError(Exception):
 
 
 def unknown_ack(token: bytes) -> ProtocolError:
-    """The ERROR for an ACK or NACK of what was never delivered."""
+    """Make the ERROR for an ACK or NACK that names no delivery."""
     return ProtocolError(
         "unknown-delivery",
         f"nothing was delivered to this connection under {token[:80].decode('utf-8', 'replace')!r}",

@@ -1,4 +1,4 @@
-"""The faults of framing, in words: what the parser says of bytes that are no frames.
+"""Errors of framing, in words: the parser's reports of invalid bytes.
 
 Here, so that the parser reads as the walk that it is. Which command may come when is `transitions.refusal`.
 Source: STOMP 1.2 "Frames", "Size Limits".
@@ -56,7 +56,7 @@ def send_too_large(bytes_max: int, limit: str) -> ProtocolError:
 
 
 def missing_nul(command: str, length: int) -> ProtocolError:
-    """There is something else where a body of known length should have ended."""
+    """Make the error for a body of known length without a NUL behind it."""
     return ProtocolError(
         "missing-nul",
         f"{command} with content-length {length}: no NUL behind the body",

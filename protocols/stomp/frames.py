@@ -1,4 +1,4 @@
-"""What the machine tells its owner: events, one per *batch* of frames wherever clients send batches.
+"""Events of the machine for its owner: one per *batch* of frames wherever clients send batches.
 
 A `SendRun` is any number of consecutive SENDs with the same head, an `AckRun` any number of consecutive plain ACKs
 (or NACKs). A SEND with a large body is not collected: it comes as start, pieces and end. All other frames are rare and
@@ -43,8 +43,8 @@ class SendRun:
 
 @attrs.define(slots=True)
 class LargeSendStart:
-    """The head of a SEND whose body is too large to be collected: its body follows in pieces, then `LargeSendEnd`, or
-    a `Fault`.
+    """Head of a SEND whose body is too large to be collected: its body follows in pieces, then `LargeSendEnd`, or a
+    `Fault`.
 
     Nothing but `LargeSendPiece` comes between. Whether a SEND comes so depends on the length of its body alone, not on
     how it was cut. `receipt` as in `SendRun`. The length is ``head.content_length``, -1 if it is not known yet.

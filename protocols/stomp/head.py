@@ -1,11 +1,11 @@
 """Header blocks: bytes of header lines to a dictionary, and the parsed head that many SENDs share.
 
-A producer sends the same headers again and again, so a `SendHead` is made once per distinct header block and shared
-by every message that has it: it must be treated as immutable. It keeps the block as it was received (validated, not
-rebuilt) because that is what subscribers get, beside the few values that the broker itself needs.
+A producer sends the same headers again and again, so a `SendHead` is made once per distinct header block and shared by
+every message that has it: it must be treated as immutable. It keeps the block as it was received (validated, not
+rebuilt) because subscribers get it, beside the few values that the broker itself needs.
 
 The headers themselves are not kept as strings: a message with a header block of its own (a correlation-id, say) would
-take five times its size. Who wants them reads them from the block again.
+take five times its size. They are parsed from the block again when needed.
 
 Invariants: `block` holds no header of `BROKER_OWNED_HEADERS`, and of `STAMPED_HEADERS` only what the broker wrote. It
 has LF line ends (a CR is data), does not begin or end with a line end, and is never empty (a SEND has a destination).
@@ -67,7 +67,7 @@ STAMPED_HEADERS: Final = frozenset(
 )
 
 FORGEABLE_HEADERS: Final = BROKER_OWNED_HEADERS | STAMPED_HEADERS
-"""All that no SEND and no batch of a log may say."""
+"""Headers that no SEND and no batch of a log may set."""
 
 #: Milliseconds beyond this (about 292 million years) are a mistake, and would not fit eight bytes in a store.
 _MS_MAX: Final = 2**63 - 1
@@ -80,7 +80,7 @@ _SPACE: Final = 32
 _BACKSLASH: Final = 92
 
 _UNLIMITED: Final = StompLimits(header_count_max=2**31, header_line_bytes_max=2**31, header_block_bytes_max=2**31)
-"""For blocks that have passed the limits of their listener already."""
+"""Limits for blocks that have passed the limits of their listener already."""
 
 _GROUP_NAMES: Final = ("group", "JMSXGroupID")
 _DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
@@ -205,20 +205,20 @@ def whole_number(headers: Mapping[str, str], name: str, ceiling: int, *, absent:
 
 
 HEAD_BYTES: Final = 320
-"""What a head takes beside the bytes of its block and its texts: the object (192), the heads of bytes and strings."""
+"""Memory of a head beside the bytes of its block and its texts: the object (192), the heads of bytes and strings."""
 TEXT_BYTES: Final = 56
 BLOCKS_BYTES: Final = 300
-"""What it takes that there is a block for another version."""
+"""Additional memory of a head with a block for another version."""
 
 
 class HeadAccount(Protocol):
-    """What counts the memory of heads. `sluiceway.flow.UpkeepAccount` fits."""
+    """Counter of the memory of heads. `sluiceway.flow.UpkeepAccount` fits."""
 
     def add(self, size_bytes: int) -> None:
-        """So much more is kept."""
+        """Count `size_bytes` more."""
 
     def gone(self, size_bytes: int) -> None:
-        """So much less: from any thread, and in the midst of anything."""
+        """Count `size_bytes` less. May be called from any thread, and in the midst of anything."""
 
 
 class SendHead:
@@ -317,9 +317,9 @@ class SendHead:
     def parse(
         cls, block: bytes, version: Version, limits: StompLimits, *, stamp: bytes = b""
     ) -> tuple[SendHead, str | None]:
-        """Make a head of header lines as received under `version`, and the receipt that they ask for. What is not the
-        sender's to say (FORGEABLE_HEADERS) is left out; `stamp` is a line that the broker adds. Raises
-        `ProtocolError`.
+        """Make a head of header lines as received under `version`, and return it with the receipt that they ask for.
+        Headers that a sender must not set (FORGEABLE_HEADERS) are left out; `stamp` is a line that the broker adds.
+        Raises `ProtocolError`.
         """
         headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
         block = _cleaned(block, headers, FORGEABLE_HEADERS, _ALL_FORGEABLE)
@@ -329,7 +329,7 @@ class SendHead:
 
     @classmethod
     def restore(cls, block: bytes, version: Version, limits: StompLimits) -> SendHead:
-        """The head of a block that the broker has written down: what it has put in stays. Raises `ProtocolError`."""
+        """Make the head of a block that the broker has written itself: its own headers stay. Raises `ProtocolError`."""
         headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
         return cls(headers, _cleaned(block, headers, BROKER_OWNED_HEADERS, _ALL_OWNED), version)
 
@@ -339,7 +339,7 @@ class SendHead:
         return parse_headers(self.block, _UNLIMITED, unescape_as=self.version, trim=self.version == "1.0")
 
     def header(self, name: str) -> str | None:
-        """What one of these headers says, None if it is not there. A block of plain lines is not taken apart for it."""
+        """Return the value of one header, None without one. Does not parse a block of plain lines."""
         if not self.neutral or "\n" in name:
             return self.headers.get(name)
         block = self.block
@@ -421,7 +421,7 @@ class SendHead:
         return head
 
     def count(self, account: HeadAccount | None) -> None:
-        """Count in this account for as long as it lives what it takes; once. None: nobody wants to know."""
+        """Count the memory of the head in this account for its lifetime; call once. None: it is not counted."""
         if account is not None:
             size_bytes = HEAD_BYTES + len(self.block) + len(self.destination)
             for text in (self.group, self.reply_to, self.transaction, self.content_type):
@@ -446,7 +446,7 @@ def _is_neutral(block: bytes) -> bool:
 
 
 def _cleaned(block: bytes, headers: Mapping[str, str], names: frozenset[str], lines: re.Pattern[bytes]) -> bytes:
-    """The block without lines of these names. Blanks around a name count as padding, whatever the version.
+    """Return the block without lines of these names. Blanks around a name count as padding, whatever the version.
 
     A 1.0 subscriber trims, so ``" ack:x"`` from a 1.1 producer would otherwise arrive there as ``ack``.
     """

@@ -1,12 +1,11 @@
-"""Heads that were parsed before, found by their bytes: what makes the second SEND of a producer cheap.
+"""Heads that were parsed before, found by their bytes: they make the second SEND of a producer cheap.
 
 Two tables. One finds a head by all of its bytes. The other finds a *sibling*, a head that differs in the number of
 its content-length only, from which the new one is made for a third of the price of parsing: bodies of text rarely
 have one length.
 
-Invariants: both are bounded; what is in here has passed every check of the parser; a head with a receipt is never in
-here.
-Source: DESIGN section 3, "Keep the wire form".
+Invariants: both are bounded; each cached head has passed every check of the parser; a head with a receipt is never
+cached. Source: DESIGN section 3, "Keep the wire form".
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .head import HeadAccount, SendHead
 HEAD_CACHE_COUNT_MAX: Final = 128
 HEAD_CACHE_BYTES_MAX: Final = 1024
 KEY_BYTES: Final = 256
-"""What an entry takes beside the bytes of its key."""
+"""Memory of an entry beside the bytes of its key."""
 
 #: A head, and whether its frames are forwarded as they are (without the command line), so that a wire is one slice of
 #: the buffer.
@@ -30,9 +29,9 @@ _LENGTH_LINE: Final = b"\ncontent-length:"
 
 
 class HeadCache:
-    """The heads of one connection. A key is a SEND from command line to blank line, without its `receipt` line.
+    """Cached heads of one connection. A key is a SEND from command line to blank line, without its `receipt` line.
 
-    Whoever ends the connection calls `clear` (`Parser.park`): no finalizer does, for the garbage collector would run
+    The end of the connection calls `clear` (`Parser.park`): no finalizer does, for the garbage collector would run
     those of thousands of connections in one go.
     """
 
@@ -60,7 +59,7 @@ class HeadCache:
         return self._keep(key, (sibling.with_length(length, key[5:-2]), True))
 
     def put(self, key: bytes, lengthless: bytes, head: SendHead) -> Entry:
-        """Keep a parsed head without receipt under `key`, if it is not too long. Returns its entry."""
+        """Keep a parsed head without receipt under `key`, if the key is not too long. Returns its entry."""
         verbatim = key == b"SEND\n%s\n\n" % head.block
         # Neutral means no blanks that 1.0 trims, so that no other line of the block can be the content-length.
         if lengthless and verbatim and head.neutral:

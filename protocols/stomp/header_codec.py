@@ -1,4 +1,4 @@
-"""Header blocks for those that know nothing of STOMP: the store, which keeps them, and queues, which change them.
+"""Header blocks for parts without knowledge of STOMP: the store, which keeps blocks, and queues, which change them.
 
 Satisfies `sluiceway.store.chunks.HeadCodec` without importing it. Heads are made once per distinct block and kept for a
 while, as the parser does: a backlog of a million messages has a handful.
@@ -28,17 +28,17 @@ class HeaderCodec:
     __slots__ = ("_account", "_heads")
 
     def __init__(self, account: HeadAccount | None = None) -> None:
-        """`account` counts what the heads take; None: nobody wants to know."""
+        """Make a codec. `account` counts the memory of the heads; None: it is not counted."""
         self._account = account
         self._heads: OrderedDict[tuple[int, bytes], SendHead] = OrderedDict()
 
     def describe(self, head: Envelope) -> tuple[int, int]:
-        """Its dialect, and the length of its block."""
+        """Return the dialect of a head and the length of its block."""
         stomp_head = cast(SendHead, head)
         return DIALECTS.index(stomp_head.version), len(stomp_head.block)
 
     def restore(self, dialect: int, block: bytes) -> Envelope:
-        """The head of this block. Raises ValueError for one that can't be."""
+        """Return the head of this block. Raises ValueError for an invalid one."""
         key = dialect, block
         head = self._heads.get(key)
         if head is None:
@@ -54,8 +54,8 @@ class HeaderCodec:
 
     @staticmethod
     def check_offered(dialect: int, block: bytes) -> None:
-        """Raises ValueError if this block of a client says what only the broker may say, or can't be read. What is left
-        out whenever a block is restored (BROKER_OWNED_HEADERS) does no harm.
+        """Raises ValueError if this block of a client sets a header that only the broker may set, or can't be read.
+        Headers that are left out whenever a block is restored (BROKER_OWNED_HEADERS) do no harm.
         """
         try:
             headers = parse_headers(block, _UNLIMITED, unescape_as=DIALECTS[dialect])
@@ -67,9 +67,9 @@ class HeaderCodec:
 
 
 def rewrite(message: Message, changes: Mapping[str, str | None]) -> tuple[SendHead, bytes]:
-    """Head and wire of this message with these headers set (a string) or removed (None). The body stays as it is.
+    """Return head and wire of this message with these headers set (a string) or removed (None). The body is unchanged.
 
-    What the broker does to a message that it gives up (`sluiceway.queues.dead_letters.Rewrite`). Costs about as much as
+    The broker rewrites dead-lettered messages so (`sluiceway.queues.dead_letters.Rewrite`). Costs about as much as
     parsing the header block.
     """
     head = cast(SendHead, message.head)

@@ -1,11 +1,11 @@
-"""When to send a heart-beat, and when silence means that the peer is dead. b23-b27.
+"""Times to send a heart-beat, and the silence after which the peer counts as dead. b23-b27.
 
 Two timers a connection, each re-armed only when it fires, so that traffic costs nothing. They fire on ticks that all
 connections with the same interval share: ten thousand of them wake the loop a few times a second, not thousands of
 times. A beat is due after 80 % of the agreed interval without bytes taken by the kernel (a tick less at worst). The
-peer is dead after `grace_factor` times its interval without a byte, but never for time in which we did not read: while
-reading is paused the clock stands still, and when the time is up we look once more after the sockets had their turn,
-since our own process may have been stopped or busy.
+peer is dead after `grace_factor` times its interval without a byte, but never for time in which the broker did not
+read. While reading is paused the clock stands still. When the time is up, the sockets get one more turn before the
+verdict, since the broker's own process may have been stopped or busy.
 
 Pure: clock and timers are passed in.
 """
@@ -21,19 +21,23 @@ from .errors import ProtocolError
 
 SECOND_LOOK_SECONDS: Final = 0.2
 EARLY_SECONDS: Final = 0.001
-"""So much too early is on time. Without it a difference that rounding left over would become a timer of no length,
-again and again.
+"""Tolerance for a timer that fires too early. Without it a rest from rounding would become a timer of no length, again
+and again.
 """
 
 BEAT_SHARE: Final = 0.8
 TICK_SHARE: Final = 1 / 40
-"""Of the time until a beat is due. Smaller ones would wake the loop more often, larger ones send more beats."""
+"""Length of a tick as a share of the time until a beat is due. Shorter ticks wake the loop more often, longer ones send
+more beats.
+"""
 LOOK_SHARE: Final = 1 / 100
-"""The same of the time after which silence is death, which comes so much later at worst."""
+"""Length of a tick of the read timer as a share of the time after which silence counts as death, which comes that much
+later at worst.
+"""
 
 
 class HeartBeat:
-    """Both directions of one connection. Intervals in milliseconds; 0 switches a direction off."""
+    """Heart-beats of one connection, both directions. Intervals in milliseconds; 0 switches a direction off."""
 
     __slots__ = (
         "_beat",
@@ -86,16 +90,16 @@ class HeartBeat:
         self._suspect = False
 
     def reading_paused(self) -> None:
-        """We do not read from now on: silence is our own doing."""
+        """Stop the clock of the peer: the broker does not read from now on."""
         self._paused = True
 
     def reading_resumed(self) -> None:
-        """We read again; the peer gets its full time."""
+        """Start the clock of the peer anew: the broker reads again."""
         self._paused = False
         self.bytes_arrived()
 
     def stop(self) -> None:
-        """No more timers."""
+        """Cancel all timers."""
         for timer in (self._read_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
@@ -117,7 +121,7 @@ class HeartBeat:
         self._arm_write(self._write_seconds - quiet_seconds)
 
     def _arm_read(self, delay_seconds: float) -> None:
-        """Up to a tick, so that no time is taken from the peer."""
+        """Arm the read timer, up to a tick later, so that no time is taken from the peer."""
         now, tick_seconds = self._clock(), self._read_seconds * LOOK_SHARE
         due_seconds = ceil((now + delay_seconds) / tick_seconds) * tick_seconds
         self._read_timer = self._scheduling.call_later(max(0.0, due_seconds - now), self._read_due)

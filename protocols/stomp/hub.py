@@ -1,4 +1,4 @@
-"""What a STOMP session needs of the broker around it. `sluiceway.session_hub` implements it."""
+"""Port of a STOMP session to the broker around it. `sluiceway.session_hub` implements it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class LoginRefusedError(Exception):
-    """These credentials are not let in. The message goes to the peer: it must not tell which part was wrong."""
+    """The credentials are refused. The message is sent to the peer: it must not tell which part was wrong."""
 
     def __init__(self, message: str, *, quiet: bool = False) -> None:
-        """`quiet`: it is one of many, of which the log has told already."""
+        """Make the refusal. `quiet`: one of many, which the log has reported already."""
         super().__init__(message)
         self.quiet = quiet
 
@@ -39,15 +39,15 @@ class Hub(Protocol):
     def registry(self) -> DestinationRegistry: ...
     @property
     def store(self) -> Store | None:
-        """Where persistent messages go; None: nothing outlives the broker."""
+        """Store of persistent messages; None: no message outlives the broker."""
 
     @property
     def bodies(self) -> Bodies | None:
-        """Where large bodies go; None: every body is held in memory."""
+        """Store of large bodies; None: every body is held in memory."""
 
     @property
     def spools(self) -> Spools | None:
-        """Where transactions go that are too large for memory; None: without a store they are refused."""
+        """Store of transactions that are too large for memory; None: without a store they are refused."""
 
     @property
     def logs(self) -> LogTable | None:
@@ -70,33 +70,35 @@ class Hub(Protocol):
 
     @property
     def take_numbers(self) -> Callable[[int], int]:
-        """Reserves so many message numbers, and returns the first."""
+        """Function that reserves that many message numbers, and returns the first."""
 
     @property
     def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
-        """To be told of SENDs with a marked head: the head, the number of the first of them, and how many they are.
-        None: nobody wants to know.
+        """Observer of SENDs with a marked head, called with the head, the number of the first SEND, and the count.
+        None: there is no observer.
         """
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         """Run this once at the end of the dispatch turn."""
 
     def turn_with(self, work: Callable[[], None]) -> None:
-        """Call this, and deliver what it leads to at once if nothing else is going on."""
+        """Call `work`, and deliver its results at once if no other work is under way."""
 
     @property
     def arrivals(self) -> Arrivals | None:
-        """Where plain sockets wait for their input together; None: each waits by itself."""
+        """Common wait of plain sockets for their input; None: each socket waits separately."""
 
     def contain(self, error: Exception) -> None:
-        """Abandon what this has interrupted: a connection, a destination. Raises it if what all share is broken."""
+        """Abandon the objects that this exception has interrupted: a connection, a destination. Raises the exception if
+        a shared part is broken.
+        """
 
     def new_session_id(self) -> str:
         """Unguessable, without colon and backslash."""
 
     @property
     def guard(self) -> Guard:
-        """Who may do what."""
+        """Decider of permissions."""
 
     def begin_login(
         self,
@@ -108,7 +110,9 @@ class Hub(Protocol):
         certificate: PeerCertificate | None,
         decided: Callable[[Identity | LoginRefusedError], None],
     ) -> Callable[[], None]:
-        """Find out who these let in; `decided` is told, perhaps before this returns. Returns what gives it up."""
+        """Check a login; `decided` is called with the result, perhaps before this returns. Returns a function that
+        gives the check up.
+        """
 
     def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
         """Answer a request that this one sent to `/sluiceway/…`: `reply` gets the JSON, now or later. Raises KeyError

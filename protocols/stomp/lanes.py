@@ -1,9 +1,9 @@
-"""Where the SENDs of one connection go: lanes to queues, and the stash for those that must wait.
+"""Ways of the SENDs of one connection: lanes to queues, and the stash for those that must wait.
 
 A *lane* is one flow of the connection: to one queue (a destination at one priority). When that queue has no room, SENDs
-of this lane are parked here, not there: so what a queue holds stays within its limit however many connections send to
-it. All else on the connection goes on. What is parked is charged to the *stash*, whose limit decides whether the
-connection may be read from at all. Runs of a lane are parked and sent on in order.
+of this lane are parked in the connection: so the memory of a queue stays within its limit however many connections send
+to it. Other traffic of the connection continues. Parked SENDs are charged to the *stash*, whose limit decides whether
+the connection may be read from at all. Runs of a lane are parked and sent on in order.
 
 A *route* says for one head which lanes it goes to (several for a composite) and how the head must read there. The plain
 case, one lane and nothing to be rewritten, is one look-up by destination and priority (and part); other routes are kept
@@ -43,24 +43,26 @@ from .temporary import LOCAL_PREFIXES
 ROUTES_MAX: Final = 1024
 LANES_MAX: Final = 1024
 LANES_KEPT: Final = 768
-"""How many are left when there were too many: who sends to many destinations should not pay for it at each SEND."""
+"""Number of lanes that stay when there were too many: a client that sends to many destinations should not pay for the
+removal at each SEND.
+"""
 LANES_FEW: Final = 16
-"""How many are left as long as the broker's upkeep is full."""
+"""Number of lanes that stay while the upkeep of the broker is full."""
 MOVES_PER_TURN: Final = 128
-"""Of what uses the turns of lanes so many go on in one dispatch."""
+"""Number of users of lane turns that continue in one dispatch."""
 PLACES_PER_STEP: Final = 32
-"""A COMMIT takes its place in so many lanes in one step of those in which long work is counted (queues/steps.py)."""
+"""Number of lanes in which a COMMIT takes its place in one step, where long work is counted (queues/steps.py)."""
 DROPPED_PER_STEP: Final = 8
 """Runs that are dropped in one."""
 RUN_COST: Final = 16
-"""To send one run on takes as long as so many messages more: it may be the first of its queue."""
+"""Cost of sending one run on, in messages: the run may be the first of its queue."""
 PLACES_PER_TURN: Final = 256
-"""So many it leaves in one go."""
+"""Number of places that a barrier leaves in one go."""
 TRIM_COUNT: Final = 256
-"""So many are let go at a time; fewer can be made between two times."""
+"""Number of lanes that are dropped at a time; fewer can be made between two times."""
 PARKED_OVERHEAD_BYTES: Final = 128
 LANE_BYTES: Final = 1600
-"""What a lane takes (tracemalloc, CPython 3.11)."""
+"""Memory of a lane (tracemalloc, CPython 3.11)."""
 ROUTE_BYTES: Final = 400
 TARGET_BYTES: Final = 160
 PLAIN_BYTES: Final = ROUTE_BYTES + TARGET_BYTES
@@ -78,11 +80,11 @@ class ParkedRun:
 
     @property
     def is_committed(self) -> bool:
-        """It is a part of a COMMIT, which must not come apart: it is never dropped, and no queue refuses it."""
+        """Whether the run is a part of a COMMIT, which must not be split: no queue drops or refuses the run."""
         return self.owed is not None and self.owed.is_commit
 
     def leave(self) -> int:
-        """It is parked no longer: how many bytes are to be released for it."""
+        """Return the number of bytes to release for a run that leaves the stash."""
         if self.shared is None:
             return self.charge_bytes
         self.shared.legs_count -= 1
@@ -90,8 +92,8 @@ class ParkedRun:
 
 
 class SharedWires:
-    """The wires of a composite SEND as they came: what is parked of it in several lanes shares them, and each leg is
-    written anew when it goes on. Charged once, until the last leg has gone.
+    """Wires of a composite SEND as they came: its parked legs in several lanes share them, and each leg is rewritten
+    when it is sent on. Charged once, until the last leg has gone.
     """
 
     __slots__ = ("block_bytes", "legs_count", "size_bytes")
@@ -118,38 +120,38 @@ def _block_of(message: Message) -> bytes:
 
 
 class Barrier:
-    """The place of a waiting COMMIT in its lanes: what was parked later stays behind it, so that nothing overtakes.
+    """Place of a waiting COMMIT in its lanes: runs that are parked later stay behind it, so that nothing overtakes.
 
-    Which lanes hold it up is noted as they change, never looked for: there may be thousands. What comes in its place is
-    kept here until it is over, for what lies before it in a lane may be a hundred thousand runs.
+    The lanes that block it are noted as they change, never searched for: there may be thousands. Runs put in its place
+    are kept here until the COMMIT is over, for a hundred thousand runs may be before it in a lane.
     """
 
     __slots__ = ("charge_bytes", "go", "is_over", "lanes", "waits_for")
 
     def __init__(self, charge_bytes: int, go: Callable[[], None] | None = None) -> None:
         self.lanes: dict[Lane, deque[ParkedRun | Barrier] | None] = {}
-        """Those that it has not left, each with what comes there in its place."""
+        """Lanes that the barrier has not left, each with the runs that are put in its place there."""
         self.waits_for: dict[Lane, None] = {}
-        """Lanes that hold it up: blocked, or with something parked before it. A deleted queue holds nobody up."""
+        """Lanes that block this place: blocked ones, or those with runs in front. A deleted queue blocks nothing."""
         self.charge_bytes = charge_bytes
         self.go = go
         """Callback of the holder of this place: it uses the turns of its lane, or ends them (see `SpooledCommits`)."""
         self.is_over = False
-        """Nothing has this place any more."""
+        """Whether no lane has this place any more."""
 
     def must_wait(self, lane: Lane) -> bool:
-        """What is sent there from this place can't go now."""
+        """Whether a run that is sent to the lane from this place must wait now."""
         return lane.source.blocked or lane.parked[0] is not self or bool(self.lanes[lane])
 
     def look(self, lane: Lane) -> None:
-        """Something has happened there that may hold it up, or let it go on."""
+        """See anew whether the lane blocks this place."""
         if lane.parked[0] is self and (lane.inlet.closed or not lane.source.blocked):
             self.waits_for.pop(lane, None)
         else:
             self.waits_for[lane] = None
 
     def put(self, lane: Lane, parked: ParkedRun | Barrier) -> None:
-        """This comes in its place there, behind what came before."""
+        """Put a run or barrier in this place of the lane, behind earlier ones."""
         in_place = self.lanes[lane]
         if in_place is None:
             in_place = self.lanes[lane] = deque()
@@ -184,7 +186,7 @@ class Lane:
 
     @property
     def destination(self) -> Destination:
-        """Of the queue."""
+        """Destination of the queue."""
         assert isinstance(self.target, Destination)
         return self.target
 
@@ -214,7 +216,7 @@ class Lanes(FlowResource):
 
     passes_through = False
     upkeep_bytes = 24 * 1024
-    """Of the whole connection, with one subscription or two."""
+    """Upkeep of a whole connection with one subscription or two."""
 
     def __init__(
         self,
@@ -235,7 +237,7 @@ class Lanes(FlowResource):
         self._on_resume = on_resume
         self._lanes: dict[int, Lane] = {}
         self._idle: OrderedDict[int, Lane] = OrderedDict()
-        """Those with nothing parked, the one that was used last behind all others."""
+        """Lanes without parked runs, the last used one last."""
         self._routes: dict[SendHead, Route] = {}
         self._plain: dict[tuple[str, int] | tuple[str, int, int], Lane] = {}
         """By destination and priority, and part, if the destination has parts."""
@@ -261,30 +263,30 @@ class Lanes(FlowResource):
         self.barriers_count = 0
         """Places of COMMITs, and those that have not left all of their lanes."""
         self._over: deque[list[Lane]] = deque()
-        """Of each place that is over the lanes that were not looked at since."""
+        """For each barrier that is over, its lanes that were not looked at since."""
         self._ready: OrderedDict[Lane, None] = OrderedDict()
-        """Where something that is parked may go on, or a turn is of no use: `unpark` looks at these."""
+        """Lanes where a parked run may continue, or a turn is of no use: `unpark` looks at them."""
         self._changed: dict[Lane, None] = {}
-        """Where what uses the turns of a lane may go on, perhaps."""
+        """Lanes whose turns a barrier uses, and where it may be able to continue."""
         self._is_handed_over = False
         self.in_use_count = 0
-        """Transactions that are carried out in steps: no lane is let go meanwhile."""
+        """Number of transactions that are carried out in steps: no lane is dropped meanwhile."""
         self.waiting_for = ""
-        """Why the session does not read, for people."""
+        """Reason why the session does not read, for people."""
         self._joint: Joint | None = None
-        """Of a COMMIT that waits for its turn."""
+        """Joint write of a COMMIT that waits for its turn."""
         self.open()
 
     # An idle connection has none of these.
 
     @cached_property
     def transactions(self) -> Account:
-        """What open transactions hold."""
+        """Account of open transactions."""
         return self._account(f"transactions of {self.name}", self._transaction_bytes_max)
 
     @cached_property
     def spooled(self) -> Account:
-        """What transactions have on the disk."""
+        """Account of transactions on the disk."""
         return self._account(f"spooled transactions of {self.name}", self._spool_bytes_max, counts_memory=False)
 
     @cached_property
@@ -293,7 +295,7 @@ class Lanes(FlowResource):
         return self._account(f"unfinished frames of {self.name}", self._unfinished_bytes_max)
 
     def note_unfinished(self, size_bytes: int) -> None:
-        """Frames that have not come whole take so many bytes of memory now."""
+        """Note the memory of incomplete frames."""
         more_bytes = size_bytes - self._unfinished_bytes
         if more_bytes and self.is_open:
             self._unfinished_bytes = size_bytes
@@ -322,11 +324,11 @@ class Lanes(FlowResource):
 
     @property
     def lanes(self) -> Collection[Lane]:
-        """All of them. A live view."""
+        """All lanes. A live view."""
         return self._lanes.values()
 
     def blocked_queues(self) -> Container[object]:
-        """What holds this connection back. A live view."""
+        """Return the queues that block this connection. A live view."""
         return _BlockedQueues(self._lanes)
 
     def route(self, head: SendHead) -> Route | None:
@@ -383,7 +385,7 @@ class Lanes(FlowResource):
         self._keep_routes(0)
 
     def _keep_routes(self, size_bytes: int) -> None:
-        """All of them take so much."""
+        """Count the memory of all routes together."""
         self.keep(size_bytes - self._routes_bytes)
         self._routes_bytes = size_bytes
 
@@ -411,13 +413,15 @@ class Lanes(FlowResource):
             front.look(lane)
 
     def _lane_resumed(self, lane: Lane) -> bool:
-        """It sends on later: the queue keeps the turn of a lane that has something parked until `unpark` comes by."""
+        """Note that a lane may send again. True: the queue keeps the turn of the lane, which has parked runs, until
+        `unpark` runs.
+        """
         self.look_at(lane)
         self._on_resume()
         return bool(lane.parked)
 
     def look_at(self, lane: Lane) -> None:
-        """Something has happened: `unpark` and `move_on` see whether what has its turn in this lane may go on."""
+        """Note a change: `unpark` and `move_on` see whether the front of this lane may continue."""
         if not lane.parked:
             return
         self._ready[lane] = None
@@ -427,8 +431,8 @@ class Lanes(FlowResource):
                 self._changed[lane] = None
 
     def move_on(self) -> bool:
-        """Let what uses the turns of lanes go on where something has happened, or end their turns; some at a time.
-        True: there are more.
+        """Let some users of lane turns continue where something has changed, or end their turns. Returns True if there
+        are more.
         """
         for lane in list(islice(self._changed, MOVES_PER_TURN)):
             del self._changed[lane]
@@ -438,8 +442,8 @@ class Lanes(FlowResource):
         return bool(self._changed)
 
     def trim(self) -> None:
-        """Let lanes go that are too many, the oldest that hold nothing first. Between reads only: while a batch is
-        under way lanes are in its hands, as they are in those of a transaction that is carried out in steps.
+        """Drop surplus lanes, the oldest empty ones first. Call between reads only: a batch that is being collected
+        holds lanes, and so does a transaction that is carried out in steps.
         """
         count = len(self._lanes)
         surplus_count = count - LANES_KEPT if count > LANES_MAX else 0
@@ -460,8 +464,8 @@ class Lanes(FlowResource):
             self._forget_routes()
 
     def _forget_stale(self) -> None:
-        """Routes to what was deleted, and their lanes with them. What is parked is still owed its receipts: `unpark`
-        comes by. O(routes), never of the lanes.
+        """Drop routes to deleted destinations, and their lanes. Parked runs there are still owed their receipts:
+        `unpark` serves them. O(routes), never of the lanes.
         """
         stale = {head: route for head, route in self._routes.items() if route.is_stale}
         closed = {place: lane for place, lane in self._plain.items() if lane.inlet.closed}
@@ -496,7 +500,7 @@ class Lanes(FlowResource):
         before: Barrier | None = None,
         shared: SharedWires | None = None,
     ) -> None:
-        """These SENDs wait until their lane can go on: behind all others, or at the place of COMMIT `before`."""
+        """Park SENDs until their lane can send: behind all others, or at the place of COMMIT `before`."""
         charge_bytes = MESSAGE_OVERHEAD_BYTES * len(messages) + PARKED_OVERHEAD_BYTES
         if shared is None:
             charge_bytes += size_bytes
@@ -518,7 +522,7 @@ class Lanes(FlowResource):
         self.stash.charge(0, charge_bytes, self._gate)
 
     def _append(self, lane: Lane, parked: ParkedRun | Barrier) -> None:
-        """This waits behind all others."""
+        """Append a run or barrier behind all others."""
         if not lane.parked:
             self._idle.pop(id(lane.inlet), None)
         lane.parked.append(parked)
@@ -526,8 +530,8 @@ class Lanes(FlowResource):
             self._ready[lane] = None
 
     def holding(self, lanes: Iterable[Lane], size_bytes: int) -> Generator[None, None, Barrier]:
-        """A COMMIT to these lanes waits: it is charged to the stash, and what comes later stays behind it, until
-        `let_go`. In steps.
+        """Park a COMMIT to these lanes: it is charged to the stash, and later runs stay behind it, until `let_go`. In
+        steps.
         """
         barrier = Barrier(size_bytes)
         self.barriers_count += 1
@@ -541,8 +545,9 @@ class Lanes(FlowResource):
         return barrier
 
     def hold_turns(self, lane: Lane, go: Callable[[], None], *, instead_of: Barrier | None = None) -> Barrier:
-        """The place of what goes on by itself, as the lane's source: behind what is parked, or where this one is. It is
-        charged nothing: what has it is not in memory. `go`: something has happened, see whether it goes on.
+        """Add a place for an independent user of the lane's source: behind parked runs, or at the place of
+        `instead_of`. No charge: its messages are not in memory. `go`: called after a change, to see whether the user
+        may continue.
         """
         barrier = Barrier(0, go)
         barrier.lanes[lane] = None
@@ -554,8 +559,8 @@ class Lanes(FlowResource):
         return barrier
 
     def let_go(self, barrier: Barrier) -> None:
-        """That COMMIT is carried out. `unpark` is due: something may have waited behind it, and it leaves the rest of
-        its lanes there, if they are many.
+        """Release a COMMIT that is carried out. `unpark` is due: runs may have waited behind it, and its places are
+        left in steps if there are many.
         """
         barrier.is_over = True
         self._over.append(list(barrier.lanes))
@@ -564,7 +569,9 @@ class Lanes(FlowResource):
             self.stash.release(0, barrier.charge_bytes)
 
     def _leave(self, count: int) -> None:
-        """What is over leaves so many lanes. In those where something is before it, it does when that has gone."""
+        """Leave up to `count` lanes of barriers that are over. Where a run is in front of a barrier, the barrier leaves
+        when that run has gone.
+        """
         while self._over:
             lanes = self._over[0]
             if not lanes:
@@ -578,13 +585,13 @@ class Lanes(FlowResource):
                 break
 
     def leaving(self) -> Iterator[None]:
-        """All that is over leaves its lanes, in steps."""
+        """Leave all lanes of barriers that are over, in steps."""
         while self._over:
             self._leave(PLACES_PER_STEP)
             yield
 
     def _come_forward(self, lane: Lane) -> None:
-        """Something has gone from the front there, or is over."""
+        """Advance a lane whose front has gone or is over."""
         parked = lane.parked
         while parked and isinstance(front := parked[0], Barrier) and front.is_over:
             parked.popleft()
@@ -596,7 +603,7 @@ class Lanes(FlowResource):
             self._idle[id(lane.inlet)] = lane
 
     def ease(self, barrier: Barrier, size_bytes: int) -> None:
-        """So much of that COMMIT is charged elsewhere by now."""
+        """Release `size_bytes` of a COMMIT that are charged elsewhere by now."""
         size_bytes = min(size_bytes, barrier.charge_bytes)
         barrier.charge_bytes -= size_bytes
         self.stash.release(0, size_bytes)
@@ -643,8 +650,8 @@ class Lanes(FlowResource):
         self.stash.release(0, run.leave())
 
     def hand_over(self) -> None:
-        """Somebody else sends on what is parked, and is charged for it. No COMMIT waits, nor a part of one, and nothing
-        is parked here any more.
+        """Hand parked runs over to the lanes of ended sessions, which send them on and are charged for them. No COMMIT
+        waits, no part of one is parked, and nothing is parked here afterwards.
         """
         assert not self.barriers_count and not self.committed_count, "a COMMIT belongs to its session"
         self.parked_count = 0
@@ -652,8 +659,8 @@ class Lanes(FlowResource):
         self.stash.release(0, self.stash_bytes)
 
     def giving_up(self) -> Generator[None, None, int]:
-        """Nobody waits for what is parked any more, and there is no place for it: drop it, in steps. Returns how many.
-        No COMMIT waits, and no part of one is parked.
+        """Drop all parked runs, in steps: no client waits for them, and there is no space for them. No COMMIT waits,
+        and no part of one is parked. Returns the number of messages.
         """
         assert not self.barriers_count and not self.committed_count, "a COMMIT must not come apart"
         given_up_count = place = 0
@@ -671,7 +678,7 @@ class Lanes(FlowResource):
         return given_up_count
 
     def close_lanes(self) -> bool:
-        """Nothing is parked any more and nothing will be sent: let lanes go. False: there are more, call it again."""
+        """Drop the lanes of a closed connection without parked runs. Returns False if there are more; call again."""
         self._forget_routes()
         for key, lane in list(islice(reversed(self._lanes.items()), TRIM_COUNT)):
             self._drop(key, lane)
@@ -681,7 +688,9 @@ class Lanes(FlowResource):
         return True
 
     def waiting_for_turn(self, joint: Joint) -> Iterator[Waiting]:
-        """Work of this connection waits until it is the turn of this transaction; not at all, if that has come."""
+        """Wait for the turn of this transaction before the connection's other work; not at all, if the turn has
+        come.
+        """
         if not joint.waits:
             return
         self._joint = joint
@@ -703,22 +712,22 @@ class Lanes(FlowResource):
 
 
 class ParkingLimit:
-    """How far the stash of one connection may be filled beyond its limit, while the connection is read on for ACKs.
+    """Limit of the stash of one connection while the connection is read on for ACKs.
 
     A connection that holds nothing of the queues that it waits for is simply not read from; one that does could wait
-    for itself for ever. A single run always may be parked, or nothing larger than the limit could be sent at all.
+    for itself for ever. A single run may always be parked, or no run larger than the limit could be sent at all.
     """
 
     __slots__ = ("_bytes_max", "_held_of", "_lanes")
 
     def __init__(self, lanes: Lanes, bytes_max: int, held_of: Callable[[Container[object]], int]) -> None:
-        """`held_of`: how many unacknowledged deliveries of these queues the connection holds."""
+        """Make the limit. `held_of`: returns the number of unacknowledged deliveries of these queues."""
         self._lanes = lanes
         self._bytes_max = bytes_max
         self._held_of = held_of
 
     def refusal(self, more_bytes: int) -> ProtocolError | None:
-        """Why so much more must not be parked, None if it may."""
+        """Return the error for `more_bytes` that must not be parked, None if they may."""
         lanes = self._lanes
         if not lanes.stash_bytes or lanes.stash_bytes + more_bytes <= self._bytes_max:
             return None
@@ -733,7 +742,7 @@ class ParkingLimit:
         )
 
     def check(self, destination: str, receipt_ids: list[str] | None, more_bytes: int) -> None:
-        """Raise ProtocolError, about a SEND, if so much more must not be parked."""
+        """Raise ProtocolError, about a SEND, if `more_bytes` must not be parked."""
         error = self.refusal(more_bytes)
         if error is not None:
             headers = {"destination": destination}

@@ -1,4 +1,4 @@
-"""The body of one SEND that is too large to be collected: cut into pieces as they come, and checked for its end.
+"""Body of one SEND that is too large to be collected: cut into pieces as they come, and checked for its end.
 
 Used by the parser, which decides by the length of the body alone that it comes so. What the pieces say together does
 not depend on how the stream was cut: also before a fault they are the bytes that are allowed, no more and no less.
@@ -17,19 +17,20 @@ from .head import SendHead
 
 
 class LargeBody:
-    """What is still to come of one body."""
+    """Missing rest of one body."""
 
     __slots__ = ("_bytes_max", "_left_bytes", "head", "receipt")
 
     def __init__(self, head: SendHead, receipt: str | None, bytes_max: int) -> None:
-        """A body of at most `bytes_max`; if its head announces a length, somebody has held that against it."""
+        """Expect a body of at most `bytes_max`; an announced length was checked against it before."""
         self.head = head
         self.receipt = receipt
         self._bytes_max = bytes_max
         self._left_bytes = head.content_length if head.content_length >= 0 else bytes_max
 
     def take(self, buf: bytes, pos: int, events: list[Event]) -> int:
-        """Pass on what `buf` has of it from `pos` on. Returns where the next frame starts, -1 if this one goes on.
+        """Pass on the part of the body in `buf` from `pos` on. Returns where the next frame starts, -1 if the body is
+        incomplete.
 
         Raises `ProtocolError` for a body without its NUL, or of more than is allowed; what came before is in `events`.
         """

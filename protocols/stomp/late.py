@@ -1,12 +1,12 @@
-"""What subscriptions of one connection gave back when they ended, so that an ACK that comes too late gets no RECEIPT.
+"""Deliveries that ended subscriptions of one connection requeued, so that a late ACK gets no RECEIPT.
 
 ACKs name a delivery by the key of its subscription and an ordinal (1.2, and the message-ids of repeats.py), or by
 message-id and subscription id (1.0, 1.1, and what 1.2 names by message-id). The first names one delivery for ever. The
-second may come to name another one: what is delivered again is no longer given back.
+second may come to name another one: a delivery that is repeated no longer counts as requeued.
 
-Bounds: `ENTRIES_MAX` of each kind, `RANGES_MAX` ranges each. What is too scattered for those is remembered as one range
-from its first to its last, and deliveries of subscriptions that ended before all that are remembered count as given
-back, as far as ACKs tell. Both refuse an ACK that was settled before rather than promise what is not so.
+Bounds: `ENTRIES_MAX` of each kind, `RANGES_MAX` ranges each. Deliveries too scattered for that are remembered as one
+range from the first to the last, and deliveries of subscriptions that ended before all remembered ones count as
+requeued, as far as ACKs tell. Both refuse an ACK of a settled delivery rather than make a false promise.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from ...queues.ranges import RangeSet, stretches
 from .repeats import parse_own
 
 ENTRIES_MAX: Final = 64
-"""So many subscriptions, or subscription ids, are remembered."""
+"""Maximum number of subscriptions, or subscription ids, that are remembered."""
 
 RANGES_MAX: Final = 8
-"""Of each."""
+"""Maximum number of ranges of each entry."""
 
 DIGITS_MAX: Final = 18
-"""Of a number in an ACK."""
+"""Maximum digits of a number in an ACK."""
 
 ANY_ID: Final = None
-"""Where the ACK does not say which subscription it means."""
+"""Key for ACKs that do not say which subscription they mean."""
 
 
 Name = TypeVar("Name")
 
 
 class GivenBack:
-    """What ended subscriptions gave back, by what ACKs call it."""
+    """Deliveries that ended subscriptions requeued, by the names that ACKs use."""
 
     __slots__ = ("_by_id", "_by_key", "_forgotten_key")
 
@@ -44,13 +44,13 @@ class GivenBack:
         self._by_id: dict[tuple[str | None, bytes], RangeSet] = {}
         """Message numbers, by subscription id and first part of the message-id."""
         self._forgotten_key = 0
-        """Nothing is known of subscriptions up to this one."""
+        """Key up to which nothing is known of subscriptions."""
 
     def __bool__(self) -> bool:
         return bool(self._by_key)
 
     def note(self, key: int, id: str | None, token: bytes, ordinals: Sequence[int], numbers: Sequence[int]) -> None:
-        """These have gone back; `numbers` as far as they are known. O(n log n)."""
+        """Note requeued deliveries; `numbers` as far as they are known. O(n log n)."""
         _remember(self._by_key, key, _few_runs_of(ordinals))
         while len(self._by_key) > ENTRIES_MAX:
             oldest = next(iter(self._by_key))
@@ -64,7 +64,7 @@ class GivenBack:
                 del self._by_id[next(iter(self._by_id))]
 
     def delivered(self, id: str | None, token: bytes, numbers: Sequence[int]) -> None:
-        """These are with a subscription of this id (again). O(n log n)."""
+        """Note deliveries that a subscription of this id has (again). O(n log n)."""
         for name in {id, ANY_ID}:
             ranges = self._by_id.get((name, token))
             if ranges is not None:
@@ -72,8 +72,8 @@ class GivenBack:
                     ranges.remove(start, end)
 
     def has(self, token: bytes | tuple[bytes | None, bytes], known: Container[int]) -> bool:
-        """Whether what an ACK names was given back, and was not delivered under that name since. `token`: as ACKs of
-        this version have them; `known`: the keys of subscriptions that have not ended for good.
+        """Whether the delivery that an ACK names was requeued, and was not delivered under that name since. `token`: as
+        ACKs of this version have it; `known`: the keys of subscriptions that are not forgotten yet.
         """
         id = ANY_ID
         message_id = token
@@ -97,7 +97,7 @@ class GivenBack:
 
 
 def _few_runs_of(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """These as runs, or, where they are too scattered, as one."""
+    """Return the numbers as runs, or as one run where they are too scattered."""
     runs = stretches(numbers)
     return runs if len(runs) <= RANGES_MAX else [(runs[0][0], runs[-1][1])]
 

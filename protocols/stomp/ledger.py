@@ -1,20 +1,21 @@
-"""What one subscription was sent and has not settled: in order of delivery, whatever queue it came from.
+"""Unacknowledged deliveries of one subscription: in order of delivery, whatever queue they came from.
 
 Every delivered message gets the next *ordinal* of its subscription. The 1.2 `ack` header carries it; for 1.0 and 1.1,
-whose ACKs name the message-id, an index from message number to ordinal is kept. Numbers and sizes are all that is
-remembered, never a message: what a queue has dropped is not kept alive by a consumer that does not acknowledge.
+whose ACKs name the message-id, an index from message number to ordinal is kept. Only numbers and sizes are remembered,
+never a message: a consumer that does not acknowledge keeps no dropped message alive.
 
-Deliveries are kept by *chunk*, as flat arrays: what a queue handed over in one slice, or in several that followed each
-other within one of its blocks. A cumulative ACK begins at the low-water ordinal, below which nothing is unsettled, and
-goes on by chunk; an individual one finds its chunk by bisection. So both cost the same whether they name one delivery
-or a thousand come with them: O(log chunks) each, plus O(1) for each delivery that changes, and for all of a chunk O(1).
+Deliveries are kept by *chunk*, as flat arrays: those that a queue handed over in one slice, or in several that followed
+each other within one of its blocks. A cumulative ACK begins at the low-water ordinal, below which nothing is unsettled,
+and goes on by chunk; an individual one finds its chunk by bisection. So both cost the same whether they name one
+delivery or a thousand come with them: O(log chunks) each, plus O(1) for each delivery that changes, and for all of a
+chunk O(1).
 
-What is much is taken in *bites* (`bite_end`): a cumulative ACK has the effect of the same for an earlier delivery and
+A large ACK is taken in *bites* (`bite_end`): a cumulative ACK has the effect of the same for an earlier delivery and
 then for the rest, so there is nothing between two bites that a client could not have asked for.
 
-At UNSUBSCRIBE all that no transaction holds returns to its queue; for what one holds the ledger lives on (b35). What
-came from a queue that takes nothing back (a topic that was left, a queue that was deleted) is forgotten: of
-that only the ordinals are known, so that late ACKs are no mistakes.
+UNSUBSCRIBE requeues all deliveries that no transaction holds; for the others the ledger lives on (b35). Deliveries of a
+queue that takes nothing back (a topic that was left, a queue that was deleted) are forgotten: only their ordinals are
+known, so that late ACKs are no mistakes.
 
 Under 1.2 messages are known by their ordinals only, until an ACK names a number (`indexing_numbers`).
 
@@ -51,25 +52,26 @@ BITE_COUNT: Final = 512
 """Chunks and deliveries of one bite: some 0.3 ms, 1 ms where each has a message group."""
 
 COUNT_PER_STEP: Final = 16
-"""Deliveries that are looked at in one step of those in which long work is counted (queues/steps.py)."""
+"""Number of deliveries that one step looks at, where long work is counted (queues/steps.py)."""
 
 _APART_COUNT_MAX: Final = 8
-"""Slices of so many deliveries come to one chunk though others lie between them. Longer ones are worth more as ranges.
-"""
+"""Size of slices that are joined to a chunk though others lie between them. Longer ones are worth more as ranges."""
 _LISTED_COUNT_MAX: Final = 256
 """Deliveries of such a chunk: its list is copied each time."""
 
 _CHARGED: Final = -1
-"""In place of what was being worked on: it was given back."""
+"""In place of the delivery that was being worked on: it was requeued."""
 
 _DONE_CHUNKS_MIN: Final = 16
-"""Chunks that may lie about though they are done; only beyond that is it worth looking for them."""
+"""Number of finished chunks that may remain; only beyond that is a search for them worth while."""
 
 _DROP_CHUNKS: Final = 512
-"""So many are looked at for that in one go: 0.1 ms."""
+"""Number of chunks that one call looks at for removal: 0.1 ms."""
 
 SEEK_CHUNKS: Final = 256
-"""Of all ledgers of a connection that breaks so many chunks are looked at right away: 0.1 ms where each has one."""
+"""Number of chunks of all ledgers of a broken connection that are looked at right away: 0.1 ms where each ledger has
+one.
+"""
 SEEK_CHUNKS_PER_STEP: Final = 256
 
 _NO_NUMBERS: Final = array("q")
@@ -81,7 +83,7 @@ class UnknownDeliveryError(Exception):
 
 
 class Portion:
-    """Some deliveries of one chunk: what an ACK, a NACK or the end of a connection settles or gives back at once."""
+    """Some deliveries of one chunk, which an ACK, a NACK or the end of a connection settles or requeues at once."""
 
     __slots__ = ("charged", "for_good", "ordinals", "sequences", "subscription", "wire_bytes")
 
@@ -93,12 +95,12 @@ class Portion:
         self.ordinals = ordinals
         self.wire_bytes = wire_bytes
         self.charged: SequenceOf[int] | None = None
-        """The sequences among these that failed, if they are given back; None: all."""
+        """Sequences of the deliveries that failed, if they are requeued; None: all."""
         self.for_good = False
-        """They were refused with the wish that they are not tried again."""
+        """Whether the deliveries were rejected with the wish not to retry them."""
 
     def charge_only(self, ordinals: SequenceOf[int]) -> None:
-        """Of these deliveries only the ones with these ordinals (ascending) failed. O(log n) for each within."""
+        """Count a failure only for the deliveries with these ordinals (ascending). O(log n) for each within."""
         own = self.ordinals
         within = ordinals[bisect_left(ordinals, own[0]) : bisect_right(ordinals, own[-1])]
         places = [(bisect_left(own, ordinal), ordinal) for ordinal in within]
@@ -106,7 +108,7 @@ class Portion:
 
 
 class _Chunk:
-    """What was delivered of one queue in ascending order: ordinals `first` .. `end - 1`."""
+    """Deliveries of one queue in ascending order: ordinals `first` .. `end - 1`."""
 
     __slots__ = (
         "end",
@@ -131,17 +133,17 @@ class _Chunk:
         self.numbers = array("q", [message.number for message in messages] if with_numbers else ())
         self.states = bytearray(len(messages))
         self.wire_bytes = part.wire_bytes
-        """Of all, done or not."""
+        """Bytes of all deliveries, done or not."""
         self.left_count = len(messages)
-        """Not done."""
+        """Number of deliveries that are not done."""
         self.gone = False
-        """The queue takes nothing back: what is held is done when its transaction ends, whichever way. Set before the
-        first bite of it is forgotten, for a transaction may end between two.
+        """Whether the queue takes nothing back: held deliveries are done when their transaction ends, whichever way.
+        Set before the first bite of the chunk is forgotten, for a transaction may end between two.
         """
 
     def takes(self, subscription: Subscription, part: Slice) -> bool:
-        """Whether this slice, which came next, can be of this chunk. What is in a portion ascends, and lies in one
-        block of its queue, where the queue hands over by block.
+        """Whether the next slice can be appended to this chunk. Sequences in a portion ascend, and lie in one block of
+        their queue, where the queue hands over by block.
         """
         if subscription is not self.subscription or not self.left_count or self.gone:
             return False
@@ -156,7 +158,7 @@ class _Chunk:
         return count <= _APART_COUNT_MAX and len(others) <= _APART_COUNT_MAX
 
     def extend(self, part: Slice) -> None:
-        """This slice, which `takes` allows, is of this chunk, too. O(n)."""
+        """Append a slice that `takes` allows. O(n)."""
         messages, sequences, others = part.messages, self.sequences, part.sequences
         if type(sequences) is range and type(others) is range and sequences.stop == others.start:
             self.sequences = range(sequences.start, others.stop)
@@ -171,7 +173,7 @@ class _Chunk:
         self.left_count += len(messages)
 
     def portion(self, ordinals: SequenceOf[int]) -> Portion:
-        """These, which are ascending and all of this chunk."""
+        """Make a portion of ascending ordinals, all of this chunk."""
         first = self.first
         start, end = ordinals[0] - first, ordinals[-1] - first + 1
         if len(ordinals) == self.end - first:
@@ -187,7 +189,7 @@ class _Chunk:
         )
 
     def those_in(self, state: int, ordinals: SequenceOf[int]) -> SequenceOf[int]:
-        """Which of these (ascending, at least one, all of this chunk) are in this state."""
+        """Return the ordinals (ascending, at least one, all of this chunk) that are in this state."""
         first, states = self.first, self.states
         start, end = ordinals[0] - first, ordinals[-1] - first + 1
         if end - start == len(ordinals) and states.count(state, start, end) == end - start:
@@ -233,8 +235,8 @@ class Ledger:
     )
 
     def __init__(self, *, by_number: bool, repeats: bool = False) -> None:
-        """`by_number`: ACKs will name message numbers (1.0, 1.1); `repeats`: what is unsettled may be delivered once
-        more, after a group of a log was moved.
+        """Make an empty ledger. `by_number`: ACKs will name message numbers (1.0, 1.1); `repeats`: unsettled deliveries
+        may be repeated, after a group of a log was moved.
         """
         self._chunks: list[_Chunk] = []
         self._firsts: list[int] = []
@@ -250,9 +252,9 @@ class Ledger:
         self._dropped_to = 0
         """The place up to which `_drop_done` came last."""
         self._emptied = False
-        """The connection is gone, and all has been taken."""
+        """Whether the connection has ended, and everything was taken."""
         self._low_ordinal = 0
-        """Nothing below this is unsettled (some may be held)."""
+        """Ordinal below which nothing is unsettled (some deliveries may be held)."""
         self.next_ordinal = 0
         self.flushed_ordinal = 0
         """Deliveries below this were taken by the kernel: they count as attempts."""
@@ -261,10 +263,11 @@ class Ledger:
         self.held_count = 0
         """Held by transactions."""
         self.worked_on: int | None = None
-        """The delivery that its consumer had not finished when the connection broke; None: it broke for other reasons,
-        or nothing was in the consumer's hands."""
+        """Delivery that its consumer had not finished when the connection broke; None: the connection broke for another
+        reason, or its consumers had finished everything.
+        """
         self._sought_below: int | None = None
-        """Below this it is still looked for."""
+        """Ordinal up to which the search for the unfinished delivery continues."""
 
     def add(self, subscription: Subscription, part: Slice) -> int:
         """Remember these deliveries; returns the ordinal of the first. O(n). `part` itself is not kept."""
@@ -295,8 +298,8 @@ class Ledger:
             self.repeats.add(entries)
 
     def ordinal_of_number(self, number: int) -> int | None:
-        """The ordinal under which this message is unsettled or held, None if it is not; of several the first, so that
-        none counts as settled that was not. Needs `by_number`.
+        """Return the ordinal under which this message is unsettled or held, None if there is none; of several the
+        first, so that no unsettled one counts as settled. Needs `by_number`.
         """
         ordinal = None if self._by_number is None else self._by_number.get(number)
         if ordinal is not None and self.repeats:
@@ -304,8 +307,8 @@ class Ledger:
         return ordinal
 
     def indexing_numbers(self, number_of: Callable[[Subscription, int], int]) -> Iterator[None]:
-        """From now on ACKs may name message numbers. `number_of` tells that of a sequence, -1 if it can't. In steps,
-        more for a longer chunk; O(unsettled) the first time.
+        """Index deliveries by message number, which ACKs may name from now on. `number_of` returns the number of a
+        sequence, -1 if it can't. In steps, more for a longer chunk; O(unsettled) the first time.
         """
         if self._by_number is not None:
             return
@@ -323,7 +326,7 @@ class Ledger:
                 )
 
     def unsettled_of(self, queues: Container[object]) -> int:
-        """How many deliveries of these queues are unsettled or held. O(queues that have some here)."""
+        """Return the number of unsettled or held deliveries of these queues. O(queues with deliveries here)."""
         return sum([count for queue, count in self._by_queue.items() if queue in queues])
 
     def has_of(self, queue: object) -> bool:
@@ -331,8 +334,8 @@ class Ledger:
         return queue in self._by_queue
 
     def seeking(self, queue: object, sequence: int) -> Generator[None, None, bool]:
-        """Whether this element of this queue is unsettled or held. In steps of SEEK_CHUNKS_PER_STEP; what is delivered
-        meanwhile may be passed over.
+        """Whether this element of this queue is unsettled or held. In steps of SEEK_CHUNKS_PER_STEP; deliveries that
+        arrive meanwhile may be passed over.
         """
         ordinal = 0
         while self.has_of(queue):
@@ -355,8 +358,8 @@ class Ledger:
     # ------------------------------------------------------------------ what ACKs and transactions do
 
     def bite_end(self, last: int, count_max: int = BITE_COUNT) -> int:
-        """Up to where it is one bite, of so many deliveries at most, to take what is unsettled up to `last`. O(log
-        chunks), O(1) where it is little.
+        """Return the last ordinal of one bite of at most `count_max` deliveries, at most `last`. O(log chunks), O(1)
+        where there are few.
         """
         low = self._low_ordinal
         if last - low < BITE_CHUNKS:
@@ -373,7 +376,7 @@ class Ledger:
         return min(last, end - 1)
 
     def are_scattered(self, ordinals: SequenceOf[int]) -> bool:
-        """Whether it may be more than one bite to take these, whatever lies between them. O(n)."""
+        """Whether the ordinals may need more than one bite, whatever lies between them. O(n)."""
         if len(ordinals) <= BITE_CHUNKS:
             return False
         firsts = self._firsts
@@ -390,8 +393,8 @@ class Ledger:
         return self._take_through(ordinal, _DONE)
 
     def take(self, ordinals: Iterable[int]) -> list[Portion]:
-        """Settle just these (individual), in whatever order they are named. Those settled before or held are skipped.
-        O(n log n). Raises UnknownDeliveryError, with nothing changed.
+        """Settle exactly these ordinals (individual), in any order. Settled or held ones are skipped. O(n log n).
+        Raises UnknownDeliveryError, with nothing changed.
         """
         return self._take_each(self._checked(ordinals), _UNSETTLED, _DONE)
 
@@ -410,7 +413,9 @@ class Ledger:
         self._take_each(portion.ordinals, _HELD, _DONE)
 
     def release_held(self, portion: Portion) -> list[Portion]:
-        """The transaction is aborted. Returns what of the portion is unsettled again: what its queue would take."""
+        """Return a portion of an aborted transaction to the ledger. Returns the part that is unsettled again: its queue
+        would take it.
+        """
         chunk = self._find(portion.ordinals[0])
         if chunk is None or chunk.gone:
             self.finish_held(portion)
@@ -443,10 +448,12 @@ class Ledger:
         self._drop_done()
 
     def note_worked_on(self, looks_max: int = SEEK_CHUNKS) -> int:
-        """The connection has broken: of what the kernel had taken, the first that is neither settled nor held by a
-        transaction is what the consumer was working on. Again: an ACK that was under way may have settled that.
+        """Find the delivery that the consumer of a broken connection was working on: of those that the kernel had
+        taken, the first that is neither settled nor held by a transaction. Call again later: an ACK under way may have
+        settled that delivery.
 
-        Looks at so many chunks at most, and returns how many that were; `seeking_worked_on` looks at the rest.
+        Looks at `looks_max` chunks at most, and returns the number of chunks that it has looked at; `seeking_worked_on`
+        looks at the rest.
         """
         if self.worked_on is not None and (self.worked_on == _CHARGED or self._is_unsettled(self.worked_on)):
             return 0
@@ -482,8 +489,8 @@ class Ledger:
         return looks_max
 
     def take_worked_on(self, is_meant: Callable[[Subscription], bool]) -> Portion | None:
-        """What was being worked on when the connection broke, if it came over one of these: it is done. Right behind
-        `seeking_worked_on`.
+        """Take the delivery that was being worked on when the connection broke, if it came by a subscription that
+        `is_meant` accepts. Call right behind `seeking_worked_on`.
         """
         if self.worked_on is None or (chunk := self._find(self.worked_on)) is None:
             return None
@@ -518,8 +525,8 @@ class Ledger:
         return () if chunk is None else _at(chunk.numbers, chunk.first, portion.ordinals)
 
     def take_all(self) -> Iterator[tuple[Portion, bool]]:
-        """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Charged
-        is only what was being worked on: what lay beside it is innocent. Empties the ledger.
+        """Take everything left after the end of the connection, held or not, in order; with whether it had been handed
+        over. Only the delivery that was being worked on is charged; its neighbours are innocent. Empties the ledger.
         """
         chunks = self._chunks
         self._chunks, self._firsts = [], []
@@ -554,7 +561,7 @@ class Ledger:
             raise UnknownDeliveryError(f"ordinal {ordinal} was not given out: the next one is {self.next_ordinal}")
 
     def _checked(self, ordinals: Iterable[int]) -> list[int]:
-        """Each of them once, ascending."""
+        """Return each ordinal once, ascending, after a check."""
         wanted = sorted(set(ordinals))
         self._check(wanted[0])
         self._check(wanted[-1])
@@ -569,7 +576,7 @@ class Ledger:
         return chunk if ordinal < chunk.end and chunk.left_count else None
 
     def _take_through(self, last: int, new: int) -> list[Portion]:
-        """All that are unsettled up to `last` become `new`."""
+        """Change all unsettled ordinals up to `last` to `new`."""
         low = self._low_ordinal
         if last < low:
             return []
@@ -589,7 +596,7 @@ class Ledger:
         return portions
 
     def _take_each(self, ordinals: SequenceOf[int], old: int, new: int) -> list[Portion]:
-        """Those of these (ascending) that are `old` become `new`."""
+        """Change the ordinals (ascending) that are `old` to `new`."""
         portions: list[Portion] = []
         start = 0
         while start < len(ordinals):
@@ -646,7 +653,7 @@ class Ledger:
             first = chunk.first + 1
 
     def _drop_done(self) -> None:
-        """Let go of chunks that are done, while half of all are: some at a time, O(1) amortised."""
+        """Drop some chunks that are done, while these are half of all: O(1) amortised."""
         if not self._done_count:
             return
         if not self.unsettled_count:
@@ -664,7 +671,9 @@ class Ledger:
 
 
 def _at(numbers: array[int], first: int, ordinals: SequenceOf[int]) -> SequenceOf[int]:
-    """The numbers of these, where `numbers` begins with that of ordinal `first`; none if there are none."""
+    """Return the numbers of these ordinals, where `numbers` begins with that of ordinal `first`; none if there are
+    none.
+    """
     if not numbers:
         return ()
     start, end = ordinals[0] - first, ordinals[-1] - first + 1
@@ -674,8 +683,8 @@ def _at(numbers: array[int], first: int, ordinals: SequenceOf[int]) -> SequenceO
 
 
 def charge_named(portions: list[Portion], ordinals: list[int]) -> None:
-    """A cumulative NACK gives everything back that came before, but failed has only what it names. One of a run that is
-    covered by an earlier one came too late to name anything.
+    """Charge failures of rejected portions. A cumulative NACK requeues everything before, but only the named delivery
+    has failed. A NACK of a run that an earlier one covers came too late to name anything.
     """
     named = sorted(set(accumulate(ordinals, max)))
     for portion in portions:

@@ -1,13 +1,13 @@
-"""What connections that have ended left behind: SENDs whose queues had no room yet (b50).
+"""SENDs that ended connections left behind: their queues had no room yet (b50).
 
-They go on to their queues by themselves as these get room, by one lane for each queue or log, whoever sent them: so an
-ended session costs what it has parked, and little more. SENDs of one connection to one queue keep their order. A
-session that has more to do than that (a large body on its way to disk, a transaction on its way from there) stays as a
-whole, and is counted with what it takes.
+They are sent on as their queues get room, by one lane for each queue or log, whichever session sent them: so an ended
+session costs its parked runs, and little more. SENDs of one connection to one queue keep their order. A session that
+has more to do than that (a large body on its way to disk, a transaction on its way from there) stays as a whole, and is
+counted with what it takes.
 
-All together is bounded: beyond `bytes_max` what a connection leaves is dropped, and said in its line in the log.
-Nothing is lost that was promised: a RECEIPT goes out when the queue has the message. A client that wants to know sends
-DISCONNECT with a receipt and waits for it. A transaction that is committed is never dropped.
+The sum is bounded: beyond `bytes_max` a connection's remaining SENDs are dropped, and its log line says so. No promised
+message is lost: a RECEIPT is sent when the queue has the message. A client that wants to know sends DISCONNECT with a
+receipt and waits for it. A transaction that is committed is never dropped.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from ...queues.message_sink import MessageSink, Target
 from .lanes import Lane, Lanes, ParkedRun
 
 SESSION_BYTES: Final = 20 * 1024
-"""About what a session takes that stays as a whole, beside what it has parked: a test measures it."""
+"""Approximate memory of a session that stays as a whole, beside its parked runs: a test measures it."""
 REMAINS_BYTES: Final = 640
-"""About what is kept of any other, beside what it has parked: its name and its places in the lanes; likewise."""
+"""Approximate memory for any other ended session, beside its parked runs: its name and its places in the lanes;
+likewise.
+"""
 RUN_BYTES: Final = 320
-"""About what a run takes beside what its stash charges for it: its head, which nobody shares any more; likewise."""
+"""Approximate memory of a run beside the charge to its stash: its head, which is no longer shared; likewise."""
 LANE_BYTES: Final = 2048
-"""About what a lane takes to which nobody has left anything yet; likewise."""
+"""Approximate memory of a new lane; likewise."""
 CONNECTIONS_MAX: Final = 10_000
 """Sessions that stay as a whole."""
 LANES_PER_STEP: Final = 4
@@ -51,7 +53,7 @@ class Leaving(Protocol):
 
 
 class _Remains:
-    """What one session left, in all lanes."""
+    """Parked runs of one ended session, in all lanes."""
 
     __slots__ = ("estates_count", "own_bytes", "session_id")
 
@@ -59,11 +61,13 @@ class _Remains:
         self.session_id = session_id
         self.estates_count = len(parked)
         self.own_bytes = REMAINS_BYTES + RUN_BYTES * sum([len(lane.parked) for lane in parked])
-        """Charged for it until the last of it has gone."""
+        """Bytes charged for the session until its last run has gone."""
 
 
 class _SharedLane:
-    """What ended sessions have for one queue or log: that of each is one *estate*, in the order in which they ended."""
+    """Parked runs of ended sessions for one queue or log: those of each session are one *estate*, in the order in which
+    the sessions ended.
+    """
 
     __slots__ = ("estates", "inlet", "is_ready", "source", "target")
 
@@ -86,7 +90,7 @@ class Staying:
         self._stash_bytes = stash_bytes
 
     def drained(self, *, ends: bool) -> None:
-        """All that was in its stash has gone on; `ends`: it has nothing more to do. Once with that."""
+        """Note that the stash of the session is empty. `ends`: the session has no other work; call once with that."""
         stash_bytes, self._stash_bytes = self._stash_bytes, 0
         self._left_behind._released(stash_bytes, ends=ends)
 
@@ -105,10 +109,10 @@ class LeftBehind(FlowResource):
         scheduling: Scheduling,
         unheard: Callable[[int], None],
     ) -> None:
-        """`unheard` is told how many messages found their queue deleted."""
+        """Make the account. `unheard` is called with the number of messages whose queue was deleted."""
         super().__init__("ended connections", ResourceKind.STASH, manager)
         self._account = self._controller("left behind by ended connections", bytes_max, clock, counts_memory=False)
-        """All of it. Where sessions stay, their stashes count as memory by themselves."""
+        """Account of everything left behind. Where sessions stay, their stashes count as memory separately."""
         self._memory = self._controller("memory of what is left behind", bytes_max, clock, counts_memory=True)
         self._bytes_max = bytes_max
         self._clock = clock
@@ -128,12 +132,12 @@ class LeftBehind(FlowResource):
 
     @property
     def used_bytes(self) -> int:
-        """What is left behind now."""
+        """Bytes that are left behind now."""
         return self._account.limiter.used_bytes
 
     @property
     def connections_count(self) -> int:
-        """Whose it is."""
+        """Number of ended connections that left something behind."""
         return len(self._remains) + self._staying_count
 
     def has(self, session_id: str) -> bool:
@@ -171,7 +175,7 @@ class LeftBehind(FlowResource):
         return Staying(self, stash_bytes)
 
     def _released(self, stash_bytes: int, *, ends: bool) -> None:
-        """Of one that stays."""
+        """Release bytes of a session that stays."""
         self._account.release(0, stash_bytes + (SESSION_BYTES if ends else 0))
         if ends:
             self._memory.release(0, SESSION_BYTES)
@@ -298,7 +302,9 @@ class LeftBehind(FlowResource):
             return True
 
     def _send_what_fits(self, inlet: MessageSink, messages: list[Message], source: SourceController) -> bool:
-        """To one that would refuse the run as a whole: what of it still fits, as if its frames had come apart."""
+        """Send the messages that still fit to a queue that would refuse the run as a whole, as if the frames had come
+        apart.
+        """
         count = size_bytes = 0
         for message in messages:
             size_bytes += len(message.wire)

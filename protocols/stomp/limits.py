@@ -1,4 +1,4 @@
-"""What one STOMP listener allows its peers: a limit on everything (b14), each with its reason.
+"""Limits of one STOMP listener for its peers: a limit on everything (b14), each with its reason.
 
 The parser enforces the sizes, the session the counts and times. Each field's ``metadata["doc"]`` is the documentation
 that the sample configuration is printed from; ``metadata["unit"]`` is its unit. An exceeded limit is a

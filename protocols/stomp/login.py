@@ -1,8 +1,8 @@
-"""The CONNECT of one session while it is decided whether it is let in: hashing takes a while, and after failures it is
-put off. Nothing is read meanwhile.
+"""CONNECT of one session while its login is checked: hashing takes a while, and after failures the check is delayed.
+Nothing is read meanwhile.
 
-A connection that is let in is called by its client-id or user, which say more than an address. So the chain of who
-waits for whom reads as its operators speak: «connection web-3 (10.0.0.7:51312) waits on …».
+After its login a connection is named by its client-id or user, which say more than an address. So the chain of waits
+reads as operators speak: «connection web-3 (10.0.0.7:51312) waits on …».
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SHOWN_MAX: Final = 60
 
 
 def owned_client_id(identity: Identity, client_id: str) -> str:
-    """Client ids of one user are apart from those of others, so that nobody gets at another one's durable
-    subscriptions. Without users they are as they come.
+    """Return the client id of a user, separate from those of other users, so that no user reaches another one's durable
+    subscriptions. Without users client ids are unchanged.
     """
     return client_id if identity.user is None else f"{quote(identity.user, safe=' @')}/{client_id}"
 
 
 def connection_name(peer: str, who: str) -> str:
-    """The address, behind the client-id or user if there is one. What is no character for people is shown as `?`."""
+    """Return the address, behind the client-id or user if there is one. Unprintable characters are shown as `?`."""
     shown = "".join(character if character.isprintable() else "?" for character in who[:SHOWN_MAX])
     return f"{shown} ({peer})" if shown else peer
 
@@ -43,7 +43,9 @@ class PendingLogin:
     __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hold", "_hub", "_whence", "quiet")
 
     def __init__(self, hub: Hub, changed: Callable[[], None], hold: Hold) -> None:
-        """`changed`: it is decided, call `take`; `hold`: nothing is read until then."""
+        """Make a login. `changed`: called when the login is decided, then call `take`; `hold`: nothing is read until
+        then.
+        """
         self._hub = hub
         self._hold = hold
         self._changed = changed
@@ -52,10 +54,10 @@ class PendingLogin:
         self._cancel: Callable[[], None] | None = None
         self._whence = ("", "")
         self.quiet = False
-        """It was refused as one of many, which the log knows of."""
+        """Whether the refusal is one of many, which the log knows of."""
 
     def begin(self, connect: Connect, *, peer: str, listener: str, certificate: PeerCertificate | None) -> None:
-        """Somebody wants to be let in. It may be decided at once."""
+        """Begin the check of a login. The decision may come at once."""
         self._hold.take()
         self._connect, self._whence = connect, (listener, peer)
         self._cancel = self._hub.begin_login(
@@ -74,14 +76,14 @@ class PendingLogin:
                 self._changed()
 
     def judge_again(self, judge: Callable[[Identity, str, str], Identity | LoginRefusedError]) -> None:
-        """Users or permissions are other ones now: who was let in by the old ones, and was not taken yet, is judged
-        anew, by identity, listener and peer.
+        """Decide anew after a change of users or permissions: a login that the old ones accepted, and that was not
+        taken yet, is judged again, by identity, listener and peer.
         """
         if isinstance(self._decision, Identity):
             self._decision = judge(self._decision, *self._whence)
 
     def take(self) -> tuple[Connect, Identity] | None:
-        """Who is let in, once; None: it is not decided. Raises ProtocolError."""
+        """Return the accepted login, once; None: it is not decided. Raises ProtocolError."""
         connect, decision = self._connect, self._decision
         if connect is None or decision is None:
             return None
@@ -95,7 +97,7 @@ class PendingLogin:
         return connect, decision
 
     def give_up(self) -> None:
-        """The connection ends: nobody waits for it any more."""
+        """Give the check up: the connection ends."""
         cancel, self._cancel = self._cancel, None
         self._connect = self._decision = None
         self._hold.let_go()
@@ -103,7 +105,7 @@ class PendingLogin:
             cancel()
 
     def timed_out(self, seconds: float) -> ProtocolError:
-        """The ERROR if there is no session after so long."""
+        """Return the ERROR for a connection without a session after `seconds`."""
         if self._connect is not None:
             return ProtocolError(
                 "connect-timeout",

@@ -1,4 +1,4 @@
-"""SUBSCRIBE to a log: what its headers ask for, and how records and batches look on the wire.
+"""SUBSCRIBE to a log: its headers, and the wire form of records and batches.
 
     group:NAME                   share the place that the broker keeps for this group
     from: earliest | latest | next | INDEX | time:MS      where to begin (a group: only when it is made); next if absent
@@ -11,8 +11,8 @@
 
 A MESSAGE of one record says its `index` and `timestamp` (milliseconds); then come the headers of its SEND. Its
 message-id is that of the log and the index, the same each time it is read (but for repeats.py). A batch MESSAGE says
-`index`, `count` and a content-type of its own; an ACK of it settles all of its records. What is told of gaps and ends
-needs no ACK.
+`index`, `count` and a content-type of its own; an ACK of it settles all of its records. MESSAGEs about gaps and ends
+need no ACK.
 
 Batches are handed to the kernel from the mapped file: nothing is copied here. Source: DESIGN section 8, anchors e5, e8.
 """
@@ -48,7 +48,7 @@ _MISPLACED: Final = ("browser", "durable", "activemq.subscriptionName", "exclusi
 
 @attrs.frozen
 class LogWishes:
-    """What a SUBSCRIBE to a log asks for."""
+    """Wishes of a SUBSCRIBE to a log."""
 
     group: str | None
     place: Place
@@ -57,7 +57,7 @@ class LogWishes:
     batch_bytes: int | None
     codecs: frozenset[Codec]
     log_id: str
-    """Of the log that is meant; empty: whichever is there."""
+    """Id of the log that is meant; empty: the current one of that name."""
 
 
 def log_wishes(headers: Mapping[str, str]) -> LogWishes:
@@ -132,8 +132,8 @@ class LogSubscription(StompSubscription):
         told: dict[str, str],
         done: Any,
     ) -> None:
-        """Begin. `fail`: end the connection with this error; `told` gets headers for its RECEIPT; `done` is
-        called (with None or an error) when it is on disk that the group is there. Raises LogError.
+        """Begin to read. `fail`: end the connection with this error; `told` gets headers for the RECEIPT; `done` is
+        called (with None or an error) when the group is on disk. Raises LogError.
         """
         logs = self._hub.logs
         assert logs is not None, "asked for before"
@@ -168,7 +168,7 @@ class LogSubscription(StompSubscription):
     # ------------------------------------------------------------------ runs
 
     def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
-        """From the outlet: one MESSAGE for all of these."""
+        """Deliver one MESSAGE for a run of batches. Called by the outlet."""
         outbound = self._outbound
         first = run.first_index
         size_bytes = len(run.data)
@@ -205,7 +205,7 @@ class LogSubscription(StompSubscription):
     # ------------------------------------------------------------------ what is told
 
     def tell_gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
-        """From the outlet."""
+        """Tell the client of a gap. Called by the outlet."""
         if self.stops_at_gaps and self._fail is not None:
             self._fail(
                 ProtocolError(
@@ -218,11 +218,11 @@ class LogSubscription(StompSubscription):
         self._tell(start, [("gap", "true"), ("gap-from", str(start)), ("gap-to", str(end)), ("gap-reason", reason)])
 
     def tell_end(self, subscription: Subscription, index: int) -> None:
-        """From the outlet."""
+        """Tell the client of the end of its range. Called by the outlet."""
         self._tell(index, [("range-end", "true"), ("index", str(index))])
 
     def tell_deleted(self, subscription: Subscription) -> None:
-        """From the outlet."""
+        """Tell the client that the log was deleted. Called by the outlet."""
         self._tell(0, [("log-deleted", "true")])
 
     def _tell(self, index: int, facts: list[tuple[str, str]]) -> None:
@@ -230,7 +230,7 @@ class LogSubscription(StompSubscription):
 
 
 class _BatchesHead:
-    """For the ledger, which looks at messages."""
+    """Stand-in head for the ledger, which looks at messages."""
 
     neutral = True
 

@@ -1,4 +1,4 @@
-"""The two sides of a STOMP connection: what arrived is judged, what may be answered is written.
+"""Both sides of a STOMP connection: input is checked, answers are written.
 
 `ServerMachine` is what a listener gives to each connection; `ClientMachine` is the other end, for clients and for
 tests. Both own a `Parser` and one `State`, and move by the tables in `transitions`.
@@ -45,8 +45,9 @@ STEP_EVENTS: Final = 16
 """Events of one step of the parser: some 200 µs where each has a head of its own."""
 
 STEP_BYTES: Final = 48 * 1024
-"""Of one step: some 2 ms where each frame has a few bytes and the head of the one before. A shorter SEND than of 48
-bytes counts as much as one of 48."""
+"""Bytes of one step: some 2 ms where each frame has a few bytes and the head of the one before. A SEND of less than 48
+bytes counts as 48.
+"""
 
 _HEART_BEAT: Final = re.compile(r"\s*([0-9]{1,18})\s*,\s*([0-9]{1,18})\s*")
 _BAD_IN_SESSION_ID: Final = re.compile(r"[:\\\x00-\x20\x7f]")
@@ -80,7 +81,7 @@ def parse_heart_beat(value: str | None) -> tuple[int, int]:
 
 
 class _Machine(abc.ABC):
-    """What both sides share: a parser, a state, a version, and how a fault ends it all."""
+    """Common part of both sides: a parser, a state, a version, and the end by a fault."""
 
     def __init__(self, limits: StompLimits, role: Role, state: State, *, stages: bool = False) -> None:
         self._limits = limits
@@ -95,7 +96,7 @@ class _Machine(abc.ABC):
 
     @property
     def state(self) -> State:
-        """Where this side of the connection stands."""
+        """State of this side of the connection."""
         return self._state
 
     @property
@@ -105,22 +106,22 @@ class _Machine(abc.ABC):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of unfinished frames, and of those not read yet, held in memory, to be charged to the connection."""
+        """Bytes of unfinished frames, and of those not parsed yet, held in memory, to be charged to the connection."""
         return self._parser.pending_bytes
 
     @property
     def receive_buffer(self) -> ReceiveBuffer:
-        """What of an unfinished frame is here, always the same one. `receive_data` takes what comes next in any case;
-        if that is the rest of a large frame, it may be written into the `room` of this instead.
+        """Buffer of an unfinished frame, always the same object. `receive_data` takes the next bytes in any case; the
+        rest of a large frame may be written into the `room` of the buffer instead.
         """
         return self._parser.receive_buffer
 
     def fill(self, size_bytes: int) -> None:
-        """So many bytes were written into `room`, which is released. Then receive ``b""``."""
+        """Note that `size_bytes` were written into `room`, which is released. Then receive ``b""``."""
         self._parser.receive_buffer.fill(size_bytes)
 
     def park(self) -> None:
-        """Ignore whatever arrives from now on, and drop what is held."""
+        """Ignore all further input, and drop held bytes."""
         self._state = State.PARKED
         self._parser.park()
 
@@ -166,8 +167,9 @@ class ServerMachine(_Machine):
         stages: bool = False,
         heads: HeadAccount | None = None,
     ) -> None:
-        """`server_name` is ``name/version`` (b18), `versions` what this listener speaks; `stages`: the owner takes
-        large bodies in pieces (`LargeSendStart`); `heads` counts what the heads of SENDs take."""
+        """Make the server's side. `server_name` is ``name/version`` (b18), `versions` those that this listener speaks;
+        `stages`: the owner takes large bodies in pieces (`LargeSendStart`); `heads` counts the memory of heads.
+        """
         super().__init__(limits, "server", State.GREETING, stages=stages)
         if heads is not None:
             self._parser.count_heads(heads)
@@ -202,8 +204,9 @@ class ServerMachine(_Machine):
         extra: Iterable[tuple[str, str]] = (),
         stamped_user: str | None = None,
     ) -> bytes:
-        """Let the peer in: the CONNECTED frame to write. `heart_beat` is what we (can send, want), in milliseconds.
-        `stamped_user`: who each SEND is from, as its header `user` will say; None: they say nothing.
+        """Accept the login: returns the CONNECTED frame to write. `heart_beat`: the intervals that the broker offers
+        and wants, in milliseconds. `stamped_user`: value of the header `user` of each SEND; None: SENDs get no such
+        header.
 
         Sets `version`, `read_every_ms` and `write_every_ms`. Raises `LocalProtocolError` unless a CONNECT is being
         decided, and for a session id that clients could trip over (a colon, a backslash, blanks: CONNECTED is never
@@ -347,7 +350,9 @@ class ClientMachine(_Machine):
         versions: Iterable[Version] = SUPPORTED_VERSIONS,
         extra: Iterable[tuple[str, str]] = (),
     ) -> bytes:
-        """The CONNECT frame to write. `heart_beat` is what we (can send, want), in milliseconds."""
+        """Return the CONNECT frame to write. `heart_beat`: the intervals that the client offers and wants, in
+        milliseconds.
+        """
         offered = tuple(versions)
         headers = [("accept-version", ",".join(sorted(offered))), ("host", host)]
         if heart_beat != (0, 0):

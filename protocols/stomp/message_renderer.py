@@ -1,4 +1,4 @@
-"""How messages look on the wire of one subscription: the one place that writes MESSAGE frames.
+"""Wire form of the messages of one subscription: the one place that writes MESSAGE frames.
 
 A MESSAGE is a few lines of its subscription's own, then the header block and body as the sender wrote them. So the
 lines that are the same for every message are one constant prefix, and a whole slice becomes `prefix.join(...)`: one
@@ -27,7 +27,7 @@ from .ledger import Ledger
 from .subscribe_headers import SubscriptionSpec
 
 LARGE_WIRE_BYTES: Final = 4096
-"""From this average size on, copying a message costs more than handling it apart."""
+"""Average size from which on copying a message costs more than handling it separately."""
 
 
 class MessageRenderer:
@@ -55,8 +55,8 @@ class MessageRenderer:
         self._destination = spec.destination
         self._framing = framing
         self._adds_length = version == "1.2"
-        """Whether a MESSAGE gets the content-length that its sender left out. Not before 1.2: there are clients of 1.0
-        and 1.1 (those that follow JMS) to which it says that the body is no text.
+        """Whether a MESSAGE gets the content-length that its sender left out. Not before 1.2: to some clients of 1.0
+        and 1.1 (those that follow JMS) the header says that the body is no text.
         """
 
     def frames(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[Piece]:
@@ -123,7 +123,9 @@ class MessageRenderer:
         return frames
 
     def notice(self, number: int, facts: Iterable[tuple[str, str]], *, ordinal: int | None = None) -> bytes:
-        """A MESSAGE from the broker itself, without a body. `ordinal`: for its header `ack`, if it is to have one."""
+        """Return a MESSAGE from the broker itself, without a body. `ordinal`: for its header `ack`, if it is to have
+        one.
+        """
         own = self.prefix + b"%d\n" % number if ordinal is None else self._own_lines(ordinal, number)
         headers = [("destination", self._destination), *facts, ("content-length", "0")]
         return own + header_lines(headers, self._version).encode() + b"\n\0"
@@ -140,7 +142,7 @@ class MessageRenderer:
         return self.prefix + b"%d\n" % number
 
     def _block_offset(self, _message: Message) -> int:
-        """Where the header block begins in the wire of a message."""
+        """Return the offset of the header block in the wire of a message."""
         return 0
 
 
@@ -163,7 +165,9 @@ class RecordRenderer(MessageRenderer):
         return self._framed_apart(part, first_ordinal, dropped_count)
 
     def run(self, run: Run, ordinal: int, failures_count: int | None) -> list[Piece]:
-        """The one MESSAGE of a run of batches. `failures_count`: how often it was delivered before, if it was."""
+        """Return the one MESSAGE of a run of batches. `failures_count`: number of earlier deliveries; None: it is the
+        first.
+        """
         first = run.first_index
         head = b"%bdestination:%b\nindex:%d\ncount:%d\n%bcontent-type:%b\ncontent-length:%d\n\n" % (
             self._own_lines(ordinal, first),

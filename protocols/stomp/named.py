@@ -1,6 +1,6 @@
-"""What ACKs and NACKs name: by the ack header of a MESSAGE (1.2), by its message-id (1.0, 1.1).
+"""Deliveries that ACKs and NACKs name: by the ack header of a MESSAGE (1.2), by its message-id (1.0, 1.1).
 
-An id that was never given out is an ERROR; one that was settled before names nothing (b43). Checklist b36-b43.
+An unknown id is an ERROR; the id of a settled delivery names nothing (b43). Checklist b36-b43.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from .errors import ProtocolError, unknown_ack
 from .repeats import parse_own
 
 LOG_TOKEN: Final = b"log."
-"""How the message-ids of records begin."""
+"""Beginning of the message-ids of records."""
 
 LOOKED_AT_ONCE: Final = 16
-"""Among so many subscriptions a message is looked for in no time."""
+"""Number of subscriptions among which a message is found at no cost."""
 
 _AUTO_END: Final = 10**18
-"""With ack `auto` no ordinals are given out: an ACK all the same may name any."""
+"""End of the ordinals that an ACK may name with ack `auto`, where no ordinals are given out."""
 
 
 class NamedDeliveries:
-    """Of one connection."""
+    """Deliveries of one connection, by the names that ACKs use."""
 
     __slots__ = ("_by_number", "_live", "_token", "known", "next_key")
 
@@ -33,7 +33,7 @@ class NamedDeliveries:
         self._live = live
         self._token = token
         self.known: dict[int, StompSubscription] = {}
-        """All that may have something unsettled, by key."""
+        """All subscriptions with unacknowledged deliveries, by key."""
         self.next_key = 1
         """Keys below it were given out."""
         self._by_number = False
@@ -48,9 +48,9 @@ class NamedDeliveries:
     def of(
         self, tokens: list[bytes] | list[tuple[bytes | None, bytes]]
     ) -> Iterator[tuple[StompSubscription, list[int]]]:
-        """Which deliveries these tokens name, in order, those of one subscription together where they follow each
-        other; each of them was given out. One without any stands for the work of looking. Raises ProtocolError at the
-        first that names none.
+        """Yield the deliveries that the tokens name, in order; those of one subscription together where they follow
+        each other. Each of them was given out. One without ordinals stands for the work of looking. Raises
+        ProtocolError at the first token that names none.
         """
         first = tokens[0]
         if isinstance(first, bytes):
@@ -126,8 +126,9 @@ class NamedDeliveries:
             raise unknown_ack(wrong)
 
     def _find_anywhere(self, message_id: bytes) -> tuple[StompSubscription, int] | None:
-        """Where this message is unsettled, though 1.2 names it by its ack header; None: nowhere, as with ack `auto`.
-        Raises ProtocolError for what is no message-id, and where two subscriptions have the message.
+        """Find the subscription in which the message is unsettled, though 1.2 names messages by the ack header; None:
+        there is none, as with ack `auto`. Raises ProtocolError for an invalid message-id, and where two subscriptions
+        have the message.
         """
         token, _dash, digits = message_id.rpartition(b"-")
         if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
@@ -153,9 +154,9 @@ class NamedDeliveries:
         return token == self._token or token.startswith(LOG_TOKEN)
 
     def _find(self, subscription_id: bytes | None, token: bytes, digits: bytes) -> tuple[StompSubscription, int] | None:
-        """Where this message is unsettled: in the live subscription of this id, else in an earlier one; without an id
-        (1.0) in the oldest that was sent it. `token`: the log's, or that of all queues, which number apart. O(1), but
-        O(known subscriptions) where the live one does not have it.
+        """Find the subscription in which the message is unsettled: the live one of this id, else an earlier one;
+        without an id (1.0) the oldest that was sent the message. `token`: that of logs, or that of all queues, which
+        number separately. O(1), but O(known subscriptions) where the live one does not have the message.
         """
         name = None if subscription_id is None else subscription_id.decode()
         number = int(digits)
@@ -176,7 +177,7 @@ class NamedDeliveries:
     def _find_repeat(
         self, subscription_id: bytes | None, token: bytes, last: bytes
     ) -> tuple[StompSubscription, int] | None:
-        """The delivery with this id of its own, if it is unsettled. O(1)."""
+        """Return the delivery with a message-id of its own, if it is unsettled. O(1)."""
         number, key, ordinal = parse_own(last) or (-1, -1, -1)
         subscription = self.known.get(key)
         if subscription is None or subscription.token != token:

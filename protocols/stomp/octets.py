@@ -17,14 +17,14 @@ PLAIN_OCTETS: Final = bytes(range(33, 127)).replace(b"\\", b"")
 
 
 def skip_eols(buf: bytes, pos: int) -> int:
-    """Where the first octet is that ends no line."""
+    """Return the position of the first octet that ends no line."""
     match = _EOLS.match(buf, pos)
     assert match is not None  # It matches nothing, too.
     return match.end()
 
 
 def split_head(raw: bytes, version: Version | None) -> tuple[bytes, bytes]:
-    """The command line of a frame and its header lines, both with LF line ends only.
+    """Return the command line of a frame and its header lines, both with LF line ends only.
 
     A CR before an LF belongs to the line end (b2), but in 1.1 to the value: 1.1 has no such line end, and no escape
     for a CR. Clients of 1.1 that end lines with CR LF all the same do so behind the command, too: so they are known.

@@ -61,8 +61,8 @@ _FRAME_COST_BYTES: Final = 48
 
 
 class Parser:
-    """A stream of bytes to events. Feed it whatever arrived; feed it ``b""`` after `expect` to go on with what was
-    held.
+    """Parser of a stream of bytes to events. Feed it all input; feed it ``b""`` after `expect` to continue with held
+    bytes.
 
     One instance per connection and direction. Costs O(bytes); holds what the module docstring allows.
     """
@@ -159,11 +159,11 @@ class Parser:
             self._inline_bytes_max = min(limits.large_body_bytes, self._frame_bytes_max, self._send_bytes_max)
 
     def count_heads(self, account: HeadAccount) -> None:
-        """Count in this account what the heads of SENDs take from now on."""
+        """Count the memory of heads of SENDs in this account from now on."""
         self._heads.account = account
 
     def park(self) -> None:
-        """Read nothing any more; drop what is held."""
+        """Stop parsing; drop held bytes."""
         self._parked = True
         self._drop_rest()
         self.receive_buffer.clear()
@@ -307,7 +307,7 @@ class Parser:
         self.receive_buffer.reserve(length)
 
     def _fill_frame(self, data: bytes, events: list[Event]) -> None:
-        """Add `data` to the body of the open frame, and go on behind the frame if that completes it."""
+        """Add `data` to the body of the open frame, and continue behind the frame if that completes it."""
         receive_buffer = self.receive_buffer
         missing = self._target_bytes - receive_buffer.size_bytes
         if len(data) <= missing:
@@ -468,8 +468,9 @@ class Parser:
         return ((head, False) if receipt is not None else self._heads.put(key, lengthless, head)), receipt
 
     def _uncached_head(self, raw: bytes, seen: bytes) -> tuple[SendHead, str | None]:
-        """Parse command and headers of a SEND. Returns its head and its receipt. `seen` is what a fault is reported
-        of."""
+        """Parse command and headers of a SEND. Returns its head and its receipt. `seen`: bytes that a fault is reported
+        of.
+        """
         version = self._version
         assert version is not None
         try:
@@ -667,8 +668,9 @@ class Parser:
     # -- large bodies ------------------------------------------------------------------------------------------------
 
     def _take_large(self, buf: bytes, body_start: int, head: SendHead, receipt: str | None, events: list[Event]) -> int:
-        """Take the SEND whose body is too large to be collected. Returns where the next frame starts, -1 if the body
-        goes on."""
+        """Take the SEND whose body is too large to be collected. Returns where the next frame starts, -1 if the body is
+        incomplete.
+        """
         if not self._stages or self._inline_bytes_max == self._send_bytes_max:
             raise self._fault_in_send(self._send_too_large(), head, receipt)
         events.append(LargeSendStart(head, receipt))

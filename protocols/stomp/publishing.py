@@ -77,7 +77,7 @@ class QueuePublisher:
         return True
 
     def deleted(self, parked: ParkedRun) -> None:
-        """The queue is gone that these waited for."""
+        """Drop SENDs whose queue is gone."""
         self._registry.unheard_count += len(parked.messages)
         self._replies.leg_done(parked.owed)
 
@@ -93,8 +93,9 @@ class QueuePublisher:
         self._replies.paid(owed_bytes)
 
     def _offer_one_by_one(self, lane: Lane, messages: list[Message], owed: Owed | None) -> bool:
-        """The queue would refuse the run as a whole. What of it still fits goes in, as if the frames had come apart.
-        Raises ProtocolError for the first that does not fit. False: nothing went in, all has to wait.
+        """Publish the part of a run that fits, as if its frames had come apart: the queue would refuse the run as a
+        whole. Raises ProtocolError for the first message that does not fit. False: nothing was published, all has to
+        wait.
         """
         queue = lane.queue
         count = size_bytes = 0
@@ -129,14 +130,14 @@ class LogPublisher:
     __slots__ = ("_fail", "_lanes", "_replies")
 
     def __init__(self, lanes: Lanes, replies: Replies, fail: Callable[[ProtocolError], None]) -> None:
-        """`fail`: end the connection with this error, found when no frame of it is being read."""
+        """Make a publisher. `fail`: end the connection with this error, found when no frame of it is being read."""
         self._lanes = lanes
         self._replies = replies
         self._fail = fail
 
     def publish(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
-        """As `QueuePublisher.publish`: the receipt tells the index, and leaves when the records are as safe as they are
-        to be. Raises ProtocolError for an invalid batch.
+        """Publish as `QueuePublisher.publish` does: the receipt tells the index, and is sent when the records are as
+        safe as the log promises. Raises ProtocolError for an invalid batch.
         """
         log = lane.log
         try:
@@ -165,7 +166,7 @@ class LogPublisher:
             account.release(0, size_bytes)
 
     def deleted(self, parked: ParkedRun) -> None:
-        """The log is gone that these waited for: its sender must know."""
+        """Refuse SENDs whose log is gone: the sender must know."""
         self._fail(_log_is_gone(parked.owed))
 
     def successor(self, lane: Lane, run: SendRun, forwarded: SendHead) -> Lane | None:
@@ -187,7 +188,7 @@ class LogPublisher:
 
 
 def refused_by_log(refusal: RefusedSendError, messages: list[Message], owed: Owed | None) -> ProtocolError:
-    """The ERROR about the one of these that a log can't take."""
+    """Make the ERROR about the message that a log can't take."""
     place = refusal.place
     if refusal.is_unchecked:
         error = ProtocolError("INTERNAL_ERROR", str(refusal), "Nothing of it was appended: send it again later.")

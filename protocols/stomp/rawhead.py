@@ -1,4 +1,4 @@
-"""What can be said against command and headers as bytes, before they are taken apart or are even complete.
+"""Checks of command and headers as bytes, before they are parsed or are even complete.
 
 Of several faults the one that comes first in the stream counts, so that chunking makes no difference.
 Source: STOMP 1.2 "Size Limits"; checklist b14.
@@ -41,6 +41,6 @@ def check_raw_head(raw: bytes, bytes_max: int, role: Role, state: State, version
 
 
 def identify(error: ProtocolError, raw_head: bytes, version: Version | None) -> None:
-    """Tell an error which frame it is about, as far as its head can be read."""
+    """Identify the frame of an error, as far as its head can be read."""
     line, block = split_head(raw_head, version)
     error.identify(text_of(line), salvage_headers(block, version))

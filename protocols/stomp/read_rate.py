@@ -1,4 +1,4 @@
-"""The limits per second of one connection: what it reads is charged to them, and it does not read while one is used up.
+"""Limits per second of one connection: its input is charged to them, and it is not read while one is used up.
 
 Charged per read and per turn of one, not per message; a connection without limits has none of this.
 """
@@ -16,7 +16,7 @@ from .lanes import Lanes
 
 
 class ReadRateLimit:
-    """What one connection reads."""
+    """Rate limits on the input of one connection."""
 
     __slots__ = ("_charged_count", "_gates", "_reading", "_totals", "read_bytes_max")
 
@@ -28,7 +28,7 @@ class ReadRateLimit:
         clock: Callable[[], float],
         reading: ReadGate,
     ) -> None:
-        """`lanes`, `totals` and `reading`: of that connection. What it has sent before is free."""
+        """Charge the input of one connection from now on. `lanes`, `totals` and `reading`: those of the connection."""
         self._totals = totals
         self._charged_count = totals.messages_in_count
         self._reading = reading
@@ -40,7 +40,7 @@ class ReadRateLimit:
         self.read_bytes_max = min((gate.read_bytes_max for gate in gates), default=UNBOUNDED)
 
     def came_in(self, size_bytes: int) -> None:
-        """So many bytes were read, and SENDs may have taken effect."""
+        """Charge bytes that were read, and the SENDs that have taken effect since."""
         count = self._totals.messages_in_count - self._charged_count
         self._charged_count += count
         if not count and not size_bytes:
@@ -49,7 +49,7 @@ class ReadRateLimit:
             gate.charge(count, size_bytes, source)
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Leave all rate limits: nothing is read any more."""
         for gate, hold, source in self._gates:
             source.close()
             self._reading.drop(hold)

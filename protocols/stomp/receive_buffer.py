@@ -1,13 +1,13 @@
-"""Bytes that arrived in pieces and become one: what keeps a body linear, however small its pieces.
+"""Bytes that arrive in pieces and are joined once: the time for a body is linear, however small its pieces.
 
-Pieces are joined once, when all are there. Of a large frame whose size is known the rest is not collected: room is made
-for the whole, what follows is written there (by the kernel, where it can be), and it is the whole without a copy.
+Pieces are joined once, when all are there. The rest of a large frame whose size is known is not collected: room is made
+for the whole, the rest is written there (by the kernel, where possible), and no copy is needed.
 
-Room is made for what was sent, not for what was announced: a quarter of the frame must be here, or the connection has
-sent as much before. So an announcement alone holds no memory; what is held, room included, is told as `held_bytes`.
+Room is made for sent bytes, not for announced ones: a quarter of the frame must be here, or the connection has sent as
+much before. So an announcement alone holds no memory; `held_bytes` includes the room.
 
-Invariant: every byte is copied at most twice before `take` (once into a group, once into the whole), and what is held
-costs at most a few bytes more than the bytes themselves once a group is full.
+Invariant: every byte is copied at most twice before `take` (once into a group, once into the whole), and held bytes
+cost little more than their number once a group is full.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from io import BytesIO
 
 
 class Wait(enum.Enum):
-    """What the parser waits for.
+    """Part of a frame that the parser waits for.
 
     BODY: a body, which alone is collected, and the NUL behind it; LARGE: the rest of a body that is passed on.
     """
@@ -38,10 +38,11 @@ class ReceiveBuffer:
     _GROUP_COUNT = 256
     _GROUP_BYTES = 262_144
     _MISSING_BYTES_MIN = 262_144
-    """Less is collected: one read brings more than that, with what comes behind it."""
+    """Minimum of missing bytes to make room for: one read brings more than that, with the frames behind."""
     _ROOM_BYTES_MAX = 1_114_112
-    """A body of 1 MiB, from which on it is no message in memory by default, with its headers. To make this much room,
-    which means to fill it with zeros, takes a tenth of a millisecond."""
+    """Maximum of room: a body of 1 MiB with its headers; larger ones are no messages in memory by default. Making this
+    room, which means to fill it with zeros, takes a tenth of a millisecond.
+    """
     _SHARE = 4
 
     def __init__(self) -> None:
@@ -50,9 +51,9 @@ class ReceiveBuffer:
         self._small_bytes = 0
         self._made: BytesIO | None = None
         self.buffer: memoryview | None = None
-        """All of what `_made` holds; None: there is no `room`."""
+        """View of all of `_made`; None: there is no `room`."""
         self._taken_bytes = 0
-        """What the last frame had."""
+        """Size of the last frame."""
         self.size_bytes = 0
 
     @property
@@ -61,7 +62,7 @@ class ReceiveBuffer:
         return self.size_bytes if self.buffer is None else len(self.buffer)
 
     def add(self, piece: bytes) -> None:
-        """Put `piece` behind what is here; amortised O(its length)."""
+        """Append `piece`; amortised O(its length)."""
         end = self.size_bytes + len(piece)
         if self.buffer is not None:
             self.buffer[self.size_bytes : end] = piece
@@ -79,7 +80,7 @@ class ReceiveBuffer:
             self._small_bytes = 0
 
     def reserve(self, whole_bytes: int) -> None:
-        """What is here is going to be so many bytes: make room for them, if that is worth it and earned."""
+        """Make room for a frame of `whole_bytes`, if that is worth it and earned by earlier frames."""
         if (
             self.buffer is None
             and whole_bytes - self.size_bytes >= self._MISSING_BYTES_MIN
@@ -97,16 +98,16 @@ class ReceiveBuffer:
 
     @property
     def room(self) -> memoryview | None:
-        """Where the next bytes go, up to the end of what is waited for; None: nowhere. To be released before `fill`."""
+        """Space for the next bytes, up to the end of the frame; None: there is none. Release it before `fill`."""
         buffer = self.buffer
         return None if buffer is None or self.size_bytes == len(buffer) else buffer[self.size_bytes :]
 
     def fill(self, size_bytes: int) -> None:
-        """So many bytes were written into `room`."""
+        """Note that `size_bytes` were written into `room`."""
         self.size_bytes += size_bytes
 
     def take(self, last: bytes | memoryview) -> bytes:
-        """Everything, with `last` behind it; the receive buffer is empty afterwards."""
+        """Return all bytes, with `last` behind them; the receive buffer is empty afterwards."""
         if self._made is not None and self.buffer is not None:
             self.buffer[self.size_bytes :] = last
             self.buffer.release()

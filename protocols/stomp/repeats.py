@@ -1,10 +1,10 @@
-"""Deliveries of what is out already: a group of a log was moved back while its consumer held records of before.
+"""Repeated deliveries: a group of a log was moved back while its consumer held earlier records.
 
 Where ACKs name message-ids (1.0, 1.1) such a delivery gets one of its own, `log.LOGID-INDEX.KEY.ORDINAL`: that of the
 record, with the key of the subscription and the ordinal of the delivery as in an ack header of 1.2. Without it an ACK
-could mean either delivery. Taken for the earlier one, it opens too little credit for a client that acknowledges all of
-it at a time, and both wait for ever; taken for the later one, an ACK that was under way when the group was moved
-settles what nobody has seen.
+could mean either delivery. Taken for the earlier one, the ACK opens too little credit for a client that acknowledges
+all of it at a time, and both wait for ever; taken for the later one, an ACK that was under way when the group was moved
+settles records that no consumer has seen.
 
 Under 1.2 ACKs name ordinals, and message-ids stay as they are; one that is named all the same is for the first delivery
 that is unsettled.
@@ -31,18 +31,20 @@ def parse_own(last: bytes) -> tuple[int, int, int] | None:
 
 
 class Repeats:
-    """Of one ledger."""
+    """Repeated deliveries of one ledger."""
 
     __slots__ = ("_behind", "_by_number", "_own", "_own_end", "_own_ids")
 
     def __init__(self, by_number: dict[int, int], *, own_ids: bool) -> None:
-        """`by_number`: the ledger's, of what each number names; `own_ids`: these deliveries have ids of their own."""
+        """Make an empty table. `by_number`: the ledger's, of the ordinal that each number names; `own_ids`: these
+        deliveries have ids of their own.
+        """
         self._by_number = by_number
         self._own_ids = own_ids
         self._own: dict[int, int] = {}
-        """Numbers of those that have, by ordinal."""
+        """Numbers of the deliveries with an id of their own, by ordinal."""
         self._own_end = 0
-        """No ordinal from here on has."""
+        """Ordinal from which on no delivery has a message-id of its own."""
         self._behind: dict[int, list[int]] = {}
         """Further ordinals of a number, ascending, where they have none."""
 
@@ -64,7 +66,7 @@ class Repeats:
                 insort(self._behind.setdefault(number, []), max(other, ordinal))
 
     def drop(self, numbers: array[int], first: int, ordinals: SequenceOf[int]) -> None:
-        """These are done; `numbers` begins with that of ordinal `first`."""
+        """Forget deliveries that are done; `numbers` begins with that of ordinal `first`."""
         by_number, own = self._by_number, self._own
         for ordinal in ordinals:
             if own.pop(ordinal, None) is not None:
@@ -93,9 +95,9 @@ class Repeats:
         return ordinal in self._own
 
     def has_own_from(self, ordinal: int) -> bool:
-        """Whether this one or a later one had one."""
+        """Whether this delivery or a later one had a message-id of its own."""
         return ordinal < self._own_end
 
     def is_own(self, number: int, ordinal: int) -> bool:
-        """Whether this is what the id of that delivery says."""
+        """Whether the number is what the message-id of that delivery says."""
         return self._own.get(ordinal) == number

@@ -1,7 +1,7 @@
 """RECEIPTs of one connection, in its version.
 
-Many wait for the disk. While what they take is more than `outbound_bytes_max` the session reads nothing: so a disk that
-stands still does not make them many.
+Many wait for the disk. While they take more than `outbound_bytes_max` the session reads nothing: so a stalled disk does
+not accumulate them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .encoder import BEHIND_NUL, indexed_receipts, receipt, receipts
 from .escaping import Version
 
 MEMORY: Final = "memory"
-"""What the RECEIPT of a SEND promises: the broker has it, a restart would lose it."""
+"""Promise of the RECEIPT of a SEND: the broker has the message, a restart would lose it."""
 DISK: Final = "disk"
-"""It is on the disk, synced."""
+"""Promise: the message is on the disk, synced."""
 CONSUMED: Final = "consumed"
-"""It was settled before it had to be written."""
+"""Promise: the message was acknowledged before it had to be written."""
 
 RECEIPT_OVERHEAD_BYTES: Final = 64
-"""What a receipt id takes beside its characters."""
+"""Memory of a receipt id beside its characters."""
 
 LATER_BYTES: Final = 512
-"""What it takes to answer one frame later."""
+"""Memory for the later answer to one frame."""
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -37,8 +37,8 @@ DURABILITY: Final = {how: (("durability", how),) for how in (MEMORY, DISK, CONSU
 
 
 class Owed:
-    """Receipts that are due when several things are done: a SEND to several queues, one that must wait, or be written
-    first. `durability` is the least of what the legs have.
+    """Receipts that are due when several conditions hold: those of a SEND to several queues, or of one that must wait,
+    or be written first. `durability` is the least of those of the legs.
     """
 
     __slots__ = ("durability", "indexes", "is_commit", "is_single", "legs_count", "receipt_ids")
@@ -46,21 +46,21 @@ class Owed:
     def __init__(self, receipt_ids: list[str], legs_count: int, *, is_commit: bool = False) -> None:
         self.receipt_ids = receipt_ids
         self.is_commit = is_commit
-        """They are due for the COMMIT of a transaction, not for SENDs; there may be none."""
+        """Whether the receipts are due for the COMMIT of a transaction, not for SENDs; there may be none."""
         self.legs_count = legs_count
         self.is_single = legs_count == 1
         self.durability = CONSUMED
         self.indexes: list[tuple[str, Sequence[tuple[int, int]]]] = []
-        """Of several destinations the logs: name, and for each receipt its first index and how many records."""
+        """Name of each log of several destinations, with the first index and the record count for each receipt."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes. O(receipts)."""
+        """Memory of the receipts. O(receipts)."""
         return sum(map(len, self.receipt_ids)) + RECEIPT_OVERHEAD_BYTES * len(self.receipt_ids)
 
 
 class Replies:
-    """Says to the client what is done. `version` is set when the connection has agreed on one."""
+    """Answers to the client. `version` is set when the connection has agreed on one."""
 
     __slots__ = (
         "_idle",
@@ -82,13 +82,13 @@ class Replies:
         self._told_next: list[Callable[[], None]] = []
         self.version: Version = "1.0"
         self.unconfirmed = False
-        """Something was stored or settled without a RECEIPT: DISCONNECT has to wait for it."""
+        """Whether a message was stored or acknowledged without a RECEIPT: DISCONNECT has to wait for it."""
         self.unconfirmed_logs: set[Log] = set()
         """Likewise, in which logs."""
 
     @property
     def is_confirmed(self) -> bool:
-        """All that was done for this connection so far is on disk, if it has to be."""
+        """Whether everything that was done for this connection so far is on disk, if it has to be."""
         return not self.unconfirmed and not self._owed.used_bytes
 
     def when_even(self, callback: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ class Replies:
             callback()
 
     def owe(self, size_bytes: int) -> None:
-        """Something of this size (at least 1) waits for the disk, until `paid`."""
+        """Count an answer of `size_bytes` (at least 1) that waits for the disk, until `paid`."""
         self._owed.add(size_bytes)
 
     def paid(self, size_bytes: int) -> None:
@@ -111,8 +111,8 @@ class Replies:
             idle()
 
     def later(self, receipt_id: str | None, facts: Mapping[str, str] = NOTHING) -> Callable[[], None]:
-        """To be called once, when what was asked for is on disk: answers it (None: nobody asked). `facts`: further
-        headers, which may be filled in until then.
+        """Return a callback to call once, when the change is on disk: it answers the frame (receipt_id None: no
+        answer). `facts`: further headers, which may be filled in until then.
         """
         size_bytes = LATER_BYTES + (0 if receipt_id is None else len(receipt_id))
         self.owe(size_bytes)
@@ -125,7 +125,7 @@ class Replies:
         return done
 
     def forgo(self, receipt_id: str | None) -> None:
-        """In place of what `later` returned for this: what was asked for never will be on disk."""
+        """Forget an answer, in place of calling what `later` returned: the change will never be on disk."""
         self.paid(LATER_BYTES + (0 if receipt_id is None else len(receipt_id)))
 
     def receipt(self, receipt_id: str | None) -> None:
@@ -134,7 +134,7 @@ class Replies:
             self._outbound.send_control(receipt(receipt_id, self.version))
 
     def receipt_after(self, receipt_id: str, storages: Iterable[Confirms]) -> None:
-        """Answer a frame when what it did to these is on disk. None of them: at once."""
+        """Answer a frame when its changes to these storages are on disk. Without storages: at once."""
         waiting = list(storages)
         if not waiting:
             self.receipt(receipt_id)
@@ -144,7 +144,7 @@ class Replies:
             storage.when_settled(one_done)
 
     def later_than(self, receipt_id: str, count: int) -> Callable[[], None]:
-        """To be called so often (at least once): the last call answers the frame."""
+        """Return a callback to call `count` times (at least once): the last call answers the frame."""
         return Latch(count, self.later(receipt_id))
 
     def receipt_when_all_saved(self, receipt_id: str, store: Store) -> None:
@@ -168,21 +168,19 @@ class Replies:
         store.when_all_saved(all_saved)
 
     def committed(self, receipt_id: str | None, storages: list[Confirms]) -> None:
-        """A COMMIT was carried out: what it did to these is to be on disk before anything says so."""
+        """Note a COMMIT that was carried out: its changes are to be on disk before any answer says so."""
         if receipt_id is not None:
             self.receipt_after(receipt_id, storages)
         elif storages:
             self.unconfirmed = True
 
     def receipts(self, receipt_ids: list[str] | None, durability: str = MEMORY) -> None:
-        """Answer SENDs that asked for receipts. After the end of the connection nobody is there to be answered: does
-        nothing.
-        """
+        """Answer SENDs that asked for receipts. Does nothing after the end of the connection."""
         if receipt_ids:
             self._outbound.send_control(receipts(receipt_ids, self.version, DURABILITY[durability]), len(receipt_ids))
 
     def appended(self, receipt_ids: list[str], durability: str, indexes: Sequence[tuple[int, int]]) -> None:
-        """Answer SENDs to a log: each is told the index of its first record, and how many it has."""
+        """Answer SENDs to a log: each is told the index of its first record, and the number of records."""
         told = indexed_receipts(receipt_ids, self.version, indexes, durability)
         self._outbound.send_control(told, len(receipt_ids))
 
@@ -196,7 +194,7 @@ class Replies:
         self._outbound.send_control(BEHIND_NUL.join(told), len(told))
 
     def leg_done(self, owed: Owed | None, durability: str = MEMORY) -> None:
-        """One of the queues has taken them, or never will; so safe they are there."""
+        """Note that one of the queues has taken the messages, or never will; `durability`: how safe they are there."""
         if owed is not None:
             owed.legs_count -= 1
             if durability == MEMORY or (durability == DISK and owed.durability == CONSUMED):

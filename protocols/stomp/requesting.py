@@ -62,7 +62,9 @@ class Requests:
         fail: Callable[[ProtocolError], None],
         state: Callable[[], SessionState],
     ) -> None:
-        """`fail`: end the connection with this error, found when no frame of it is being read; `state`: of its life."""
+        """Make the requests of a connection. `fail`: end the connection with this error, found when no frame of it is
+        being read; `state`: that of the session.
+        """
         self._hub = hub
         self._lanes = lanes
         self._parking = parking
@@ -74,10 +76,12 @@ class Requests:
         self._fail = fail
         self._state = state
         self._unanswered_count = 0
-        """Those whose answers are not there yet."""
+        """Number of requests without an answer yet."""
 
     def _reply_place(self, run: SendRun) -> tuple[str, Destination | None]:
-        """Where the answer to a request to the broker itself goes; None: to one who is gone. Raises ProtocolError."""
+        """Return the place of the answer to a request to the broker itself; None: its client is gone. Raises
+        ProtocolError.
+        """
         head = run.head
         try:
             reply_to = self._temporary.with_global_reply_to(head).reply_to
@@ -118,7 +122,7 @@ class Requests:
             raise send_error(run, "unknown-request", message) from None
 
     def checking(self, runs: Sequence[SendRun]) -> Iterator[None]:
-        """COMMIT: raises ProtocolError if one of these would be refused, nothing done. In steps."""
+        """Check the requests of a COMMIT. Raises ProtocolError if one would be refused, nothing done. In steps."""
         count = 0
         for run in runs:
             reply_to, _destination = self._reply_place(run)

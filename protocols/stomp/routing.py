@@ -1,4 +1,4 @@
-"""To which queues and logs the SENDs of one connection go: from a destination header to lanes. Checklist b28-b30.
+"""Routes of the SENDs of one connection: from a destination header to lanes of queues and logs. Checklist b28-b30.
 
 A composite has one target per destination, each with its own `destination` header. A request to the broker itself has
 no route (requesting.py).
@@ -28,10 +28,10 @@ from .temporary import TemporaryDestinations
 ADMIN_PREFIX: Final = "/sluiceway/"
 """SENDs to such names are requests to the broker itself."""
 DESTINATION_STEPS: Final = 3
-"""A destination that has to be made takes as long as so many legs of a composite."""
+"""Cost of making a destination, in legs of a composite."""
 LOG_STEPS: Final = 6
 REWRITING_STEPS: Final = 4
-"""So does a head that is rewritten for one destination of a composite."""
+"""Steps of rewriting a head for one destination of a composite."""
 _LOG_PREFIX: Final = "/log/"
 
 
@@ -59,7 +59,7 @@ class Router:
         self._authorizer = authorizer
 
     def finding(self, run: SendRun) -> Steps[Route | None]:
-        """Find the lanes of a head, in steps. None: all that it names are temporary destinations that are gone. Raises
+        """Find the lanes of a head, in steps. None: it names only temporary destinations that are gone. Raises
         ProtocolError.
         """
         head = run.head
@@ -103,7 +103,7 @@ class Router:
         return route
 
     def check_for_transaction(self, run: SendRun) -> None:
-        """Raise ProtocolError if this can't be part of a transaction: a leg of it is a log, or forbidden."""
+        """Raise ProtocolError if this head can't be part of a transaction: a leg of it is a log, or forbidden."""
         head = run.head
         if _LOG_PREFIX not in head.destination and self._authorizer.guard.allows_everything:
             return
@@ -135,7 +135,7 @@ class Router:
                 raise send_error(run, "bad-destination", str(error)) from None
 
     def destination(self, address: Address, run: SendRun) -> Destination | None:
-        """The queue or topic of this address, made if need be; None: a temporary one that is gone. Raises
+        """Return the queue or topic of this address, made if need be; None: a temporary one that is gone. Raises
         ProtocolError.
         """
         registry = self._hub.registry

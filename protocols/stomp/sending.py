@@ -28,7 +28,7 @@ from .routing import ADMIN_PREFIX, Router
 from .staging import LargeRun
 
 AT_ONCE_LEGS: Final = 16
-"""A composite with more of them goes out in steps; so many messages of a run count as a leg each (LEG_COUNT)."""
+"""Number of legs from which on a composite is sent in steps; LEG_COUNT messages of a run count as a leg each."""
 LEG_COUNT: Final = 8
 
 
@@ -69,8 +69,8 @@ class Sender:
         fail: Callable[[ProtocolError], None],
         do: Callable[[Iterator[object]], None],
     ) -> None:
-        """`fail`: end the connection with this error, found when no frame of it is being read; `do`: work in steps, for
-        which what comes behind waits.
+        """Make a sender. `fail`: end the connection with this error, found when no frame of it is being read; `do`:
+        work in steps, for which the frames behind wait.
         """
         self._hub = hub
         self._lanes = lanes
@@ -130,8 +130,8 @@ class Sender:
         self._send_apart(run)
 
     def _collect_for(self, lane: Lane, persistent: bool, with_receipts: bool) -> None:
-        """Begin or continue the batch of this lane. What was collected for another priority of the same destination
-        stays, for no order is promised between priorities; all else is published first.
+        """Begin or continue the batch of this lane. A batch for another priority of the same destination stays, for no
+        order is promised between priorities; all else is published first.
         """
         last = self._batch_lane
         if (
@@ -240,7 +240,7 @@ class Sender:
         shared: SharedWires | None,
         counts: list[int] | None,
     ) -> None:
-        """`counts`: how many records each SEND has, if it is one of batches."""
+        """Make messages of a run. `counts`: number of records of each SEND, if it is one of batches."""
         publisher = self._logs if lane.is_log else self._queues
         if lane.inlet.closed:  # between two steps
             successor = publisher.successor(lane, run, forwarded)
@@ -284,7 +284,9 @@ class Sender:
         shared: SharedWires | None,
         before: Barrier | None,
     ) -> None:
-        """These of a COMMIT wait until their lane can go on, at its place `before` there; one leg more of `owed`."""
+        """Park SENDs of a COMMIT until their lane can send, at the place `before` of the COMMIT; one leg more of
+        `owed`.
+        """
         if shared is None:
             messages, size_bytes = self.messages(run, forwarded)
         else:
@@ -296,7 +298,7 @@ class Sender:
         self._lanes.park(lane, messages, size_bytes, owed, before=before, shared=shared)
 
     def _number(self, forwarded: SendHead, count: int) -> int:
-        """The first number for so many messages."""
+        """Reserve `count` numbers, and return the first."""
         number = self._hub.take_numbers(count)
         if forwarded.marked and self._on_marked_sends is not None:
             self._on_marked_sends(forwarded, number, count)

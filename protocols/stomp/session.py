@@ -11,15 +11,15 @@ other destinations, heart-beats. Reading stops only when the stash is full *and*
 until then an ACK that would free the destination may be among the unread bytes. Such overfull reading is slow
 (`reads_slowly`) and ends at `stash_overfull_bytes_max`: with an ERROR if the connection holds unacknowledged messages
 of the very destinations that it waits for, because then it might wait for itself for ever; else reading stops. (A
-connection that fills a destination which nobody consumes, and means to subscribe to it itself behind all that, waits
-until somebody else does: there is no end to what would have to be read first.)
+connection that fills a destination without consumers, and means to subscribe to it behind all that, waits until another
+client does: there is no bound to the bytes that would have to be read first.)
 
-A large SEND (staging.py) holds back what came behind it until its body is in a file.
+A large SEND (staging.py) holds back the frames behind it until its body is in a file.
 
 DISCONNECT waits until what was parked before it has gone to its queues, unless the connection holds unacknowledged
-messages: so who sends and leaves is held back like everybody else. After a connection that just ended, what was parked
-still goes to its queues (b50), within what the broker has room for: in lanes that ended sessions share (`left_behind`).
-A session that has more to do than that stays on as a drain until all is done.
+messages: so a client that sends and leaves is blocked like all others. After the end of a connection its parked SENDs
+still go to their queues (b50), as far as the broker has room: in lanes that ended sessions share (`left_behind`). A
+session with other work stays as a drain until all is done.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from ..tls import PeerCertificate
 
 RECEIPT_BYTES: Final = 64
-"""About what one waiting RECEIPT takes; turns `receipts_pending_max` into bytes of control frames."""
+"""Approximate memory of one waiting RECEIPT; turns `receipts_pending_max` into bytes of control frames."""
 
 _OPEN: Final = SessionState.OPEN
 _LEAVING: Final = SessionState.LEAVING
@@ -97,8 +97,10 @@ class Session:
         listener: str = "",
         framing: Framing = PLAIN,
     ) -> None:
-        """`write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it is not;
-        `changed`: ask `update_reading` and `ending` again; `certificate`: of the peer; `listener`: what it came by."""
+        """Make a session. `write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it
+        is not; `changed`: ask `update_reading` and `ending` again; `certificate`: of the peer; `listener`: the one it
+        came by.
+        """
         self.hub = hub
         self.certificate = certificate
         self.limits = limits
@@ -115,11 +117,13 @@ class Session:
         self.totals = SessionTotals()
         self.state = SessionState.GREETING
         self.ending: str | None = None
-        """Why the connection ends, from ENDING on: flush what is written, linger, close. None while it goes on."""
+        """Reason for the end of the connection, from ENDING on: flush, linger, close. None before that."""
         self.failed = False
-        """It ends with an ERROR that is worth somebody's attention: not at the shutdown of the broker."""
+        """Whether the connection ends with an ERROR that deserves attention: not at the shutdown of the broker."""
         self._broke = True
-        """What its consumers have in hand when it ends has failed: so it is but for DISCONNECT and that shutdown."""
+        """Whether the deliveries that consumers work on when the connection ends have failed: always but for DISCONNECT
+        and that shutdown.
+        """
         self.lost_count = 0
         """Messages that were parked when the connection ended, and that there was no room for any more."""
         self._changed, self._wake_writer = changed, wake_writer
@@ -127,11 +131,13 @@ class Session:
             limits, server_name=hub.server_name, stages=hub.bodies is not None, heads=hub.manager.heads_account
         )
         self.receive_buffer = self._machine.receive_buffer
-        """Has room to read to, if the rest of a large frame comes next. Release that, then `receive_filled`."""
+        """Buffer with room to read to, if the rest of a large frame comes next. Release the room, then call
+        `receive_filled`.
+        """
         self._large: LargeSends | None = None
-        """Its large SENDs, if it has ever sent one."""
+        """Large SENDs of the session, if it has ever sent one."""
         self._held_back: Iterator[Event] | None = None
-        """What came behind a large SEND or a SUBSCRIBE, in the same read: takes effect when that has."""
+        """Events behind a large SEND or a SUBSCRIBE in the same read: they take effect after it."""
         self.outbound = Outbound(
             self.name,
             capacity_bytes=limits.outbound_bytes_max,
@@ -244,12 +250,12 @@ class Session:
 
     @property
     def connected(self) -> bool:
-        """Whether a client was let in, also when it has gone by now."""
+        """Whether the client has logged in, also when it has gone by now."""
         return self._machine.version is not None
 
     @property
     def closed(self) -> bool:
-        """Whether there is no socket any more."""
+        """Whether the session has no socket any more."""
         return self.state >= _DRAINING
 
     # ------------------------------------------------------------------ for the transport
@@ -260,7 +266,7 @@ class Session:
 
     @property
     def reading_blocked_by(self) -> Reason | None:
-        """Why no more bytes should be read from the peer now, None if they should."""
+        """Reason not to read from the peer now, None if the session should read."""
         hold = self._blocking()
         return None if hold is None else hold.reason
 
@@ -280,7 +286,9 @@ class Session:
 
     @property
     def is_read_as_usual(self) -> bool:
-        """What most reads ask: the session is open, no hold is on or was noted, and nothing waits for `go_on`."""
+        """Whether a plain read is allowed: the session is open, no hold is on or was noted, and nothing waits for
+        `go_on`.
+        """
         lanes = self.lanes
         return self.state is _OPEN and not (
             lanes.waiting_for or self.reading.held_count or self._held_back or lanes.stash.limiter.throttled
@@ -299,7 +307,7 @@ class Session:
 
     @property
     def reads_slowly(self) -> bool:
-        """The stash is full, or transactions wait for the disk, and reading goes on only to find ACKs."""
+        """Whether the stash is full, or transactions wait for the disk, and reading continues only to find ACKs."""
         return (self.lanes.stash_is_full or self._committer.must_wait) and self.state is not _LEAVING
 
     @property
@@ -308,12 +316,12 @@ class Session:
         return self.subscriptions.unsettled_count
 
     def receive_filled(self, size_bytes: int) -> None:
-        """As `receive`, for so many bytes that were written into the `room` of `receive_buffer`."""
+        """Receive, as `receive`, `size_bytes` that were written into the `room` of `receive_buffer`."""
         self._machine.fill(size_bytes)
         self.receive(b"", size_bytes)
 
     def receive(self, data: bytes, filled_bytes: int = 0) -> None:
-        """Bytes have arrived. Their frames take effect before this returns, or, if they are dear, in turns."""
+        """Receive bytes. Their frames take effect before this returns, or, if they are expensive, in turns."""
         self.totals.bytes_in += (size_bytes := filled_bytes or len(data))
         if self._heart_beat is not None:
             self._heart_beat.bytes_arrived()
@@ -323,7 +331,7 @@ class Session:
             self._account(size_bytes)
 
     def took_beat(self) -> bool:
-        """An EOL has arrived, alone. True: it is a heart-beat, and there is nothing more to it. False: `receive` it."""
+        """Receive a single EOL. True: it is a heart-beat, and there is no more work. False: `receive` it."""
         if self._heart_beat is None or self._machine.pending_bytes or self._large is not None:
             return False
         self.totals.bytes_in += 1
@@ -332,16 +340,16 @@ class Session:
 
     @property
     def takes_turns(self) -> bool:
-        """What was read is dear: others have their turn now, then it is time to `go_on`."""
+        """Whether the last frames were expensive: other connections have their turn now, then `go_on` is due."""
         return self._held_back is not None and not self._must_hold_back
 
     @property
     def holds_back(self) -> bool:
-        """Something that was read waits for `go_on`."""
+        """Whether events that were read wait for `go_on`."""
         return self._held_back is not None or self.state is SessionState.DECIDING
 
     def go_on(self) -> None:
-        """What was held back takes effect, if it may now. Call it before `update_reading`."""
+        """Work through held back events, if they may take effect now. Call before `update_reading`."""
         if not self.holds_back:
             return
         try:
@@ -365,7 +373,7 @@ class Session:
             data = b""  # what was pipelined behind CONNECT can be parsed now
 
     def _work_through(self, events: Iterator[Event]) -> bool:
-        """Let these take effect, in order. True: a client was let in by the last of them."""
+        """Let events take effect, in order. True: the last of them was an accepted CONNECT."""
         accepted = False
         until = (clock := self.hub.clock)() + TURN_SECONDS
         try:
@@ -388,7 +396,7 @@ class Session:
 
     @property
     def _must_hold_back(self) -> bool:
-        """What came behind has to wait."""
+        """Whether the following events have to wait."""
         return self.subscriptions.work.pauses or (self._large is not None and self._large.is_committing)
 
     def _account(self, read_bytes: int) -> None:
@@ -448,7 +456,9 @@ class Session:
         self._changed()
 
     def close(self) -> None:
-        """The socket is gone (or about to be): return what was unsettled, undo what was open. Parked SENDs drain on."""
+        """Close the session, whose socket is gone (or about to be): requeue unacknowledged deliveries, undo open
+        transactions. Parked SENDs drain on.
+        """
         if self.closed:
             return
         self._move(SessionEvent.CLOSE)
@@ -472,7 +482,7 @@ class Session:
         self.subscriptions.work.do(self._closing())
 
     def _closing(self) -> Iterator[object]:
-        """When nothing is delivered any more."""
+        """Release everything of the session after the last delivery, in steps."""
         self.outbound.close()
         if self._broke:
             yield from self.subscriptions.noting_worked_on()  # and of those that were given up before
@@ -484,16 +494,16 @@ class Session:
 
     @property
     def unread_replies_count(self) -> int:
-        """How many messages came to temporary queues that this connection had named and never received from."""
+        """Number of messages that came to temporary queues that this connection had named and never received from."""
         return self._temporary.unread_count
 
     @property
     def is_closing(self) -> bool:
-        """Closed, and what it had is being given back."""
+        """Whether the session is closed, and its deliveries are being requeued."""
         return self.closed and self.subscriptions.work.is_busy
 
     def _leave_behind(self) -> Iterator[None]:
-        """What is parked goes on, if the broker has room for it: without this session, unless that has more to do."""
+        """Send parked runs on, if the broker has room for them: without this session, unless it has other work."""
         yield from self.lanes.leaving()
         is_moving = self._committer.is_moving or bool(self.lanes.barriers_count or self.lanes.committed_count)
         is_busy = self._large is not None and self._large.is_committing
@@ -570,9 +580,7 @@ class Session:
             self._context.request_dispatch()
 
     def _body_is_unreadable(self, _error: Exception, is_begun: bool) -> None:
-        """Of a message for this connection: it goes back. What is wrong is for the log, where the keeper of the files
-        says it.
-        """
+        """Requeue a message for this connection whose body can't be read. The keeper of the files logs the error."""
         self._broke = False  # its consumer did nothing wrong; who gets that message knows that it has failed
         if is_begun:
             # In the midst of a frame nothing can be said any more.
@@ -590,7 +598,7 @@ class Session:
         self._let_in()
 
     def _let_in(self) -> bool:
-        """If its login is decided. Raises ProtocolError if it is refused."""
+        """Accept the client if its login is decided. Raises ProtocolError if the login is refused."""
         if (decided := self.entering.take()) is None:
             return False
         event, identity = decided
@@ -621,7 +629,7 @@ class Session:
 
     @property
     def user(self) -> str | None:
-        """The user that it is; None: nobody in particular."""
+        """User of the connection; None: no users are configured."""
         return self._authorizer.identity.user
 
     def _name(self, identity: Identity, client_id: str) -> None:
@@ -633,7 +641,7 @@ class Session:
 
     @property
     def read_bytes_max(self) -> int:
-        """No more should be read at once, lest a limit per second is overdrawn for long."""
+        """Maximum of bytes to read at once, lest a limit per second is overdrawn for long."""
         return UNBOUNDED if self._rated is None else self._rated.read_bytes_max
 
     def _become(self, identity: Identity) -> None:
@@ -644,8 +652,8 @@ class Session:
         self._rated = ReadRateLimit(gates, self.lanes, self.totals, self.hub.clock, self.reading) if gates else None
 
     def identity_changed(self, identity: Identity | None) -> None:
-        """Permissions, groups or rates are other ones now. None: there is no such user any more. What it may not have
-        any longer ends with an ERROR; SENDs that were parked already go on.
+        """Apply changed permissions, groups or rates. None: the user no longer exists. What is no longer allowed ends
+        with an ERROR; SENDs that were parked already are still sent on.
         """
         if not _OPEN <= self.state < _ENDING:
             return
@@ -667,7 +675,7 @@ class Session:
         self._changed()
 
     def _last_written(self) -> float:
-        """While bytes wait for the kernel there is nothing to add: only an idle line needs a beat."""
+        """Time of the last write. While bytes wait for the kernel it is now: only an idle line needs a beat."""
         return self.hub.clock() if self.outbound.waiting_bytes else self.outbound.last_taken_seconds
 
     def _peer_is_dead(self, silent_seconds: float) -> None:
@@ -692,8 +700,9 @@ class Session:
             self._leave()
 
     def _leave(self) -> None:
-        """The RECEIPT says that all is done: what was persistent is on disk then, asked for or not. It is the last one:
-        those that wait for the disk go before it."""
+        """Answer DISCONNECT. The RECEIPT says that all is done: persistent messages are on disk then, asked for or not.
+        It is the last one: those that wait for the disk precede it.
+        """
         self._move(SessionEvent.SENT_ON)
         if self._heart_beat is not None:
             self._heart_beat.reading_paused()  # nothing has to come from the peer any more
@@ -719,7 +728,7 @@ class Session:
 
     @property
     def _is_sending(self) -> bool:
-        """Something has not gone to its queues yet."""
+        """Whether some SENDs have not gone to their queues yet."""
         if self._large is not None and self._large.is_committing:
             return True
         return bool(self.lanes.parked_count) or self._committer.is_waiting
@@ -727,7 +736,7 @@ class Session:
     # ------------------------------------------------------------------ what was parked
 
     def _dispatch(self, budget: int) -> bool:
-        """Send on what was parked and may go now."""
+        """Send on parked runs that may continue now."""
         self.subscriptions.work.begin_turn()
         more = self.lanes.unpark(budget, self._sender.publish_parked, self._committer.next_place)
         more = more or self._committer.commit_waiting()
@@ -743,7 +752,9 @@ class Session:
         return more
 
     def _end_drain(self) -> bool:
-        """Its stash is empty. What is on the disk may wait much longer for its queues. True: there is more to do."""
+        """End the drain: the stash is empty. Transactions on the disk may wait much longer for their queues. True:
+        there is more to do.
+        """
         is_over = not self._committer.is_moving
         if self._staying is not None:
             self._staying.drained(ends=is_over)

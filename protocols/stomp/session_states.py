@@ -1,4 +1,4 @@
-"""The life of a session: its states, and which event leads from one to the next, as data.
+"""Life of a session: its states, and the events that lead from one to the next, as data.
 
 A state says what the session still does: whether frames take effect, whether bytes may be written, what is left to be
 sent on. Why a session ends, and whether that is a failure, are facts beside the state. The life only goes forward, so
@@ -17,7 +17,7 @@ from typing import Final
 
 
 class SessionState(IntEnum):
-    """How far the life of a session has come, in order."""
+    """States of a session, in the order of its life."""
 
     GREETING = 0
     """Waits for CONNECT."""
@@ -26,21 +26,21 @@ class SessionState(IntEnum):
     OPEN = 2
     """Frames take effect."""
     LEAVING = 3
-    """Has seen DISCONNECT, and sends on what was parked before it. Nothing but the end of the stream is read."""
+    """Has seen DISCONNECT, and sends on the SENDs parked before it. Nothing but the end of the stream is read."""
     CONFIRMING = 4
-    """Waits until the disk has what the RECEIPT of the DISCONNECT speaks for."""
+    """Waits until the disk has everything that the RECEIPT of the DISCONNECT promises."""
     ENDING = 5
-    """Writes what is left, such as an ERROR; then the transport closes."""
+    """Writes the rest, such as an ERROR; then the transport closes."""
     DRAINING = 6
-    """Has no socket. Gives back what was unsettled, and sends on what was parked."""
+    """Has no socket. Requeues unacknowledged deliveries, and sends on parked SENDs."""
     MOVING = 7
-    """Has nothing parked. Transactions on the disk still go to their queues; answers to requests are dropped."""
+    """Parks nothing. Transactions on the disk still go to their queues; answers to requests are dropped."""
     ENDED = 8
     """Holds nothing."""
 
 
 class SessionEvent(Enum):
-    """What moves a session to another state."""
+    """Events that move a session to another state."""
 
     CONNECT = "CONNECT"
     ACCEPTED = "login accepted"
@@ -66,7 +66,7 @@ MOVES: Final[Mapping[SessionState, Mapping[SessionEvent, SessionState]]] = Mappi
         SessionState.ENDED: {},
     }
 )
-"""From each state, by which event, to which one. All other events are mistakes of the broker."""
+"""Legal moves: from each state, by which event, to which state. All other events are bugs of the broker."""
 
 
 def moved(state: SessionState, event: SessionEvent) -> SessionState:

@@ -1,13 +1,14 @@
-"""What one ACK or NACK does to the deliveries that it names, in bites where they are many.
+"""Effect of one ACK or NACK on the deliveries that it names, in bites where there are many.
 
-A bite (ledger.py) is what may be done in one go. A cumulative ACK has the effect of the same ACK for an earlier
-delivery, and then for the rest, and an individual one of any order; so after each bite all is as if the client had sent
-several frames, of which some have come. Deletions, purges, other consumers and the end of the connection find nothing
-half done. What the connection sent behind it waits for the last bite (attaching.py), and the RECEIPT is sent then.
+A bite (ledger.py) is the work that may be done in one go. A cumulative ACK has the effect of the same ACK for an
+earlier delivery, and then for the rest, and an individual one of any order; so after each bite all is as if the client
+had sent several frames, of which some have come. Deletions, purges, other consumers and the end of the connection find
+no half-done bite. The frames behind it on the connection wait for the last bite (attaching.py), and the RECEIPT is sent
+then.
 
-What is refused comes again in order: nothing is delivered to the subscription between the bites of its NACK, for it
-would get something later before what is still to be given back. Other consumers go on: what they get comes in order,
-and what is held of a message group keeps the group.
+Rejected messages are redelivered in order: nothing is delivered to the subscription between the bites of its NACK, for
+it would get a later message before those that are still to be requeued. Other consumers are unaffected: their messages
+come in order, and held messages of a message group keep the group.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ NACKS_AT_ONCE: Final = 128
 """Refusals of one run that are done in one go: each of them counts as a failure."""
 
 _UNITS_PER_STEP: Final = 16
-"""Messages of one step of those in which long work is counted (queues/steps.py)."""
+"""Messages of one step, where long work is counted (queues/steps.py)."""
 _FAILURE_UNITS: Final = 32
 _PORTION_UNITS: Final = 16
-"""A delivery that failed, and a portion, cost as much as so many messages of it."""
+"""Cost of a failed delivery, and of a portion, in messages."""
 
 
 def is_much(subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False) -> bool:
-    """Whether it may be more than a bite to acknowledge or refuse these."""
+    """Whether it may take more than a bite to acknowledge or reject these deliveries."""
     ledger = subscription.ledger
     if ledger is None:
         return False
@@ -47,7 +48,7 @@ def is_much(subscription: StompSubscription, ordinals: list[int], *, nack: bool,
 def settle(
     subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
 ) -> list[Portion]:
-    """Acknowledge or refuse these at once; `for_good`: they are not to be tried again. Returns what changed."""
+    """Acknowledge or reject these deliveries at once; `for_good`: they are not to be retried. Returns the changes."""
     ledger = subscription.ledger
     if ledger is None:
         return []  # ack auto: nothing to settle, and clients that ACK all the same do no harm (b36)
@@ -82,7 +83,7 @@ def _apply(
 
 
 def _charge(subscription: StompSubscription, portions: list[Portion], ordinals: list[int], *, for_good: bool) -> None:
-    """Note which of these, all of them refused, have failed: what was named, and all of it if that is for good."""
+    """Note which of the rejected deliveries have failed: the named ones, and all of them if `for_good`."""
     if for_good:
         for portion in portions:
             portion.for_good = True
@@ -91,7 +92,7 @@ def _charge(subscription: StompSubscription, portions: list[Portion], ordinals: 
 
 
 def hold(subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False) -> list[Portion]:
-    """A transaction takes these at once. Returns what it holds."""
+    """Hold these deliveries for a transaction at once. Returns the held portions."""
     ledger = subscription.ledger
     if ledger is None:
         return []  # as in `settle`
@@ -104,7 +105,7 @@ def hold(subscription: StompSubscription, ordinals: list[int], *, nack: bool, fo
 def holding(
     subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
 ) -> Iterator[list[Portion]]:
-    """The same in bites; what it holds by each."""
+    """Hold deliveries in bites; yields the held portions of each."""
     ledger = subscription.ledger
     assert ledger is not None, "without one nothing is much"
     for bite in _bites(ledger, subscription, ordinals, _bite_count(for_good)):
@@ -115,12 +116,12 @@ def holding(
 
 
 def _bite_count(for_good: bool) -> int:
-    """Deliveries of one bite of a cumulative ACK or NACK. What is refused for good fails as a whole."""
+    """Return the number of deliveries in one bite of a cumulative ACK or NACK. A final rejection fails as a whole."""
     return NACKS_AT_ONCE if for_good else BITE_COUNT
 
 
 def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int], count_max: int) -> Iterator[list[int]]:
-    """What is to be named one after the other in place of all of these."""
+    """Yield the ordinals of each bite, in place of all at once."""
     if subscription.ack != ACK_CLIENT:
         ordered = sorted(set(ordinals))
         for start in range(0, len(ordered), BITE_CHUNKS):
@@ -133,7 +134,7 @@ def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int],
 
 
 def steps_of(portions: list[Portion], *, nack: bool = False) -> Iterator[None]:
-    """As many steps as these have cost. What was refused may have gone to the dead letters."""
+    """Yield a step for each unit of work that the portions have cost. Rejected messages may have been dead-lettered."""
     count = sum([_PORTION_UNITS + len(portion.sequences) for portion in portions])
     if nack:
         failed_count = sum([len(p.sequences if p.charged is None else p.charged) for p in portions])

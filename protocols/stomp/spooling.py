@@ -58,7 +58,7 @@ from .transactions import (
 )
 
 PIECE_BYTES: Final = 1 << 20
-"""About how much leaves memory at a time, and comes back at a time: half a millisecond of encoding."""
+"""Approximate size of a piece that leaves memory, or comes back: half a millisecond of encoding."""
 
 PIECE_COUNT: Final = 256
 """Number of messages in a piece, if they are small."""
@@ -89,7 +89,7 @@ class Spooler:
         resume: Callable[[], None],
         hold: Hold,
     ) -> None:
-        """`resume`: the disk takes more, let `relieving` go on; `hold`: the connection is not read."""
+        """Make a spooler. `resume`: the disk takes more, let `relieving` go on; `hold`: the connection is not read."""
         self._hub = hub
         self._limits = limits
         self._transactions = transactions
@@ -108,7 +108,7 @@ class Spooler:
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether that is because the disk is nearly full, or fails: ACKs may help."""
+        """Whether the transaction waits because the disk is nearly full, or fails: ACKs may help."""
         return self.must_wait and self._hub.store is not None and not self._hub.store.accepting
 
     def close(self) -> None:
@@ -229,8 +229,8 @@ class Spooler:
     # ------------------------------------------------------------------ COMMITs that must not wait
 
     def spooling(self, routed: Iterable[tuple[SendRun, Route]]) -> Generator[None, None, Spool]:
-        """Make a spool of these messages, for a COMMIT that was in memory, in steps. Raises ProtocolError, with nothing
-        left, if the connection has too much on the disk already.
+        """Make a spool of the SENDs of a COMMIT that was in memory, in steps. Raises ProtocolError, with nothing left,
+        if the connection has too much on the disk already.
         """
         spools = self._hub.spools
         assert spools is not None, "only with a store"
@@ -285,7 +285,7 @@ class SpooledCommit:
         self.receipt_id = receipt_id
         self.lanes: dict[Target, Lane] = {}
         self.gone: list[Target] = []
-        """Targets whose destinations were gone when lanes were looked for."""
+        """Targets whose destinations were gone when lanes were searched."""
         self.promise = PromisedRoom()
         self.drains: dict[SpoolDrain, Barrier] = {}
         """Drains to its queues, with their places in the lanes."""
@@ -319,8 +319,8 @@ class SpooledCommits:
         do: Callable[[Iterator[object]], None],
         undo: Callable[[Spool, Iterator[object]], None],
     ) -> None:
-        """`wake`: something that was parked may go on, look soon; `do` this in steps, for the connection; `undo`: this
-        COMMIT can't be carried out, for the broker made a mistake: end the connection, do this, and abort the spool.
+        """Make the table. `wake`: something parked may continue, look soon; `do` this in steps, for the connection;
+        `undo`: this COMMIT can't be carried out because of a bug: end the connection, do this, and abort the spool.
         """
         self._do = do
         self._undo = undo
@@ -330,7 +330,7 @@ class SpooledCommits:
         self._wake = wake
         self._drains: dict[SpoolDrain, None] = {}
         self._dropping_count = 0
-        """COMMITs whose pieces for destinations that were gone are being deleted."""
+        """Number of COMMITs whose pieces for deleted destinations are being deleted."""
 
     @property
     def is_moving(self) -> bool:
@@ -381,7 +381,7 @@ class SpooledCommits:
                 commit.promise.let_go()
 
     def _finding_lanes(self, commit: SpooledCommit) -> Iterator[None]:
-        """Find lanes to its targets, and those that are gone. In steps."""
+        """Find lanes to the targets, and note deleted ones. In steps."""
         registry = self._hub.registry
         for target in commit.spool.targets:
             name, _part = split_part(target[0])
@@ -461,7 +461,7 @@ class SpooledCommits:
         self._undo(commit.spool, undoing())
 
     def _taking_out(self, commit: SpooledCommit) -> Iterator[None]:
-        """Take out the drains of a COMMIT that never go: what is parked behind them does. In steps."""
+        """Remove the drains of a COMMIT that will never move; runs parked behind them may continue. In steps."""
         for drain, barrier in commit.drains.items():
             del self._drains[drain]
             self._lanes.let_go(barrier)
@@ -469,7 +469,7 @@ class SpooledCommits:
         self._wake()
 
     def _durable(self, commit: SpooledCommit, answer: Callable[[], None]) -> None:
-        """Let the SENDs go: the disk knows that the COMMIT is to be carried out."""
+        """Send the messages on: the disk has recorded that the COMMIT is to be carried out."""
         commit.is_durable = True
         self._do(self._looking_at(list(commit.lanes.values())))
         targets = commit.spool.targets
@@ -482,7 +482,7 @@ class SpooledCommits:
         answer()
 
     def _looking_at(self, lanes: list[Lane]) -> Iterator[None]:
-        """Let go on what waits in these lanes. In steps."""
+        """Look at these lanes anew, in steps."""
         for place, lane in enumerate(lanes, 1):
             self._lanes.look_at(lane)
             if place % LANES_PER_STEP == 0:

@@ -2,13 +2,13 @@
 
 The session hands over start, pieces and end as the machine tells of them. When the file is complete a `LargeRun` goes
 the way of all SENDs: routes, lanes, transactions, receipts. What came behind it on the connection waits until then, so
-order is kept, and a RECEIPT says that the file is there (synced, if the message is persistent).
+order is kept, and a RECEIPT says that the file is complete (synced, if the message is persistent).
 
-Reasons not to read on: too much of what came waits for the disk, a complete body is not in its file yet, or the disk
-is nearly full. Then a body waits, persistent or not: the reserve is for consuming. But who holds deliveries itself gets
-an ERROR, for its ACKs may lie behind the body.
+Reasons to stop reading: too many bytes wait for the disk, a complete body is not in its file yet, or the disk is nearly
+full. Then a body waits, persistent or not: the reserve is for consuming. But a connection with unacknowledged
+deliveries gets an ERROR, for its ACKs may be behind the body.
 
-The ports are here, with their user: `Bodies` keeps files, `BodyStaging` is one that is being written. store/large.py
+The ports are here, with their user: `Bodies` keeps files, `BodyStaging` is a file that is being written. store/large.py
 implements them.
 
 Source: seed 002 "Large Message Support": «we should be able to stage them to disk».
@@ -34,20 +34,20 @@ class BodyStaging(Protocol):
 
     @property
     def collected_bytes(self) -> int:
-        """What is held in memory until there is more."""
+        """Bytes that are held in memory until there are more."""
 
     def write(self, piece: bytes) -> None:
         """The next bytes; may block the source. Raises BodyError."""
 
     def commit(self, done: Callable[[BodyReference | BodyError], None]) -> None:
-        """That was all; `done` is called later, when it is in its file or can't be."""
+        """Complete the body; `done` is called later, when the body is in its file or can't be."""
 
     def abort(self) -> None:
-        """It will never be complete. Does nothing after `commit`."""
+        """Drop the body, which will never be complete. Does nothing after `commit`."""
 
 
 class Bodies(Protocol):
-    """Where large bodies are kept. Nothing here waits; what blocks is done elsewhere, and answered on the loop."""
+    """Port to the files of large bodies. No method waits; blocking work is done elsewhere, and answered on the loop."""
 
     references_count: int
     """References to bodies that are alive: 0 while no message has one."""
@@ -55,8 +55,8 @@ class Bodies(Protocol):
     def begin(
         self, length_bytes: int, *, durable: bool, source: SourceController, failed: Callable[[BodyError], None]
     ) -> BodyStaging:
-        """A body begins (`length_bytes`: -1 if nobody knows). `source` is blocked while too much waits to be written;
-        `failed`: it can't be. Raises BodyError if there is no room.
+        """Begin a body (`length_bytes`: -1 if it is unknown). `source` is blocked while too many bytes wait to be
+        written; `failed`: called when the body can't be written. Raises BodyError if there is no room.
         """
 
     def read(
@@ -118,7 +118,7 @@ class LargeSends:
         self.is_committing = False
         """A body has come whole and is not in its file yet."""
         self._file_hold = reading.hold(Reason.LARGE_MESSAGE)
-        """What came whole is not in its file yet."""
+        """Hold of reading until a complete body is in its file."""
         self._room_hold = reading.hold(Reason.LARGE_MESSAGE)
         """Too much is on its way to the disk, or the disk is nearly full."""
         self._source: SourceController = self._room_hold.source(
@@ -127,7 +127,7 @@ class LargeSends:
 
     @property
     def collected_bytes(self) -> int:
-        """What is held in memory of a body that arrives."""
+        """Bytes of an arriving body that are held in memory."""
         return 0 if self._staging is None else self._staging.collected_bytes
 
     def take(self, event: LargeSendStart | LargeSendPiece | LargeSendEnd) -> None:
@@ -156,7 +156,7 @@ class LargeSends:
             raise self._cannot_store() from None
 
     def _wait_for_room(self) -> None:
-        """If the disk is nearly full: what came is still taken, nothing more is read. Raises ProtocolError."""
+        """Stop reading if the disk is nearly full; bytes that came are still taken. Raises ProtocolError."""
         store, source = self._store, self._source
         if store is None or source.blocked or store.accepts(source):
             return
@@ -194,13 +194,13 @@ class LargeSends:
         return error
 
     def abort(self) -> None:
-        """What has not come whole never will."""
+        """Drop the body that is incomplete and will stay so."""
         if self._staging is not None and not self.is_committing:
             self._staging.abort()
             self._staging = None
 
     def close(self) -> None:
-        """The connection is gone. What has come whole still goes its way."""
+        """End with the connection. A complete body still goes its way."""
         self.abort()
         self._source.close()
         self._room_hold.let_go()

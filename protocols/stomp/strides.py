@@ -1,7 +1,7 @@
-"""Many SENDs of one head and one length at once: frames that lie at a fixed stride need no look at each.
+"""Many SENDs of one head and one length at once: frames at a fixed stride need no look at each.
 
 That their heads are the same, and that each ends with a NUL, is proven for BLOCK_COUNT frames by two comparisons; their
-wires are cut by one call of `struct`. A quarter of what a comparison and a slice for each frame take.
+wires are cut by one call of `struct`. This takes a quarter of the time of a comparison and a slice for each frame.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 @lru_cache(maxsize=_FORMATS_KEPT)
 def _unpacks(skipped_bytes: int, taken_bytes: int, stride: int) -> Unpack:
-    """Takes so many bytes of each frame, behind so many that are skipped."""
+    """Return the layout that takes `taken_bytes` of each frame, behind `skipped_bytes`."""
     rest_bytes = stride - skipped_bytes - taken_bytes
     return Struct("=" + f"{skipped_bytes}x{taken_bytes}s{rest_bytes}x" * BLOCK_COUNT).unpack_from
 
 
 def take_alike(buf: bytes, pos: int, stop: int, before: bytes, cut: int, span: int, wires: list[bytes]) -> int:
-    """Append the wires of the frames at `pos` that are alike, in blocks. Returns where the first one left begins, which
-    has the same head, too.
+    """Append the wires of equal frames at `pos`, in blocks. Returns where the first one left begins, which has the same
+    head, too.
 
     At `pos` there is a frame that begins with `before` and is `span` octets long without its NUL, if that is where it
-    ends. No frame that begins at `stop` or behind is taken. `cut`: so many octets of a frame are not part of its wire.
-    Frames may have one LF behind them.
+    ends. No frame that begins at `stop` or behind is taken. `cut`: number of octets of a frame that are not part of its
+    wire. Frames may have one LF behind them.
     """
     stride = span + 1
     if not buf.startswith(before, pos + stride):

@@ -1,4 +1,4 @@
-"""What the headers of a SUBSCRIBE ask for, in the dialects of RabbitMQ and ActiveMQ too.
+"""Wishes in the headers of a SUBSCRIBE, in the dialects of RabbitMQ and ActiveMQ too.
 
 Source: DESIGN section 9; docs/stomp.md.
 """
@@ -25,12 +25,12 @@ ACK_CLIENT: Final = "client"
 
 @attrs.frozen
 class SubscriptionSpec:
-    """What subscriptions of all kinds are made from.
+    """Common parameters of subscriptions of all kinds.
 
     Attributes:
         key: begins each value of the header `ack`; of this connection alone.
         subscription_id: as the client gave it; None: a client of 1.0 that gave none.
-        label: what people are told.
+        label: text for people.
         destination: as the client named it.
         prefetch_count, prefetch_bytes: credit; None: no limit.
     """
@@ -74,10 +74,10 @@ def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str 
 def prefetch_of(
     headers: dict[str, str], count: int, size_bytes: int, *, asked_bytes_max: int
 ) -> tuple[int | None, int | None]:
-    """The credit that a SUBSCRIBE asks for, in either dialect. `credit: messages,bytes`; 0 of RabbitMQ's
+    """Return the credit that a SUBSCRIBE asks for, in either dialect. `credit: messages,bytes`; 0 of RabbitMQ's
     `prefetch-count` means no limit, 0 of ActiveMQ's means one at a time.
 
-    `asked_bytes_max` is the most that a client can ask for; what the policy gives without being asked may be more.
+    `asked_bytes_max` is the most that a client can ask for; the default of the policy may be more.
     """
     if "credit" in headers:
         first, _comma, second = headers["credit"].partition(",")
@@ -95,8 +95,8 @@ def prefetch_of(
 
 
 def selecting(text: str, hub: Hub) -> Generator[Waiting | None, None, Selection | None]:
-    """What a SUBSCRIBE with this selector takes, made in steps; None: all. Raises ProtocolError, whose body shows the
-    place.
+    """Make the selection of a SUBSCRIBE with this selector, in steps; None: all messages. Raises ProtocolError, whose
+    body shows the place.
     """
     try:
         return (yield from hub.registry.selectors.taking(text, message_token=hub.message_token.decode()))

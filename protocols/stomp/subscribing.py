@@ -1,8 +1,8 @@
 """SUBSCRIBE, UNSUBSCRIBE, ACK and NACK of one connection.
 
-A subscription is *live* between SUBSCRIBE and UNSUBSCRIBE, which gives back what it was sent and has not settled; it is
-*known* until no transaction holds any of that (b35). What an ACK names is looked up among the known ones. An id that
-was never given out is an ERROR, one that was settled before is ignored (b43). Checklist b31-b43.
+A subscription is *live* between SUBSCRIBE and UNSUBSCRIBE, which requeues its unacknowledged deliveries; it is *known*
+until no transaction holds any of them (b35). The id in an ACK is looked up among the known ones. An unknown id is an
+ERROR, the id of a settled delivery is ignored (b43). Checklist b31-b43.
 
 A run of ACKs in one read has the effect of the same ACKs one by one, however the network cut them: those before a wrong
 one are in force.
@@ -89,16 +89,15 @@ class Subscriptions:
         wake: Callable[[], None],
         reading: ReadGate,
     ) -> None:
-        """`name`: the connection, for people; `fail`: end it with this error, found while no frame of it is read;
-        `wake`: let its turn come soon;
-        `reading`: whether it is read.
+        """Make the subscriptions of a connection. `name`: the connection, for people; `fail`: end it with this error,
+        found while no frame of it is read; `wake`: let its turn come soon; `reading`: whether it is read.
         """
         self.fail = fail
         self.work = Attaching(hub.registry, replies, limits.attachments_max, reading, fail=fail, wake=wake)
-        """What is done in steps."""
+        """Work that is done in steps."""
         self.live: dict[str, StompSubscription] = {}
         self.client_id = ""
-        """As CONNECT said, and whose it is; durable subscriptions belong to it."""
+        """Client id of CONNECT, and its user; durable subscriptions belong to it."""
         self._authorizer = authorizer
         self._named = NamedDeliveries(self.live, hub.message_token)
         self._by_key = self._named.known
@@ -114,7 +113,7 @@ class Subscriptions:
 
     @property
     def known(self) -> Iterable[StompSubscription]:
-        """All that may have something unsettled."""
+        """All subscriptions with unacknowledged deliveries."""
         return self._by_key.values()
 
     @property
@@ -123,19 +122,21 @@ class Subscriptions:
         return sum(s.ledger.unsettled_count for s in self._by_key.values() if s.ledger is not None)
 
     def detach_all(self) -> None:
-        """No more deliveries; what is unsettled stays. At once if they are few, else in steps."""
+        """End all deliveries; unacknowledged ones stay. At once if there are few subscriptions, else in steps."""
         ending = list(self.live.values())
         self.live.clear()
         self.work.ended = True
         self.work.detach(ending)
 
     def unsettled_of(self, queues: Container[object]) -> int:
-        """How many deliveries of these queues the connection has not acknowledged. O(known subscriptions)."""
+        """Return the number of deliveries of these queues that the connection has not acknowledged. O(known
+        subscriptions).
+        """
         return sum(s.unsettled_of(queues) for s in self._by_key.values())
 
     def note_worked_on(self) -> None:
-        """The connection has broken: what its consumers were working on is charged with that. What is not found right
-        away is looked for when they are detached, or by `noting_worked_on`.
+        """Note the deliveries that consumers of a broken connection were working on: they have failed. Those that are
+        not found right away are searched for when the subscriptions are detached, or by `noting_worked_on`.
         """
         looks_left = SEEK_CHUNKS
         for subscription in self._by_key.values():
@@ -143,7 +144,7 @@ class Subscriptions:
                 looks_left -= subscription.ledger.note_worked_on(looks_left)
 
     def noting_worked_on(self) -> Iterator[None]:
-        """The same for those that were given up before. In steps."""
+        """Note the same for subscriptions that ended before. In steps."""
         self.note_worked_on()
         for place, subscription in enumerate(list(self._by_key.values()), 1):
             if subscription.ledger is not None:
@@ -152,7 +153,7 @@ class Subscriptions:
                 yield
 
     def returning_unsettled(self) -> Iterator[None]:
-        """The connection is gone: everything goes back to its queues, in steps."""
+        """Requeue everything after the end of the connection, in steps."""
         while self._by_key:
             _key, subscription = self._by_key.popitem()
             yield from subscription.returning_unsettled()
@@ -282,7 +283,7 @@ class Subscriptions:
         self._named.add(subscription)
 
     def _admits(self) -> Callable[[str], bool] | None:
-        """Which of the destinations that a wildcard covers it gets; None: all of them."""
+        """Return a test for destinations under a wildcard that the connection may receive from; None: all of them."""
         authorizer = self._authorizer
         return None if authorizer.guard.allows_everything else lambda name: authorizer.may(Action.RECEIVE, name)
 
@@ -306,7 +307,9 @@ class Subscriptions:
     def _attach_durable(
         self, subscription: StompSubscription, addresses: list[Address], name: str, headers: dict[str, str]
     ) -> None:
-        """Read as a durable subscription. Its RECEIPT says that it is on disk: what comes in later is not missed."""
+        """Read as a durable subscription. Its RECEIPT says that the subscription is on disk: later messages are not
+        missed.
+        """
         address = addresses[0]
         if len(addresses) > 1 or address.wildcard or not address.kind.is_topic or address.temporary_global:
             raise ProtocolError(
@@ -345,7 +348,7 @@ class Subscriptions:
         self._when_flushed(receipt_id, one_done)
 
     def _when_flushed(self, receipt_id: str | None, callback: Callable[[], None]) -> None:
-        """When all that has been changed so far is on disk; at once if there is none, or nobody asks."""
+        """Call back when all changes so far are on disk; at once without a store, or without a receipt."""
         store = self._hub.store
         if receipt_id is None or store is None:
             callback()
@@ -361,7 +364,7 @@ class Subscriptions:
         )
 
     def _remove_durable(self, name: str, destination: str | None, receipt_id: str | None) -> None:
-        """UNSUBSCRIBE that ends a durable subscription for good."""
+        """End a durable subscription, at its UNSUBSCRIBE."""
         registry = self._hub.registry
         try:
             topic = None if destination is None else parse_composite(destination)[0].canonical
@@ -472,7 +475,7 @@ class Subscriptions:
             self.fail(error)
 
     def forget_if_settled(self, subscription: StompSubscription) -> None:
-        """A subscription that ended and has nothing unsettled is gone for good."""
+        """Forget a subscription that ended and has no unacknowledged deliveries."""
         if (
             not subscription.unsubscribed
             or subscription.attachments
@@ -509,7 +512,7 @@ class Subscriptions:
     def _settling(
         self, subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
     ) -> Generator[None, None, set[Confirms] | None]:
-        """In steps. Returns where it is to be stored what changed; None: nothing has."""
+        """Settle the deliveries, in steps. Returns the storages of the changes; None: there are none."""
         storages: set[Confirms] = set()
         changed = False
         if ordinals and subscription.ledger is not None:
@@ -586,7 +589,7 @@ class Subscriptions:
 
     @property
     def _looking_steps(self) -> int:
-        """What it costs to look for a message in all that are known."""
+        """Steps of looking for a message in all known subscriptions."""
         return 1 + len(self._by_key) // 32
 
     def _acked(self, receipt_id: str | None, storages: set[Confirms], *, changed: bool) -> None:
@@ -601,8 +604,8 @@ class Subscriptions:
             self._replies.receipt_when_all_saved(receipt_id, store)
 
     def _check_not_left(self, token: bytes | tuple[bytes | None, bytes]) -> None:
-        """An ACK with a receipt or in a transaction has found nothing to settle. What its subscription gave back at its
-        end was not settled by it, so a RECEIPT would lie. Raises ProtocolError.
+        """Check an ACK with a receipt or in a transaction that has found nothing to settle. It did not settle
+        deliveries that its subscription requeued at its end, so a RECEIPT would lie. Raises ProtocolError.
         """
         if self._given_back.has(token, self._by_key):
             name = token if isinstance(token, bytes) else token[1]
@@ -622,7 +625,7 @@ class Subscriptions:
         return portions
 
     def _keep(self, transaction: str, subscription: StompSubscription, portions: list[Portion], *, nack: bool) -> None:
-        """These, which are held, take effect with COMMIT. Raises ProtocolError if transactions hold too much."""
+        """Keep held portions until COMMIT. Raises ProtocolError if transactions hold too much."""
         self._transactions.add_acks(transaction, subscription, portions, nack=nack)
         ledger = subscription.ledger
         if ledger is not None and ledger.held_count > self._limits.transaction_acks_max:
@@ -640,4 +643,4 @@ def _storages_of(portions: Iterable[Portion]) -> set[Confirms]:
 
 
 def _nothing() -> None:
-    """In place of what is to be called later."""
+    """Do nothing, in place of a later callback."""

@@ -21,13 +21,13 @@ from .hub import Hub
 LOCAL_TEMPORARY: Final = {"/temp-queue/": "/remote-temp-queue/", "/temp-topic/": "/remote-temp-topic/"}
 
 DELETE_STEPS: Final = 4
-"""To delete a queue takes as long as so many steps: a destination has one for each priority in use."""
+"""Steps of deleting a queue: a destination has one queue for each priority in use."""
 
 LOCAL_PREFIXES: Final = tuple(LOCAL_TEMPORARY)
 
 
 class TemporaryDestinations:
-    """Those of one connection, by global name."""
+    """Temporary destinations of one connection, by global name."""
 
     __slots__ = ("_hub", "_names_max", "_session_id", "_temporary", "unread_count")
 
@@ -40,7 +40,7 @@ class TemporaryDestinations:
         """Messages that came to some of them of which nothing was ever received, and that were deleted with these."""
 
     def owns(self, address: Address) -> bool:
-        """Whether this (global) address is one of them."""
+        """Whether this (global) address belongs to the connection."""
         return address.canonical in self._temporary
 
     def to_global(self, address: Address) -> Address:
@@ -71,7 +71,7 @@ class TemporaryDestinations:
         return head.with_headers({"reply-to": self.to_global(parse_composite(reply_to)[0]).canonical})
 
     def closing(self, reason: str) -> Iterator[None]:
-        """Delete them, in steps: the connection is gone, or reads no more."""
+        """Delete the destinations, in steps: the connection is gone, or reads no more."""
         while self._temporary:
             _name, destination = self._temporary.popitem()
             statistics = [queue.statistics() for queue in destination.queues]
@@ -83,6 +83,6 @@ class TemporaryDestinations:
 
 
 def names_temporary(head: SendHead) -> bool:
-    """Whether this goes to a temporary destination of its sender, or names one for the reply."""
+    """Whether the head names a temporary destination of its sender, to send to or to reply to."""
     names = head.destination if head.reply_to is None else f"{head.destination},{head.reply_to}"
     return any(prefix in names for prefix in LOCAL_PREFIXES)

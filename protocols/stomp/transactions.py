@@ -35,14 +35,14 @@ from .limits import StompLimits
 from .replies import Owed
 
 RUN_OVERHEAD_BYTES: Final = 256
-"""What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""
+"""Memory of SENDs that share a head, beside their wires: the run, its lists, the head."""
 
 TRANSACTION_BYTES: Final = 1200
 PORTION_BYTES: Final = 300
-"""What it takes that deliveries are acknowledged in a transaction, for each stretch of them."""
+"""Memory of each stretch of deliveries that a transaction acknowledges."""
 
 AT_ONCE_COUNT: Final = 100
-"""A COMMIT of so many steps or less takes effect in one: a settlement is one, a SEND for each of its destinations."""
+"""Steps of a COMMIT that takes effect in one go: a settlement is one, a SEND is one for each of its destinations."""
 
 PART_COUNT: Final = 128
 """Messages that a queue is given in one go."""
@@ -61,35 +61,35 @@ class Transaction:
     def __init__(self, name: str) -> None:
         self.name = name
         self.sends: deque[SendRun] = deque()
-        """Those in memory; behind those in the spool."""
+        """SENDs in memory; they follow the SENDs in the spool."""
         self.requests: list[SendRun] = []
-        """SENDs to the broker itself, of one that is spooled."""
+        """SENDs to the broker itself, in a spooled transaction."""
         self.spool: Spool | None = None
-        """What of it has left memory; None: nothing had to."""
+        """SENDs that have left memory; None: there are none."""
         self.acks: list[tuple[StompSubscription, Portion, bool]] = []
         self.acks_steps_count = 0
-        """About as long their settlement takes."""
+        """Approximate number of steps of the settlement."""
         self.freed_queues: dict[object, None] = {}
-        """Where its ACKs make room, or its NACKs may: what is refused, somebody else can take."""
+        """Queues where ACKs make room, or NACKs may: another consumer can take a rejected message."""
         self.size_bytes = 0
-        """Of what is in memory."""
+        """Bytes in memory."""
 
     @property
     def kept_bytes(self) -> int:
-        """What it takes beside its SENDs."""
+        """Memory of the transaction beside its SENDs."""
         return TRANSACTION_BYTES + len(self.name) + PORTION_BYTES * len(self.acks)
 
     def storages(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Confirms]:
-        """Where it is to be stored what it settles, in queues and for groups of logs, and what it sends to these
-        queues.
+        """Return the storages of everything that the transaction settles, in queues and for groups of logs, and sends
+        to these queues.
         """
         queues = self.freed_queues | dict.fromkeys(queues_of_sends)
         stored = [queue for queue in queues if isinstance(queue, MessageQueue | LogReaders)]
         return [queue.storage for queue in stored if queue.storage is not None and not queue.closed]
 
     def checking_room(self, wanted: Mapping[MessageQueue, tuple[int, int]], promise: PromisedRoom) -> Iterator[None]:
-        """Promise these queues' room for so many messages of so many bytes. Raises ProtocolError if one of them, of
-        policy reject, has too little, counting what the ACKs free there. In steps.
+        """Promise the room of these queues for the SENDs. Raises ProtocolError if a queue of policy reject has too
+        little, counting the messages that the ACKs remove there. In steps.
         """
         if not wanted:
             return
@@ -117,7 +117,7 @@ class Transaction:
 
 
 class Share:
-    """What of a COMMIT goes to one lane."""
+    """Part of a COMMIT that goes to one lane."""
 
     __slots__ = ("beside_bytes", "charge_bytes", "count", "is_paced", "persistent")
 
@@ -126,10 +126,10 @@ class Share:
         """Messages."""
         self.charge_bytes = 0
         self.beside_bytes = 0
-        """What it takes beside its wires where it is parked."""
+        """Memory of the parked part beside its wires."""
         self.persistent = False
         self.is_paced = False
-        """Its queue has counted it among what comes in."""
+        """Whether the queue has counted the part in its input rate."""
 
 
 class Commit:
@@ -157,29 +157,29 @@ class Commit:
         self.receipt_id = receipt_id
         self.lanes: dict[Lane, Share] = {}
         self.charge_bytes = 0
-        """Of all its SENDs, as they go out."""
+        """Bytes of all SENDs, as they are sent on."""
         self.rejecting: list[Lane] = []
-        """Those to queues of policy reject."""
+        """Lanes to queues of policy reject."""
         self.routed: deque[tuple[SendRun, Route]] = deque()
-        """In order."""
+        """Routed SENDs, in order."""
         self.requests: list[SendRun] = []
         """SENDs to the broker itself, made when all else has taken effect."""
         self._beside_bytes = 0
-        """What its SENDs take beside their wires, each of them once."""
+        """Memory of the SENDs beside their wires, each counted once."""
         self.owed = Owed([] if receipt_id is None else [receipt_id], 1, is_commit=True)
-        """Its RECEIPT, where some of it is parked."""
+        """RECEIPT of the COMMIT, where some of it is parked."""
         self.is_kept = False
-        """Some of its SENDs outlive the broker."""
+        """Whether some SENDs outlive the broker."""
         self.steps_count = transaction.acks_steps_count
-        """About as long it takes."""
+        """Approximate number of steps of the COMMIT."""
         self.barrier: Barrier | None = None
-        """Its place in the lanes, while it waits."""
+        """Place in the lanes while the COMMIT waits."""
         self.promise = PromisedRoom()
         self.vain_count = 0
-        """So often its turn came in one queue, and another one was full."""
+        """Number of turns in one queue while another one was full."""
 
     def add(self, run: SendRun, route: Route) -> None:
-        """These SENDs go there."""
+        """Add SENDs with their route."""
         count = len(run.wires)
         self.routed.append((run, route))
         self.steps_count += len(route.targets) * (1 + count // MESSAGES_PER_STEP)
@@ -202,12 +202,12 @@ class Commit:
                 self.is_kept = self.is_kept or lane.queue.keeps
 
     def must_wait(self, lane: Lane) -> bool:
-        """What goes there can't go now."""
+        """Whether the part for this lane must wait."""
         return lane.must_wait if self.barrier is None else self.barrier.must_wait(lane)
 
     def parked_bytes(self) -> Generator[None, None, int]:
-        """What it takes where all that can't go now is parked: its wires once, and what it takes beside them for each
-        destination. In steps.
+        """Return the memory of the COMMIT if every part that must wait is parked: its wires once, and the memory beside
+        them for each destination. In steps.
         """
         beside_bytes = -self._beside_bytes
         for place, (lane, share) in enumerate(self.lanes.items(), 1):
@@ -218,7 +218,7 @@ class Commit:
         return self.transaction.size_bytes + max(0, beside_bytes)
 
     def looking(self) -> Generator[None, None, bool]:
-        """Whether it has to wait now. In steps, if it has no place in the lanes yet."""
+        """Whether the COMMIT has to wait now. In steps, if it has no place in the lanes yet."""
         if self.barrier is not None:
             return bool(self.barrier.waits_for)
         for place, lane in enumerate(self.lanes, 1):
@@ -229,7 +229,7 @@ class Commit:
         return False
 
     def waits_for_one_of(self, queues: Container[object]) -> Generator[None, None, bool]:
-        """Whether one of these queues holds it up. In steps."""
+        """Whether one of these queues blocks the COMMIT. In steps."""
         for place, lane in enumerate(list(self.lanes if self.barrier is None else self.barrier.waits_for), 1):
             if lane.queue in queues and self.must_wait(lane):
                 return True
@@ -238,8 +238,8 @@ class Commit:
         return False
 
     def asking_for_room(self, *, in_steps: bool) -> Iterator[None]:
-        """It waits in front of its queues as a whole, like any other source: where there is no room it gets in line. In
-        steps. One that takes effect `in_steps` keeps the turns of those that have room, until `ending_turns`.
+        """Get in line at queues without room: the COMMIT waits as a whole, like any other source. In steps. A COMMIT
+        that takes effect `in_steps` keeps the turns of queues with room, until `ending_turns`.
         """
         for place, (lane, share) in enumerate(self.lanes.items(), 1):
             if not self.must_wait(lane) and not lane.queue.closed:
@@ -251,7 +251,7 @@ class Commit:
                 yield
 
     def ending_turns(self) -> Iterator[None]:
-        """It does not use the turns that it has, or has used them: others may. In steps."""
+        """End the turns of the COMMIT, used or not, so that other sources may send. In steps."""
         for place, lane in enumerate(self.lanes, 1):
             if (lane.parked[0] if lane.parked else None) is self.barrier:
                 lane.source.end_turn()
@@ -259,11 +259,11 @@ class Commit:
                 yield
 
     def storages(self) -> list[Confirms]:
-        """Where what it does is to be stored: those of its persistent SENDs and of what it settles."""
+        """Return the storages of the persistent SENDs and of the settlements."""
         return self.transaction.storages(lane.queue for lane in (self.lanes if self.is_kept else ()))
 
     def headers(self) -> dict[str, str]:
-        """What of its frame an ERROR about it names."""
+        """Return the headers of the COMMIT that an ERROR about it names."""
         receipt = {} if self.receipt_id is None else {"receipt": self.receipt_id}
         return {"transaction": self.transaction.name, **receipt}
 
@@ -286,7 +286,7 @@ class Transactions:
     __slots__ = ("_account", "_limits", "_open")
 
     def __init__(self, limits: StompLimits, account: Callable[[], Account]) -> None:
-        """`account` is charged with what they hold; asked for when there is something."""
+        """Make an empty table. `account` is charged with the SENDs; called when there are any."""
         self._limits = limits
         self._account = account
         self._open: dict[str, Transaction] = {}
@@ -323,7 +323,7 @@ class Transactions:
         return transaction
 
     def add_sends(self, name: str, run: SendRun) -> Transaction:
-        """Keep these until COMMIT; look at `is_over` then. Raises ProtocolError if it is not open."""
+        """Keep a SEND until COMMIT; look at `is_over` then. Raises ProtocolError if the transaction is not open."""
         transaction = self.get(name)
         size_bytes = charge_of(run)
         transaction.sends.append(run)
@@ -338,16 +338,16 @@ class Transactions:
 
     @property
     def used_bytes(self) -> int:
-        """What all together hold in memory."""
+        """Bytes of all transactions in memory."""
         return self._account().limiter.used_bytes
 
     @property
     def largest(self) -> Transaction:
-        """The open one that holds most in memory."""
+        """Open transaction that holds most in memory."""
         return max(self._open.values(), key=lambda transaction: transaction.size_bytes)
 
     def spooled(self) -> list[Transaction]:
-        """Open ones that are not all in memory."""
+        """Open transactions that are not all in memory."""
         return [transaction for transaction in self._open.values() if transaction.spool is not None]
 
     def add_acks(self, name: str, subscription: StompSubscription, portions: list[Portion], *, nack: bool) -> None:
@@ -362,18 +362,18 @@ class Transactions:
             subscription.refill(count, portion.wire_bytes)
 
     def end(self, name: str) -> Transaction:
-        """Take it out, to be carried out or undone. Raises ProtocolError if it is not open."""
+        """Remove a transaction, to be carried out or undone. Raises ProtocolError if it is not open."""
         transaction = self.get(name)
         del self._open[name]
         return transaction
 
     def release(self, transaction: Transaction, size_bytes: int) -> None:
-        """So much of it has left memory."""
+        """Release bytes of a transaction that have left memory."""
         transaction.size_bytes -= size_bytes
         self._account().release(0, size_bytes)
 
     def forget_bytes(self, transaction: Transaction) -> None:
-        """Its SENDs are published or dropped. `size_bytes` still says how much that was."""
+        """Release a transaction whose SENDs are published or dropped. `size_bytes` still says how much that was."""
         if transaction.size_bytes:
             self._account().release(0, transaction.size_bytes)
         self._account().resource.keep(-transaction.kept_bytes)
@@ -386,7 +386,7 @@ class Transactions:
 
 
 def charge_of(run: SendRun) -> int:
-    """What a run takes while its transaction is open, in bytes."""
+    """Return the memory of a run while its transaction is open, in bytes."""
     return run.size_bytes + RUN_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES * len(run.wires)
 
 
@@ -402,7 +402,7 @@ def parts_of(run: SendRun) -> Iterator[SendRun]:
 
 
 def settling(transaction: Transaction, joint: Joint | None) -> Iterator[None]:
-    """COMMIT: what was acknowledged is settled, what was refused goes back. In steps."""
+    """Settle the deliveries of a COMMIT: acknowledged ones are done, rejected ones are requeued. In steps."""
     for subscription, portion, nack in transaction.acks:
         subscription.settle_held(portion, nack=nack)
         if joint is not None:
@@ -419,7 +419,7 @@ def undoing(transaction: Transaction) -> Iterator[None]:
 
 
 def dropping(runs: deque[SendRun] | deque[tuple[SendRun, Route]]) -> Iterator[None]:
-    """Let go of these SENDs, in steps: to free thousands of heads takes milliseconds."""
+    """Drop SENDs, in steps: to free thousands of heads takes milliseconds."""
     while runs:
         for _ in range(min(CHEAP_PER_STEP, len(runs))):
             runs.popleft()
@@ -427,18 +427,18 @@ def dropping(runs: deque[SendRun] | deque[tuple[SendRun, Route]]) -> Iterator[No
 
 
 def join(joint: Joint, queue: object) -> None:
-    """What was just done to this queue belongs to that."""
+    """Add the storage of a queue that was just changed to the joint write."""
     if isinstance(queue, MessageQueue | LogReaders) and queue.storage is not None and not queue.closed:
         joint.add(queue.storage)
 
 
 def some_of(joint: Joint) -> list[Confirms]:
-    """Whom to ask when all that this one has changed is on disk; nobody, if nothing of it is there any more. Before its
-    end.
+    """Return a storage to ask when all changes of the joint write are on disk; none, if all of its storages are closed.
+    Call before the end of the joint write.
     """
     return [] if joint.some_storage is None else [joint.some_storage]
 
 
 def steps_for(messages_count: int) -> Iterator[None]:
-    """As many as that is dear."""
+    """Yield as many steps as the messages cost."""
     return repeat(None, 1 + messages_count // MESSAGES_PER_STEP)

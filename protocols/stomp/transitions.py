@@ -1,8 +1,8 @@
 """Every legal transition of a STOMP connection, as data.
 
-A connection is two conversations over one socket, and each side keeps one state. What arrives moves it, and what we
-send moves it. The tables below say which commands may *arrive* in which state, from which version on, where they
-lead, and what the parser must do with the bytes behind them. There is no other place that knows.
+A connection is two conversations over one socket, and each side keeps one state. Received and sent frames move it. The
+tables below say which commands may *arrive* in which state, from which version on, where they lead, and what the parser
+must do with the bytes behind them. There is no other place that knows.
 
 The server's life::
 
@@ -46,7 +46,7 @@ Role = Literal["server", "client"]
 
 
 class State(enum.Enum):
-    """Where one side of a connection stands."""
+    """State of one side of a connection."""
 
     IDLE = "idle"
     GREETING = "greeting"
@@ -57,7 +57,7 @@ class State(enum.Enum):
 
 
 class Then(enum.Enum):
-    """What the parser does with the bytes behind a frame."""
+    """Handling of the bytes behind a frame by the parser."""
 
     GO_ON = "go on"
     HOLD = "hold"
@@ -170,7 +170,7 @@ def arrivals(role: Role, state: State, version: Version | None) -> Mapping[bytes
 
 
 def refusal(role: Role, state: State, version: Version | None, command: str) -> ProtocolError:
-    """Why `command` (the whole first line of a frame) may not arrive now."""
+    """Make the error for a `command` (the whole first line of a frame) that may not arrive now."""
     if state is State.GREETING:
         if _HTTP.match(command) is not None:
             return ProtocolError(

@@ -1,6 +1,6 @@
-"""Who asks, and whether the request may be what it says: identity, sessions of browsers, and what guards them.
+"""Identity of requests, sessions of browsers, and their protection.
 
-Three ways to be somebody:
+Three ways to an identity:
 
 - *cookie*: POST /api/v1/login made a session. The cookie is HttpOnly and SameSite=Strict, and over TLS Secure. Whoever
   acts with it must send the session's CSRF token, which only a page of ours can have read.
@@ -43,15 +43,16 @@ if TYPE_CHECKING:
 COOKIE: Final = "sluiceway-session"
 CSRF_HEADER: Final = "x-sluiceway-csrf"
 BASIC_SECONDS: Final = 30.0
-"""How long verified credentials are taken without another look: a removed user or a new passcode counts at once, for
-then the configuration's generation is another."""
+"""Time for which verified credentials are taken without another check: a removed user or a new passcode counts at once,
+for then the configuration's generation is another.
+"""
 BASIC_MAX: Final = 256
 SESSION_BYTES: Final = 1536
 BASIC_ENTRY_BYTES: Final = 1024
 LOGINS_MAX: Final = 16
 """Logins under way at a time: each may be made to wait some seconds."""
 LISTENER: Final = "admin"
-"""How this port is called as a listener, in permissions and logs."""
+"""Name of this port as a listener, in permissions and logs."""
 
 
 @attrs.define(slots=True)
@@ -64,18 +65,18 @@ class _Session:
 
 @attrs.frozen(slots=True)
 class Caller:
-    """Who made a request."""
+    """Identity behind a request."""
 
     identity: Identity
     way: str
     """"cookie", "basic", "nobody" (no users), or "stranger" (users, but not logged in)."""
     csrf: str = ""
-    """What actions must come with; empty: nothing."""
+    """Token that actions must send; empty: none."""
     session_key: bytes = b""
 
     @property
     def is_known(self) -> bool:
-        """Not a stranger."""
+        """Whether the caller is no stranger."""
         return self.way != "stranger"
 
 
@@ -88,25 +89,25 @@ class Access:
     def __init__(
         self, guard: SecurityGate, config: AdminConfig, *, keep: Callable[[int], None], clock: Callable[[], float]
     ) -> None:
-        """`keep` is told how many bytes more are kept, or less (negative); `clock`: monotonic seconds."""
+        """Make an empty table. `keep` is called with the change of the kept bytes; `clock`: monotonic seconds."""
         self._guard = guard
         self._keep = keep
         self._clock = clock
         self.configure(config)
         self._key = secrets.token_bytes(32)
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
-        """By hash of the cookie, the one idle for longest first."""
+        """Sessions by hash of the cookie, the one idle for longest first."""
         self._basic: OrderedDict[bytes, tuple[Identity, int, float]] = OrderedDict()
-        """By HMAC of the credentials: who, the guard's generation, until when."""
+        """Verified credentials by HMAC: identity, the guard's generation, end of validity."""
         self._kept_bytes = 0
-        """Of both, as the broker's memory counts them."""
+        """Bytes of sessions and credentials, as the broker's memory counts them."""
         self._logins = trio.CapacityLimiter(LOGINS_MAX)
 
     def configure(self, config: AdminConfig) -> None:
         """Take hosts and limits from there."""
         hosts = {host.lower().removesuffix(".") for host in config.hosts}
         self._named = frozenset(hosts)
-        """What a proxy or DNS calls us."""
+        """Names that a proxy or DNS has for the broker."""
         self._hosts = frozenset({"localhost", socket.gethostname().lower(), *hosts})
         self._sessions_max = config.sessions_max
         self._session_idle_seconds = config.session_idle_seconds
@@ -119,7 +120,9 @@ class Access:
     # ------------------------------------------------------------------ who it is
 
     async def caller(self, headers: Mapping[str, str], cookies: Mapping[str, str], peer: str) -> Caller:
-        """Who asks. Raises ApiError for credentials that are refused. `peer`: HOST:PORT it comes from."""
+        """Identify the caller of a request. Raises ApiError for credentials that are refused. `peer`: HOST:PORT of the
+        client.
+        """
         if not self.users_configured:
             return Caller(ANYBODY, "nobody", self._token("nobody"))
         authorization = headers.get("authorization")
@@ -161,7 +164,7 @@ class Access:
         return identity
 
     def _count(self) -> None:
-        """Tell the broker's memory what is remembered now."""
+        """Report the present number of kept bytes to the broker's memory."""
         size_bytes = SESSION_BYTES * len(self._sessions) + BASIC_ENTRY_BYTES * len(self._basic)
         self._keep(size_bytes - self._kept_bytes)
         self._kept_bytes = size_bytes
@@ -184,7 +187,7 @@ class Access:
     # ------------------------------------------------------------------ sessions
 
     async def log_in(self, login: str, passcode: str, peer: str) -> tuple[str, Caller]:
-        """A new session: its cookie, and who it is. Raises ApiError."""
+        """Begin a session; returns its cookie and the identity. Raises ApiError."""
         identity = await self._log_in(login, passcode, peer)
         self._forget_idle()
         cookie = secrets.token_urlsafe(32)
@@ -228,7 +231,7 @@ class Access:
     # ------------------------------------------------------------------ whether the request may be what it says
 
     def check_host(self, host: str | None) -> None:
-        """The name that the client has for us must be one of ours. Raises ApiError."""
+        """Check that the client's name for the host is one of the broker's. Raises ApiError."""
         name = _host_of(host or "")
         if name is None or not (_is_address(name) or name in self._hosts):
             raise ApiError(
@@ -254,7 +257,7 @@ class Access:
             )
 
     def is_proxied(self, headers: Mapping[str, str]) -> bool:
-        """The page that asks came over TLS, by a name that is configured: whether or not we speak TLS ourselves."""
+        """Whether the page came over TLS, by a configured name: from this port or from a proxy."""
         host = headers.get("host", "").lower()
         return _host_of(host) in self._named and headers.get("origin", "").lower() == f"https://{host}"
 
@@ -271,7 +274,7 @@ class Access:
             )
 
     def may(self, caller: Caller, action: Action, destination: str | None = None) -> bool:
-        """Whether it may do that."""
+        """Whether the caller has the permission."""
         return caller.is_known and self._guard.may(caller.identity, action, destination)
 
     def require(self, caller: Caller, action: Action, destination: str | None = None) -> None:

@@ -1,5 +1,5 @@
-"""The routes that do something: each asks for what it needs in words, destructive ones for a confirmation, and each is
-in the log with who did it.
+"""Routes of actions: each checks a permission, destructive ones ask for a confirmation, and each is logged with its
+caller.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _confirmed(call: Call, expected: str, what: str) -> None:
 
 
 def _numbers(call: Call) -> frozenset[int] | None:
-    """Of the messages that are meant; None: all. Raises ApiError."""
+    """Return the numbers of the messages that the request names; None: all. Raises ApiError."""
     ids = call.body.get("message_ids")
     if (ids is None) == (call.body.get("all") is not True):
         raise bad_request('give "message_ids", or "all": true')

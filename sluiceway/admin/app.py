@@ -1,8 +1,8 @@
-"""The ASGI app: what stands before every request, and how a route of the table becomes one of Starlette's.
+"""The ASGI app: the checks before every request, and the translation of the table of routes to Starlette's.
 
-In this order: the name that the client has for us, who it is, whether it may ask at all; of an action, where it comes
-from and its token; then query and body, which are checked against the table before a handler sees them. Every answer
-gets the headers that keep browsers from interpreting anything in it.
+In this order: the client's name for the host, its identity, its permission for the route; of an action, its origin and
+its token; then query and body, which are checked against the table before a handler sees them. Every answer gets the
+headers that keep browsers from interpreting anything in it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 ROUTES: Final[tuple[ApiRoute, ...]] = (*LOOKING, *ACTING)
-"""Everything that can be asked as JSON."""
+"""Routes of all JSON requests."""
 
 SECURITY_HEADERS: Final = (
     (
@@ -59,7 +59,7 @@ CONSOLE_HEADER: Final = b"x-requested-with"
 the page would wait for that.
 """
 HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""For probes, which know us by whatever name."""
+"""Paths for probes, which may use any name of the host."""
 
 
 def make_app(services: Services, config: AdminConfig) -> Gate:
@@ -68,7 +68,7 @@ def make_app(services: Services, config: AdminConfig) -> Gate:
 
 
 async def answer_apart(scope: Scope, receive: Receive, send: Send, response: Response) -> None:
-    """Answer a request, whatever it is, with this, and with the headers that every answer has."""
+    """Answer a request with this status, and with the headers that every answer has."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
     elif scope["type"] == "http":  # we start and stop without what else there is
@@ -85,7 +85,7 @@ def _guarded(send: Send) -> Send:
 
 
 class Gate:
-    """What stands before and behind all routes: an ASGI app."""
+    """Frame around all routes: an ASGI app."""
 
     def __init__(self, services: Services, config: AdminConfig) -> None:
         self._services = services
@@ -185,7 +185,7 @@ class Gate:
 
     @contextmanager
     def _time_limit(self) -> Iterator[None]:
-        """For an answer. Raises ApiError."""
+        """Limit the time of an answer. Raises ApiError."""
         try:
             with trio.fail_after(self.config.request_seconds):
                 yield

@@ -1,4 +1,4 @@
-"""What a client of the admin port is told when it does not get what it asked for."""
+"""Errors for clients of the admin port."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def bad_request(message: str, remedy: str = "") -> ApiError:
 
 
 def not_found(what: str, remedy: str = "") -> ApiError:
-    """There is no such thing, now."""
+    """Make the error for a thing that does not exist now."""
     return ApiError(404, "not-found", what, remedy)
 
 
 def conflict(code: str, message: str, remedy: str = "") -> ApiError:
-    """It can't be done as things are."""
+    """Make the error for an action that the present state forbids."""
     return ApiError(409, code, message, remedy)

@@ -1,11 +1,11 @@
-"""The flow map as a picture: connections, destinations and consumers as nodes, what flows and who waits as edges.
+"""The flow map as a picture: connections, destinations and consumers as nodes, flows and waits as edges.
 
 Several resources of the broker are one node: a destination's queues by priority, a connection's two sides. A node's id
 is made of the id of the first of them, so it stays while the thing lives.
 
-What is shown: whom others wait for, then who waits (longest first), then the busiest; `limit` nodes in all, and the
-edges between them. The waits come from a survey that is made in steps and kept for a moment for all who ask: at least
-KEPT_SECONDS, and so long that surveys take SURVEY_SHARE of the time at most.
+Shown are the nodes that others wait for, then those that wait (longest first), then the busiest; `limit` nodes in all,
+and the edges between them. The waits come from a survey that is made in steps and shared by requests for a moment: at
+least KEPT_SECONDS, and for so long that surveys take SURVEY_SHARE of the time at most.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 KEPT_SECONDS: Final = 0.4
 SURVEY_SHARE: Final = 0.05
 LIMITERS_MAX: Final = 12
-"""Of one node: those that hold most of what they may."""
+"""Maximum of limiters that one node shows: those closest to their capacity."""
 CHAINS_MAX: Final = 50
 BOTTLENECKS_MAX: Final = 20
 
 
 def node_id(resource_id: int) -> str:
-    """How a node is called: by the first of its resources."""
+    """Return the id of a node, made from its first resource."""
     return f"n{resource_id}"
 
 
 @attrs.define(slots=True)
 class _Candidate:
-    """Something that might be shown."""
+    """Resources that may become a node."""
 
     resources: list[FlowResource]
     role: Role
@@ -59,7 +59,7 @@ class _Candidate:
     destination: Destination | None = None
     connection: Any = None
     session: Any = None
-    """Of a connection, or of a subscription."""
+    """Session of a connection or a subscription."""
 
 
 class FlowMaps:
@@ -79,7 +79,7 @@ class FlowMaps:
         self._due_seconds = 0.0
 
     async def _current(self) -> _Drawing:
-        """What was found out, at most some moments ago."""
+        """Return the current drawing, at most some moments old."""
         async with self._lock:
             if self._drawing is None or self._clock() >= self._due_seconds:
                 worked_seconds = self._pace.worked_seconds
@@ -92,18 +92,18 @@ class FlowMaps:
             return self._drawing
 
     async def map(self, limit: int) -> dict[str, Any]:
-        """The picture, of so many nodes at most."""
+        """Return the map, of at most `limit` nodes."""
         await self._sampler.ready()
         drawing = await self._current()
         return await self._pace.run(drawing.draw(limit))
 
     async def chain(self, wanted: str) -> dict[str, Any]:
-        """What this node waits on, and so on to the end. Raises ApiError if there is no such node."""
+        """Return the chain of waits that begins at this node. Raises ApiError if there is no such node."""
         drawing = await self._current()
         return await self._pace.run(drawing.chain(wanted))
 
     async def summary(self) -> tuple[FlowSnapshot, list[dict[str, Any]], list[dict[str, Any]]]:
-        """The survey (its `resources` are those that wait or are waited for), its worst bottlenecks, and its longest
+        """Return the survey (its `resources` are those that wait or block), its worst bottlenecks, and its longest
         waits.
         """
         drawing = await self._current()
@@ -112,7 +112,7 @@ class FlowMaps:
 
 
 class _Drawing:
-    """What is known of one moment; pictures are drawn from it."""
+    """State of one moment; maps are drawn from it."""
 
     def __init__(
         self,
@@ -130,12 +130,12 @@ class _Drawing:
         self._first: dict[int, int] = {}
         """Resource to the first of its node, where that is another one."""
         self._candidates: dict[int, _Candidate] = {}
-        """By the first resource."""
+        """Candidates by their first resource."""
         self._waits: dict[int, float] = {}
         """Nodes that wait, by first resource: for how long."""
         self._waited_for: dict[int, float] = {}
         self._held_up: set[int] = set()
-        """Those that wait for another node."""
+        """Nodes that wait for another node."""
 
     # ------------------------------------------------------------------ which resources are one node
 
@@ -238,7 +238,7 @@ class _Drawing:
         }
 
     def _words_of_waits(self, shown: set[int]) -> Steps[dict[int, str]]:
-        """Of each node that waits, why."""
+        """Return the reason of each node that waits."""
         words: dict[int, str] = {}
         for chain in self.survey.chains:  # the longest wait first
             yield
@@ -421,7 +421,7 @@ class _Drawing:
 
 
 def _label_of(candidate: _Candidate) -> str:
-    """What people call it: by the client-id or user of its connection, which say more than an address."""
+    """Return the name of a node for people: the client-id or user of its connection, which say more than an address."""
     session = candidate.session
     who = "" if session is None else session.subscriptions.client_id or session.user or ""
     if not who:
@@ -430,7 +430,7 @@ def _label_of(candidate: _Candidate) -> str:
 
 
 def flat_limiters(limiter: LimiterSnapshot) -> list[dict[str, Any]]:
-    """A limiter as plain data; one that is made of several as those."""
+    """Return a limiter as plain data; a composite one as its parts."""
     if limiter.parts:
         return [flat for part in limiter.parts for flat in flat_limiters(part)]
     scarce = limiter.scarce

@@ -1,16 +1,16 @@
-"""HTTP connections: our own accepting, Hypercorn's HTTP on each. The one module that knows Hypercorn.
+"""HTTP connections: accepted here, with Hypercorn's HTTP on each. The one module that knows Hypercorn.
 
-Hypercorn's own `serve` takes whoever comes, and waits without end for a client that does not read. So we accept
-ourselves, and give it streams that are bounded: `connections_max` of them, and each write has to be taken within
-`client_seconds`. It sees to the rest: the head of a request has to come whole within that time, and an idle connection
-ends after it.
+Hypercorn's own `serve` accepts every client, and waits without end for a client that does not read. So this module
+accepts connections, and gives Hypercorn bounded streams: `connections_max` of them, and each write has to be taken
+within `client_seconds`. Hypercorn does the rest: the head of a request has to come whole within that time, and an idle
+connection ends after it.
 
-Two things that it does for a client would keep a connection of a stranger for ever, so they are not done here. A body
-that no handler wants stops it from reading: we take it and drop it as soon as the answer begins. And over HTTP/2 a
-client that grants no window is waited for without end: who speaks it (which no browser does without TLS, and over TLS
-we don't offer it) is cut.
+Two habits of Hypercorn would keep a connection of a stranger for ever, so they are prevented here. A body that no
+handler reads stops it from reading: the body is dropped as soon as the answer begins. And over HTTP/2 it waits without
+end for a client that grants no window: such a client is cut (no browser speaks HTTP/2 without TLS, and over TLS it is
+not offered).
 
-What is not HTTP is answered with 400, or cut. Out of file descriptors: accepting pauses.
+Other protocols are answered with 400, or cut. Out of file descriptors: accepting pauses.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.warning_limiter import WarningLimiter
 
 VERSIONS: Final = frozenset({"1.0", "1.1"})
-"""Of HTTP, that are spoken."""
+"""Supported versions of HTTP."""
 CONNECTION_BYTES: Final = 40 * 1024
-"""What one takes that is idle: tasks, Hypercorn, h11."""
+"""Memory of an idle connection: tasks, Hypercorn, h11."""
 READ_COPIES: Final = 2
 CLOSING_SECONDS: Final = 2.0
-"""For answers under way when the server stops."""
+"""Time for answers under way when the server stops."""
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -45,7 +45,7 @@ log = get_logger("sluiceway.admin")
 
 
 class _Quiet:
-    """Hypercorn's log is not ours: what matters is in ours already."""
+    """Logger of Hypercorn, which is silenced: the broker's log has the important events already."""
 
     def __init__(self, _config: HypercornConfig) -> None:
         pass
@@ -76,8 +76,8 @@ class HttpServer:
         keep: Callable[[int], None],
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """`tls`: asked at each connection for the context that is in force; None: plain HTTP. Owns the sockets.
-        `contain` is given what the look for new ones raised, `keep` what connections take, and give back.
+        """Make a server. `tls`: called at each connection for the context in force; None: plain HTTP. Owns the sockets.
+        `contain` is given exceptions of accepting, `keep` the bytes that connections take, and release.
         """
         self._contain = contain
         self._keep = keep
@@ -91,7 +91,7 @@ class HttpServer:
         self._bursts = WarningLimiter(trio.current_time)
         self._accepting = trio.CancelScope()
         self._ended = trio.Event()
-        """Of one connection."""
+        """End of one connection."""
         self._config = HypercornConfig()
         self._config.keep_alive_timeout = client_seconds
         self._config.ssl_handshake_timeout = client_seconds
@@ -228,7 +228,7 @@ def _has_body(scope: Any) -> bool:
 
 
 async def _drop(receive: Receive) -> None:
-    """What is left of a body, until the request ends."""
+    """Drop the rest of a body, until the request ends."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -241,9 +241,11 @@ class _Bounded:
         self._seconds = seconds
         self._keep = keep
         self._read_bytes = 0
-        """Of the last read: Hypercorn holds it until the next one comes, and h11 what it has made of it."""
+        """Bytes of the last read: Hypercorn holds them until the next read, and h11 what it has parsed of them."""
         self._sending = trio.Lock()
-        """An answer may be under way when what comes behind its request is no HTTP, and is told so."""
+        """Whether an answer may be under way when the bytes behind its request turn out to be no HTTP: the client is
+        told.
+        """
 
     @property
     def socket(self) -> Any:

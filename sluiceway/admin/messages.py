@@ -1,10 +1,10 @@
-"""Looking at messages: what lies in a queue, one message whole, dead letters by reason. Nothing is taken or marked.
+"""Browsing of messages: the contents of a queue, one whole message, dead letters by reason. Nothing is taken or marked.
 
 Messages are read where they lie: in memory, or a block at a time from the store for this answer alone, which leaves the
 block outside. What is read so is charged while it is looked at, and only so many look at a time.
 
-A *place* (`4.1024`: priority, sequence; `4-3.1024`: in part 3 of a partitioned queue) says where a message lies; it is
-what pages go on from, and it may be gone when somebody comes back to it: then what lies behind it is shown.
+A *place* (`4.1024`: priority, sequence; `4-3.1024`: in part 3 of a partitioned queue) says where a message lies; a page
+begins at a place; if its message is gone by then, the page begins with the next one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 READERS_MAX: Final = 4
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What all of them should hold of blocks that are outside; on the flow map."""
+"""Bytes of paged-out blocks that all readers should hold together; shown on the flow map."""
 PREVIEW_LENGTH: Final = 200
 """Characters."""
 BODY_BYTES_MAX: Final = 256 * 1024
-"""Of one message's body that is shown."""
+"""Maximum of bytes shown of one message's body."""
 SEARCH_COUNT_MAX: Final = 20_000
 """Messages that are looked at to find one by its id."""
 LETTERS_MAX: Final = 2_000
@@ -62,7 +62,9 @@ class Reader(FlowResource):
         )  # fmt: skip
 
     async def walk(self, queue: MessageQueue, position: int, end: int) -> AsyncGenerator[list[Found], None]:
-        """What is alive of `position` to `end - 1`, some at a time, in order. Close it when you are done with it."""
+        """Yield the live elements from `position` to `end - 1` in order, some at a time. Close the generator
+        afterwards.
+        """
         async with self._readers:
             while not queue.closed:
                 position = queue.elements.first_live(position)
@@ -140,9 +142,7 @@ class Messages:
         self._clock = clock
 
     async def messages(self, destination: Destination, start: str, limit: int) -> Row:
-        """Some of those in a queue or a topic, in the order in which they would be delivered: the highest priority
-        first.
-        """
+        """Return some messages of a queue or a topic in the order of their delivery: the highest priority first."""
         items: list[Row] = []
         async with aclosing(self._from(destination, start)) as walk:
             async for queue, run in walk:
@@ -153,7 +153,7 @@ class Messages:
         return {"items": items, "next": None}
 
     async def message(self, destination: Destination, message_id: str, place: str) -> Row:
-        """One message whole. Raises ApiError if it is not found among the first SEARCH_COUNT_MAX."""
+        """Return one whole message. Raises ApiError if it is not found among the first SEARCH_COUNT_MAX."""
         number = self.number_of(message_id)
         looked_count = 0
         for start in [place, ""] if place else [""]:
@@ -176,7 +176,7 @@ class Messages:
         )
 
     def number_of(self, message_id: str) -> int:
-        """Of a message-id of this broker. Raises ApiError."""
+        """Return the number in a message-id of this broker. Raises ApiError."""
         token, dash, digits = message_id.rpartition("-")
         if not dash or token != self._shard.token.decode() or not (digits.isascii() and digits.isdigit()):
             raise bad_request(
@@ -188,7 +188,7 @@ class Messages:
     async def _from(
         self, destination: Destination, start: str
     ) -> AsyncGenerator[tuple[MessageQueue, list[Found]], None]:
-        """Everything from this place on."""
+        """Yield all messages from this place on."""
         start_at, position = _parse_place(start)
         queues = sorted(destination.queues, key=_order_of)
         for queue in queues:
@@ -308,7 +308,7 @@ def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def _order_of(queue: MessageQueue) -> tuple[int, int]:
-    """Return by what the queues of a destination are sorted: the highest priority first, then by part."""
+    """Return the sort key of the queues of a destination: the highest priority first, then by part."""
     return -queue.priority, queue.part
 
 
@@ -338,7 +338,7 @@ def _headers_of(message: Message) -> dict[str, str]:
 
 
 def _as_text(body: bytes, *, is_whole: bool) -> str | None:
-    """A body as text, None if it is none. One that was cut may end in the midst of a character."""
+    """Return a body as text, None if it is none. A cut body may end in the midst of a character."""
     for cut in range(1 if is_whole else 4):
         try:
             text = body[: len(body) - cut].decode()

@@ -1,7 +1,7 @@
-"""What can be done about a broker: pause, purge, move, retry, close, seek, drain, reload. Who may is asked elsewhere.
+"""Actions on a broker: pause, purge, move, retry, close, seek, drain, reload. Permissions are checked elsewhere.
 
-What touches many messages goes in portions, with messages going on in between. It is about what was there when it
-began. If it takes too long it is cut: what it has done by then stays done.
+An action on many messages works in portions, with traffic in between, on the messages that existed at its beginning. An
+action that takes too long is cut; finished portions stay done.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sluiceway.broker import Broker
 
 ROOM_SECONDS: Final = 5.0
-"""How long a move waits for room in the other queue."""
+"""Time for which a move waits for room in the other queue."""
 DRAIN_SECONDS: Final = 60.0
 
 PURGE_COUNT: Final = 256
@@ -54,7 +54,7 @@ LETTER_HEADERS: Final = (
 
 @attrs.frozen(slots=True)
 class Done:
-    """What an action did."""
+    """Result of an action."""
 
     done: dict[str, Any]
     words: str
@@ -68,9 +68,9 @@ class Done:
 class _Tally:
     moved_count: int = 0
     left_count: int = 0
-    """There was no room for them."""
+    """Number of messages for which there was no room."""
     skipped_count: int = 0
-    """They have no way back."""
+    """Number of messages that have no way back."""
     why: str = ""
 
 
@@ -83,7 +83,9 @@ class _Room:
         self._came: trio.Event | None = None
 
     def is_there(self) -> bool:
-        """There is. Whether that is waited for: between two portions of a long walk it is not, and others may go."""
+        """Whether there is room. Between two portions of a long walk the answer does not wait, and others may take the
+        room.
+        """
         if self._came is None:
             return False
         self._came.set()
@@ -101,11 +103,11 @@ class _Room:
 
 
 Target = tuple[MessageQueue, dict[str, str | None]]
-"""Where a message goes, and with which headers."""
+"""Queue of a message, and its headers to set or remove."""
 
 
 class Operations:
-    """On one broker."""
+    """Actions on one broker."""
 
     def __init__(self, broker: Broker, reader: Reader) -> None:
         self._broker = broker
@@ -130,7 +132,7 @@ class Operations:
     # ------------------------------------------------------------------ purge
 
     async def purge(self, destination: Destination) -> Done:
-        """Drop what is in it now and in nobody's hands."""
+        """Drop the present messages that no consumer holds."""
         purged_count = 0
         for queue in destination.queues:
             consumed = consumed_queue(queue, destination.name, "purged")
@@ -151,7 +153,7 @@ class Operations:
     # ------------------------------------------------------------------ move and retry
 
     async def move(self, destination: Destination, to: str, numbers: frozenset[int] | None) -> Done:
-        """Its messages to another destination: these, or (None) all that are in nobody's hands."""
+        """Move messages to another destination: the numbered ones, or (None) all that no consumer holds."""
         target = self.place(to)
         if target == destination.name:
             raise bad_request(f"{target} is where they are", "Name another destination.")
@@ -170,9 +172,10 @@ class Operations:
         republish: bool,
         may_send: Callable[[str], bool],
     ) -> Done:
-        """Dead letters back to where they came from: these, or (None) all. What a subscription of a topic had refused
-        goes to the topic only if `republish`: everybody there would get it again. `may_send`: whether whoever does this
-        may send there: anybody can have sent a message here that says it came from somewhere.
+        """Return dead letters to their original destinations: the numbered ones, or (None) all. A message that a
+        subscription of a topic rejected goes to the topic only if `republish`: all of its subscribers would get it
+        again. `may_send`: whether the caller may send to a destination: any client can have sent a message here that
+        claims an origin.
         """
 
         def place(message: Message) -> Target | str:
@@ -342,7 +345,7 @@ class Operations:
         return Done({"front": answer["front"]}, f"Group {group} of {log} goes on from {answer['front']}.")
 
     async def remove_durable(self, durable: Durable) -> Done:
-        """End a durable subscription for good, with what only it has yet to read. Raises ApiError."""
+        """End a durable subscription, with the messages that only it still needs. Raises ApiError."""
         if durable.attached:
             raise conflict(
                 "in-use",
@@ -372,7 +375,7 @@ class Operations:
         )
 
     def drain(self, seconds: float | None) -> Done:
-        """Let consumers finish, then stop the broker. Raises ApiError if it stops already."""
+        """Let consumers finish, then stop the broker. Raises ApiError if the broker is stopping already."""
         if self._broker.is_stopping or self._broker.is_draining:
             raise conflict("stopping", "the broker is being drained, or stops already")
         limit_seconds = DRAIN_SECONDS if seconds is None else seconds
@@ -396,7 +399,7 @@ class Operations:
 
 
 def consumed_queue(queue: MessageQueue, name: str, what: str) -> ConsumedQueue:
-    """Of a destination whose messages are consumed. Raises ApiError for a topic."""
+    """Return the queue of a destination whose messages are consumed. Raises ApiError for a topic."""
     if not isinstance(queue, ConsumedQueue) or queue.kind is ResourceKind.DELAY_QUEUE:
         raise conflict(
             "not-a-queue",

@@ -20,7 +20,7 @@ TYPES: Final = {
     "json": "application/json",
     "webmanifest": "application/manifest+json",
 }
-"""By ending. Files of other kinds are not served."""
+"""Content types by file ending. Files of other kinds are not served."""
 
 MISSING: Final = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Sluiceway</title>
@@ -46,7 +46,7 @@ class Pages:
     """All files of the console."""
 
     def __init__(self, folder: Traversable | None = None) -> None:
-        """`folder`: where they are; None: in the package."""
+        """Load the files. `folder`: their place; None: in the package."""
         self._files: dict[str, File] = {}
         folder = files("sluiceway").joinpath("console") if folder is None else folder
         if folder.is_dir():

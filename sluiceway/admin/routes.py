@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "/api/v1"
 TEXT_LENGTH_MAX: Final = 4096
-"""Of one query parameter, in characters."""
+"""Maximum length of one query parameter, in characters."""
 
 
 class Door(enum.Enum):
-    """Who may ask at all; what is about one destination asks once more."""
+    """Callers that a route admits; a route about one destination checks once more."""
 
     OPEN = "everybody"
     KNOWN = "who is logged in"
@@ -37,7 +37,7 @@ class Door(enum.Enum):
 
 @attrs.frozen(slots=True)
 class Parameter:
-    """Of the query."""
+    """Parameter of the query."""
 
     name: str
     doc: str
@@ -50,7 +50,7 @@ class Parameter:
     most: int = OFFSET_MAX
 
     def read(self, query: Mapping[str, str]) -> Any:
-        """Its value. Raises ApiError."""
+        """Return the value. Raises ApiError."""
         text = query.get(self.name)
         if text is None:
             if self.default is None and not self.optional:
@@ -67,7 +67,7 @@ class Parameter:
 
 @attrs.define(slots=True)
 class Reply:
-    """What the answer gets beside its body."""
+    """Status and headers of an answer, beside its body."""
 
     status: int = 200
     headers: dict[str, str] = attrs.field(factory=dict)
@@ -84,12 +84,12 @@ class Call:
     peer: str
     """HOST:PORT that it comes from."""
     secure: bool
-    """It came over TLS."""
+    """Whether the request came over TLS."""
     reply: Reply = attrs.field(factory=Reply)
 
     @property
     def page(self) -> Page:
-        """Which part of a list."""
+        """Requested page of a list."""
         return Page(self.query["offset"], self.query["limit"], self.query["sort"], self.query["q"])
 
     def may(self, action: Action, destination: str | None = None) -> bool:
@@ -118,13 +118,13 @@ class ApiRoute:
     query: tuple[Parameter, ...] = ()
     body: Schema | None = None
     statuses: tuple[int, ...] = ()
-    """Other than 200 that are no errors."""
+    """Statuses other than 200 that are no errors."""
     csrf: bool = True
     """An action: it must come with the token. Not for logging in, which has none yet."""
 
     @property
     def operation_id(self) -> str:
-        """For programs."""
+        """Id of the operation, for programs."""
         words = self.path.removeprefix(PREFIX).strip("/").replace("/", "-").replace(".", "-")
         return f"{self.method.lower()}-{words}"
 
@@ -139,7 +139,7 @@ NAME: Final = Parameter("name", "The full name of a destination, such as /queue/
 
 
 def read_query(route: ApiRoute, query: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters of a request; of the API's, one that the route does not know is refused. Raises ApiError."""
+    """Parse the parameters of a request; the API refuses a parameter that the route does not know. Raises ApiError."""
     if route.path.startswith(PREFIX):
         known = [parameter.name for parameter in route.query]
         for name in query:
@@ -152,7 +152,7 @@ def read_query(route: ApiRoute, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check_body(body: Any, schema: Schema, where: str = "") -> Mapping[str, Any]:
-    """A request's body against its schema: the little of JSON Schema that ours use. Raises ApiError."""
+    """Check a request's body against its schema: the part of JSON Schema that the routes use. Raises ApiError."""
     if not isinstance(body, dict):
         raise bad_request("the body must be a JSON object")
     known = schema["properties"]

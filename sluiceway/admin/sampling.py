@@ -1,8 +1,8 @@
-"""Rates and totals: what is counted is looked at about once a second, while somebody asks for it.
+"""Rates and totals: counters are read about once a second, while requests for rates come in.
 
 Parts count (added, delivered, sent) and know nothing of rates. A sample walks all destinations and connections in
-steps; the differences to the one before, smoothed over some seconds, are the rates. Nobody has asked for WATCH_SECONDS:
-no more samples, until somebody asks again and waits for the first two of them.
+steps; the differences to the one before, smoothed over some seconds, are the rates. After WATCH_SECONDS without a
+request the samples end; the next request waits for two new ones.
 
 Bound: two numbers for each destination, connection, subscription and way between them. A sample that costs much comes
 less often: COST_SHARE of the time at most.
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 SAMPLE_SECONDS: Final = 1.0
 FIRST_SECONDS: Final = 0.25
-"""Between the first two samples: whoever asks waits for them."""
+"""Time between the first two samples, for which a request waits."""
 WATCH_SECONDS: Final = 15.0
 SMOOTHING_SECONDS: Final = 2.0
-"""A rate that jumps is told by two thirds after so long."""
+"""Time after which a rate that jumps shows two thirds of its change."""
 TREND_SECONDS: Final = 10.0
 """Forecasts are made of calmer numbers."""
 COST_SHARE: Final = 0.05
@@ -56,20 +56,20 @@ class Meter(Generic[K]):
         self._counts: dict[K, float] = {}
         self._now_counts: dict[K, float] = {}
         self.rates: dict[K, float] = {}
-        """Per second; what is not here stands still."""
+        """Rates per second; missing keys stand still."""
 
     @property
     def count(self) -> int:
-        """How many things are counted."""
+        """Number of counters."""
         return len(self._counts)
 
     def note(self, key: K, count: float) -> None:
-        """So it stands now."""
+        """Note the present value of a counter."""
         self._now_counts[key] = count
 
     def finish_in_steps(self, passed_seconds: float, *, falls: bool = False) -> Steps[None]:
-        """All are noted; the last time was so long ago (infinite: never). `falls`: counts may fall; else one that does
-        has begun anew.
+        """Compare the noted counters with those of the last time, `passed_seconds` ago (infinite: never). `falls`:
+        counters may fall; else one that falls has begun anew.
         """
         share = 1 - math.exp(-passed_seconds / self._seconds)
         rates: dict[K, float] = {}
@@ -90,7 +90,7 @@ class Meter(Generic[K]):
 
 @attrs.frozen(slots=True)
 class Totals:
-    """Of the whole broker, at one sample."""
+    """Totals of the whole broker, at one sample."""
 
     in_per_second: float = 0.0
     out_per_second: float = 0.0
@@ -116,7 +116,7 @@ class Sampler:
         contain: Callable[[Exception], None],
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
-        """`contain` is given what one sample raised."""
+        """Make a sampler. `contain` is given exceptions of a sample."""
         self._shard = shard
         self._connections = connections
         self._pace = pace
@@ -125,29 +125,29 @@ class Sampler:
         self._asked = trio.Event()
         self._asked_seconds = -math.inf
         self._sampled = trio.Event()
-        """Of the sample under way; a new one for each."""
+        """End of the sample under way; a new event for each."""
         self._is_ready = False
         self._has_tried = False
-        """A sample was made, or broke: whoever waits does not wait for good ones."""
+        """Whether a sample was made, or failed: requests do not wait for good ones."""
         self._sampled_seconds = -math.inf
         self.totals = Totals()
         self.taken_in: Meter[str] = Meter()
-        """By destination."""
+        """Input by destination."""
         self.put_out: Meter[str] = Meter()
-        """By destination."""
+        """Output by destination."""
         self.growth: Meter[int] = Meter(TREND_SECONDS)
         """Messages, by id of the queue's resource: falls, too."""
         self.growth_bytes: Meter[int] = Meter(TREND_SECONDS)
         self.sent: Meter[tuple[int, str]] = Meter()
-        """By lane: id of the connection's resource, name of the destination."""
+        """SENDs by lane: id of the connection's resource, name of the destination."""
         self.delivered: Meter[tuple[str, int]] = Meter()
-        """By way: name of the destination, id of the subscription's resource."""
+        """Deliveries by way: name of the destination, id of the subscription's resource."""
         self.connection_in: Meter[int] = Meter()
-        """By id of the connection's resource."""
+        """Input by id of the connection's resource."""
         self.connection_out: Meter[int] = Meter()
 
     async def run(self) -> None:
-        """Sample while somebody asks. Ends with its task."""
+        """Sample while requests come. Ends with its task."""
         while True:
             if self._clock() - self._asked_seconds > WATCH_SECONDS:
                 self._asked = trio.Event()
@@ -168,7 +168,7 @@ class Sampler:
             await trio.sleep(max(FIRST_SECONDS if was_first else SAMPLE_SECONDS, cost_seconds / COST_SHARE))
 
     async def ready(self) -> None:
-        """There is a sample that is not old, and will be others. Always a checkpoint."""
+        """Wait for a recent sample, and ask for more of them. Always a checkpoint."""
         self._asked_seconds = self._clock()
         self._asked.set()
         await trio.lowlevel.checkpoint()

@@ -16,24 +16,24 @@ FREE: Final[Schema] = {"type": "object"}
 
 
 def maybe(schema: Schema) -> Schema:
-    """That, or null."""
+    """Return the schema of a value, or null."""
     if isinstance(schema.get("type"), str) and len(schema) == 1:
         return {"type": [schema["type"], "null"]}
     return {"oneOf": [schema, {"type": "null"}]}
 
 
 def record(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object with these fields, all there but the optional ones; there may be more."""
+    """Return the schema of an object with these fields, all there but the optional ones; there may be more."""
     return {"type": "object", "required": list(fields), "properties": {**fields, **(optional or {})}}
 
 
 def strict(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
-    """Of a request: nothing else."""
+    """Return the schema of a request without further fields."""
     return {**record(fields, optional=optional), "additionalProperties": False}
 
 
 def many(item: Schema) -> Schema:
-    """A list of these."""
+    """Return the schema of a list."""
     return {"type": "array", "items": item}
 
 
@@ -43,7 +43,7 @@ def table(item: Schema) -> Schema:
 
 
 def counts(*names: str) -> dict[str, Schema]:
-    """Whole numbers of these names."""
+    """Return the schemas of whole numbers with these names."""
     return dict.fromkeys(names, COUNT)
 
 

@@ -40,7 +40,7 @@ LIVE = (
     "body_bytes_max",
     "request_seconds",
 )
-"""What a reload changes without a restart; and the certificate is read again."""
+"""Keys that a reload changes without a restart; the certificate is read again, too."""
 
 
 class AdminServer:
@@ -60,7 +60,7 @@ class AdminServer:
 
     @classmethod
     async def listen(cls, broker: Broker, config: AdminConfig) -> AdminServer:
-        """Bind its address, and read its certificate; nobody can connect before `open_door`. Raises ListenError and
+        """Bind the address, and read the certificate; clients can't connect before `open_door`. Raises ListenError and
         CertificateError.
         """
         server = cls(broker, config, await bind(config.address))
@@ -72,7 +72,7 @@ class AdminServer:
         return server
 
     def open_door(self, nursery: trio.Nursery) -> None:
-        """From now on clients are answered: that the broker starts, until `start`. Raises ListenError."""
+        """Answer clients from now on: until `start` that the broker is starting. Raises ListenError."""
         broker, config = self._broker, self._config
         start_listening(config.address, self._sockets)
         self._http = HttpServer(
@@ -91,19 +91,19 @@ class AdminServer:
         await app(scope, receive, send)
 
     def read_certificate(self) -> TlsServer | None:
-        """Its certificate as the files have it now; None: it has none. Raises CertificateError. See
+        """Read the certificate of the port from its files; None: there is none. Raises CertificateError. See
         `use_certificate`.
         """
         tls = self._config.tls
         return TlsServer(tls) if tls.is_on else None
 
     def use_certificate(self, tls: TlsServer | None) -> bool:
-        """New connections get this one. Returns whether it is another one."""
+        """Use this certificate for new connections. Returns whether it differs from the last one."""
         before, self._tls = self._tls, tls
         return before is not None and tls is not None and before.fingerprint_sha256 != tls.fingerprint_sha256
 
     def certificates(self) -> list[tuple[str, float]]:
-        """When its certificate ends, as `Listeners.certificates`; empty: it has none."""
+        """Return the end of the certificate, as `Listeners.certificates`; empty: there is none."""
         return [] if self._tls is None else [(ADMIN_NAME, self._tls.not_after)]
 
     def start(self) -> None:
@@ -140,7 +140,7 @@ class AdminServer:
         return self._tls.context
 
     def _configure(self, config: AdminConfig) -> None:
-        """Other limits, while it runs."""
+        """Apply other limits while the server runs."""
         assert self._gate is not None and self._http is not None and self.services is not None, "it runs"
         self._config = config
         self._gate.config = config
@@ -169,7 +169,7 @@ class AdminServer:
         await self.services.sampler.run()
 
     async def close(self) -> None:
-        """Answer what is asked now, then no more. A second call waits for the same."""
+        """Answer present requests, then no more. A second call waits for the first."""
         if self._http is not None:
             self._http.close()
             await self._ended.wait()
@@ -181,7 +181,7 @@ class AdminServer:
 
 
 def make_services(broker: Broker, config: AdminConfig) -> Services:
-    """What handlers work with."""
+    """Make the services of handlers."""
     pace = Pace(lambda: broker.dispatcher.statistics().turns_count)
     sampler = Sampler(broker.shard, broker.connections, pace, contain=broker.contain)
     maps = FlowMaps(broker.manager, broker.shard, broker.connections, sampler, pace)

@@ -1,4 +1,4 @@
-"""What handlers work with: one of each for an admin server."""
+"""Services of handlers: one of each for an admin server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(slots=True)
 class Services:
-    """All of them."""
+    """All services."""
 
     broker: Broker
     access: Access

@@ -1,6 +1,6 @@
-"""What the admin port answers while the broker starts: alive, not ready, and nothing else yet.
+"""Answers of the admin port while the broker starts: alive, not ready, and nothing else yet.
 
-A start reads the store, which takes minutes if that is large; probes and people are not to take it for dead.
+A start reads the store, which takes minutes for a large one; probes and people should not take the broker for dead.
 """
 
 from __future__ import annotations

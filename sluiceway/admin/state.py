@@ -1,4 +1,4 @@
-"""What the broker is doing, as the admin port tells it, from the overview to the configuration in force.
+"""State of the broker as the admin port tells it, from the overview to the configuration in force.
 
 Numbers are those of `sluiceway.report`, with rates and forecasts beside them.
 """
@@ -68,13 +68,13 @@ _SORTED_CONNECTIONS: Final = (
 _SORTED_SUBSCRIPTIONS: Final = ("name", "destination", "peer", "unsettled_count", "idle_seconds")
 """Figures that lists may be sorted by."""
 _SEARCHED: Final = ("peer", "user", "client_id", "session")
-"""Of connections: what a search looks into."""
+"""Columns of connections that a search looks into."""
 
 _LITTLE_PER_SECOND: Final = 0.01
 """A backlog that shrinks or grows by less stands still: no forecast."""
 
 MayLook = Callable[[str], bool]
-"""Whether whoever asks may see what is of this destination, or act on it."""
+"""Function that tells whether the caller may see the contents of this destination, or act on it."""
 
 
 class State:
@@ -170,7 +170,7 @@ class State:
         }
 
     def _forecasts(self, destination: Destination) -> Row:
-        """When it will be empty, and when a queue of it will be full, if it goes on as in the last seconds."""
+        """Return the times until the destination is empty and until a queue of it is full, at the present rates."""
         growths, growths_bytes = self._sampler.growth.rates, self._sampler.growth_bytes.rates
         growth = sum([growths.get(queue.resource_id, 0.0) for queue in destination.queues])
         drain_seconds = None
@@ -198,7 +198,7 @@ class State:
         return found
 
     async def destination(self, name: str, may_admin: MayLook) -> Row:
-        """One of them: its parts, its policy, who takes from it."""
+        """Return one destination: its parts, its policy, its consumers."""
         destination = self.destination_named(name)
         await self._sampler.ready()
         row = self._destination_row(destination)
@@ -241,7 +241,7 @@ class State:
     # ------------------------------------------------------------------ clients
 
     async def subscriptions(self, page: Page, destination: str = "") -> Row:
-        """A page of them; `destination`: only those that asked for just that."""
+        """Return a page of connections; `destination`: only those of that destination."""
         await self._sampler.ready()
         items = await self._pace.run(live_subscriptions(self._broker.connections, destination))
         rates: dict[int, float] = {}
@@ -393,7 +393,7 @@ class State:
     # ------------------------------------------------------------------ configuration
 
     def config(self) -> Row:
-        """What is in force, with defaults; secrets are not shown."""
+        """Return the settings in force, with defaults; secrets are not shown."""
         may_change = self._broker.reloading.may_change
         values = list(_section(self._broker.config, Config(), ""))
         for row in values:
@@ -416,7 +416,7 @@ HIDDEN: Final = "(not shown)"
 
 
 def _section(values: Any, defaults: Any, prefix: str, *, secret: bool = False) -> Iterator[Row]:
-    """Each field of a configuration object with what it is by default; `defaults` None: there are none."""
+    """Yield each field of a configuration object with its default; `defaults` None: there are none."""
     for attribute in attrs.fields(type(values)):
         key = f"{prefix}{attribute.name}"
         value = getattr(values, attribute.name)

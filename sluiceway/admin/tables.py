@@ -36,14 +36,14 @@ Row = dict[str, Any]
 
 @attrs.frozen(slots=True)
 class Page:
-    """Which part of a list is asked for."""
+    """Requested part of a list."""
 
     offset: int = 0
     limit: int = LIMIT_DEFAULT
     sort: str = ""
     """A key; with a minus before it the largest come first."""
     q: str = ""
-    """Only what has this in its name, in whatever case."""
+    """Text that the name must contain, in any case."""
 
 
 def page_in_steps(
@@ -55,8 +55,8 @@ def page_in_steps(
     make: Callable[[T], Row],
     sort: str,
 ) -> Steps[Row]:
-    """That page of these, as `{total, offset, items}`. `keys`: by what it may be sorted; `make`: the row of one;
-    `sort`: if the page does not say. Raises ApiError for a key that is none.
+    """Make that page of the items, as `{total, offset, items}`. `keys`: sort keys by name; `make`: makes a row of an
+    item; `sort`: default order. Raises ApiError for an unknown key.
     """
     wish = page.sort or sort
     key = keys.get(wish.lstrip("-"))

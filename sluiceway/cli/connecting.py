@@ -1,5 +1,5 @@
-"""What all commands share that talk to a broker: the options that say which one, and as whom; and what is said when
-something can't be done.
+"""Common parts of all commands that talk to a broker: the options for its address and the login, and the words for
+failures.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _REQUEST_REMEDIES: Final = {
 
 
 def broker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say which broker, hands the command its `Address` as `address`, and ends it with a message
-    and an exit code when something can't be done.
+    """Add the options for the broker's address and the login; the command gets its `Address` as `address`. Ends the
+    command with a message and an exit code on an error.
     """
 
     @wraps(command)
@@ -80,14 +80,14 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def host_options(command: Callable[..., None]) -> Callable[..., None]:
-    """As `broker_options`, and one for the virtual host."""
+    """Add the options of `broker_options`, and one for the virtual host."""
     host = click.option("--host", "virtual_host", help="Virtual host to ask for [default: the host of the URL].")
     return broker_options(host(command))
 
 
 @contextmanager
 def told_errors() -> Iterator[None]:
-    """What a client raises inside ends the command: with a message, and the exit code for it."""
+    """End the command on an error of the client: with a message, and the exit code for it."""
     from sluiceway.client import ClientError, GapError, LogDeletedError, RefusedError, RequestError
 
     try:
@@ -110,7 +110,7 @@ def told_errors() -> Iterator[None]:
 
 
 def in_words(error: Exception) -> str:
-    """What happened, and what to do about it with these commands."""
+    """Describe an error, with the remedy in terms of the commands."""
     from sluiceway.client import CannotConnectError, RefusedError, RequestError
 
     match error:

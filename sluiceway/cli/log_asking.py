@@ -1,4 +1,4 @@
-"""What the `sluiceway log` commands share: the connection for requests, names and places.
+"""Common parts of the `sluiceway log` commands: the connection for requests, names and places.
 
 Places are those of the protocol (`earliest`, `latest`, `next`, an index, `time:MS`), and three for people: `-N` (the
 last N records), `time:2026-11-21T20:15` and `ago:15min`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 2.0
 PATIENCE_SECONDS: Final = 5.0
-"""So long nothing is said about a broker that confirms nothing: longer than any wait that is none."""
+"""Time without a confirmation after which the command says that it waits: longer than any ordinary answer."""
 LOOK_SECONDS: Final = 0.25
 """Interval of checking progress."""
 

@@ -7,7 +7,7 @@
         for record in consumer.stream("orders"):
             print(record.index, record.value)
 
-A client does not load the broker: neither trio nor the store. docs/clients.md tells what is promised.
+A client does not load the broker: neither trio nor the store. docs/clients.md states the guarantees.
 
     producer    -> outbox (one for each broker) -> reading_link     packs: batches in the making, handles
     consumer    <- inbox (one for each log) <- reader (one for each log and broker) <- reading_link     records, streams
@@ -95,6 +95,6 @@ _HOMES = {
     "Stream": "sluiceway.client.consumer",
     "by_hash": "sluiceway.client.partitioning",
 }
-"""Looked up on first use: Spark starts processes for each micro-batch, which need a few of these modules only."""
+"""Look names up on first use: Spark starts processes for each micro-batch, which need a few of these modules only."""
 
 __getattr__, __dir__ = _lazy_names(__name__, globals(), _HOMES)

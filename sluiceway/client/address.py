@@ -1,7 +1,7 @@
-"""Addresses: where a broker is, how to reach it, and as whom to connect there.
+"""Addresses of brokers: host, port, transport and login.
 
 One order says which login and passcode count: those that a user gives beside an address (`Address.as_user`: options of
-a command) go over those in the address, and the address goes over what a program falls back to (arguments of `parse`).
+a command) override those in the address, and the address overrides the defaults of a program (arguments of `parse`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PLACE: Final = re.compile(r"(?:.*@)?(?:\[[0-9A-Fa-f:.]+(?:%[\w.~-]+)?\]|[^\[\]@
 
 @attrs.frozen
 class Tls:
-    """How a client speaks TLS: paths of PEM files, so that it can be pickled and shown."""
+    """TLS settings of a client: paths of PEM files, so that they can be pickled and shown."""
 
     ca: str | None = None
     """Authorities that are trusted; None: those of the system."""
     cert: str | None = None
-    """Our own certificate, for brokers that ask for one."""
+    """Certificate of the client, for brokers that ask for one."""
     key: str | None = None
     """Private key of that certificate; None: it is in the file of the certificate."""
 
@@ -57,8 +57,8 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, *, login: str | None = None, passcode: str | None = None) -> Address:
-        """From HOST[:PORT], stomp://[LOGIN:PASSCODE@]HOST[:PORT], or with TLS stomp+ssl://…[?ca=FILE&cert=FILE&key=FILE];
-        `login` and `passcode` count where the text names none.
+        """Parse HOST[:PORT], stomp://[LOGIN:PASSCODE@]HOST[:PORT], or with TLS
+        stomp+ssl://…[?ca=FILE&cert=FILE&key=FILE]; `login` and `passcode` count where the text names none.
 
         :raises ValueError: says how it is written.
         """
@@ -79,7 +79,7 @@ class Address:
         )
 
     def as_user(self, login: str | None, passcode: str | None) -> Address:
-        """Return this address with another login, passcode or both; None leaves what is there."""
+        """Return this address with another login, passcode or both; None leaves the present one."""
         return attrs.evolve(
             self,
             login=self.login if login is None else login,
@@ -88,7 +88,7 @@ class Address:
 
 
 def _split(text: str, wrong: str) -> SplitResult:
-    """The parts of a broker's address; without a scheme it is `stomp`.
+    """Split a broker's address; without a scheme it is `stomp`.
 
     Judges host and port itself: which brackets and blanks `urlsplit` takes changes with patch releases of Python.
 
@@ -127,7 +127,7 @@ def with_files(text: str, ca: str | None, cert: str | None, key: str | None) -> 
 def parse_all(
     brokers: str | Address | Iterable[str | Address], login: str | None, passcode: str | None
 ) -> tuple[Address, ...]:
-    """One address or several. Raises ValueError for none, for one that is given twice and for what is no address."""
+    """Parse one address or several. Raises ValueError for none, for an address given twice and for an invalid one."""
     given = [brokers] if isinstance(brokers, str | Address) else list(brokers)
     addresses = tuple(
         each if isinstance(each, Address) else Address.parse(each, login=login, passcode=passcode) for each in given

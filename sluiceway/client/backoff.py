@@ -1,5 +1,5 @@
-"""How long to wait before a broker is tried again: twice as long each time, with some chance in it so that many clients
-of a broker that came back do not arrive at once.
+"""Waits between attempts to connect: twice as long each time, with a random share, so that many clients of a restarted
+broker do not arrive at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Backoff:
         self._next_seconds = self._first_seconds
 
     def next_seconds(self) -> float:
-        """How long to wait now: between half and all of the current length."""
+        """Return the next wait: between half and all of the current length."""
         seconds = self._next_seconds
         self._next_seconds = min(2 * seconds, self._most_seconds)
         return seconds * random.uniform(0.5, 1.0)

@@ -28,7 +28,7 @@ _POLL_SECONDS: Final = 0.01
 
 @attrs.frozen
 class ConsumerStatistics:
-    """Counts of what a consumer has done so far, and of what waits in it."""
+    """Counts of a consumer's work so far, and of waiting records."""
 
     records_count: int
     """Given to programs."""
@@ -42,9 +42,9 @@ class ConsumerStatistics:
 class Stream(Generic[T]):
     """Records of one log, as they come. For one thread; several streams of a log share what comes, a MESSAGE at a time.
 
-    An iterator: it waits for records, and ends when the range has ended or the consumer is closed. It raises
-    what its readers met (RefusedError, CannotConnectError, GapError, LogDeletedError, DamagedError), behind the records
-    that came before. A loop that was left can be gone on with.
+    An iterator: it waits for records, and ends when the range has ended or the consumer is closed. It raises what its
+    readers met (RefusedError, CannotConnectError, GapError, LogDeletedError, DamagedError), behind the records that
+    came before. A loop can be resumed after `break`.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Stream(Generic[T]):
         return next(self._records)
 
     def poll(self, timeout_seconds: float | None = None) -> list[Record[T]]:
-        """The records that came in one MESSAGE (or what is left of one), as soon as there are some; the quickest way.
-        An empty list after that time, or at the end: see `ended`. Asking acknowledges those before, as `next` does.
+        """Return the records of one MESSAGE (or its rest), as soon as there are some; the quickest way. An empty list
+        after that time, or at the end: see `ended`. Asking acknowledges earlier records, as `next` does.
         """
         left = list(self._left)
         return left or self._take(timeout_seconds)
@@ -155,26 +155,26 @@ class Consumer:
         passcode: str | None = None,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
-        """Nothing is connected before `streams`.
+        """Configure a consumer. Connections are opened by `streams`.
 
         :param brokers: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several; each is read.
         :param group: the group to belong to.
-        :param from_: where to begin: `earliest`, `latest` (the last record there is), `next` (what is appended from now
+        :param from_: first record: `earliest`, `latest` (the last record there is), `next` (what is appended from now
             on, the default), an index, `INDEX@LOGID` (as `Record.next_place` says it: of that very log, and not of
             another one that was made under its name), or `time:MS`. In a group it counts only when the group is new.
         :param to: the index to end before.
         :param auto_ack: in a group, acknowledge records when the next ones are asked for; otherwise by `Stream.ack`.
-        :param on_gap: what to do about records that are gone, or damaged: `report` counts them and goes on, `error`
+        :param on_gap: handling of missing or damaged records: `report` counts them and continues, `error`
             raises GapError in the streams.
         :param gap_callback: called with each gap that is reported, in the thread of the stream.
-        :param batch_bytes: how much the broker puts into one MESSAGE, about.
-        :param buffer_bytes: how much waits in memory, for each log; then the broker waits. One batch alone may be
+        :param batch_bytes: approximate size of one MESSAGE.
+        :param buffer_bytes: limit of records in memory, for each log; then the broker waits. A single batch may be
             larger: it comes whole.
         :param compression: codecs in which batches may come as they are; others are expanded by the broker.
-        :param give_up_seconds: without a connection for so long, the streams raise CannotConnectError.
+        :param give_up_seconds: the streams raise CannotConnectError after this time without a connection.
         :param login: where an address names none; `passcode` likewise.
         :param backoff: makes the waits between attempts to connect.
-        :raises ValueError: for what can't be.
+        :raises ValueError: for invalid arguments.
         """
         self._addresses = parse_all(brokers, login, passcode)
         self.brokers = tuple(map(str, self._addresses))
@@ -217,7 +217,7 @@ class Consumer:
     def streams(
         self, counts: Mapping[str, int], decoder: Callable[[bytes], Any] | None = None
     ) -> dict[str, list[Stream[Any]]]:
-        """Begin to read logs: for each name, a number of streams that share what comes.
+        """Begin to read logs: for each name, a number of streams that share the records.
 
         :param decoder: from the bytes of a record to its value; default the bytes themselves. What it raises, the
             stream raises.
@@ -257,9 +257,9 @@ class Consumer:
     def close(self, drain_seconds: float = 0.0) -> None:
         """Stop reading, and end the connections and the streams. Again: does nothing.
 
-        :param drain_seconds: how long to wait until the streams, in other threads, have taken all that waits in memory,
-            and are done with it. Then, and without it at once, the rest goes back to its group; without a group it is
-            dropped: the last `Record.index` says where to go on.
+        :param drain_seconds: time for the streams, in other threads, to take and process all records in memory. Then,
+            and without it at once, the rest is requeued to its group; without a group it is dropped: resume behind the
+            last `Record.index`.
         """
         if self._closed:
             return

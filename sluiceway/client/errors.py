@@ -1,4 +1,4 @@
-"""Errors between a program and its brokers, by what one can do about them.
+"""Errors between a program and its brokers, by their remedies.
 
 Waiting that took too long is Python's own `TimeoutError`; a wrong argument is a `ValueError`.
 """
@@ -13,11 +13,11 @@ import attrs
 from sluiceway.protocols.stomp.errors import word_of
 
 Reason = Literal["no-answer", "unknown-host"]
-"""Why there is no connection, where there is something to do about it beside what the words say."""
+"""Causes of a missing connection for which callers have a remedy of their own."""
 
 
 class ClientError(Exception):
-    """Something went wrong between us and a broker; the message says what, where, and what to do."""
+    """Failure between the client and a broker; the message says what, where, and the remedy."""
 
     @property
     def short(self) -> str:
@@ -26,7 +26,7 @@ class ClientError(Exception):
 
 
 class CannotConnectError(ClientError):
-    """No answer came from the address, or not in STOMP. Trying again may help."""
+    """The address gave no answer, or none in STOMP. Another attempt may help."""
 
     def __init__(self, said: str, remedy: str = "", *, reason: Reason | None = None) -> None:
         super().__init__(f"{said}: {remedy}" if remedy else said)
@@ -41,7 +41,7 @@ class CannotConnectError(ClientError):
 
 
 class ConnectionLostError(ClientError):
-    """The connection ended before we were done. Trying again may help."""
+    """The connection ended before the work was done. Another attempt may help."""
 
 
 class RefusedError(ClientError):
@@ -70,7 +70,7 @@ class RefusedError(ClientError):
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str], body: bytes) -> RefusedError:
-        """From an ERROR frame."""
+        """Make the error from an ERROR frame."""
         words = headers.get("message", "no message")
         detail = body.decode("utf-8", "replace").strip()
         if detail == words:
@@ -87,7 +87,7 @@ class NotSluicewayError(ClientError):
 
 
 class NoReplyError(NotSluicewayError, TimeoutError):
-    """No reply to a request came in time."""
+    """A request got no reply in time."""
 
 
 class RequestError(ClientError):
@@ -124,7 +124,7 @@ class Gap:
     first: int
     """Index of the first record that is missing."""
     end: int
-    """Index behind the last one that is missing."""
+    """Index behind the last missing record."""
     reason: str
     """`retention` (too old, or the log too large), `lost` (in a power cut) or `damaged`; `other-log`: the log was
     deleted and made anew, nothing from `first` on is there, and reading goes on at `end` of the new one.

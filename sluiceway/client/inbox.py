@@ -15,7 +15,7 @@ from sluiceway.client.errors import ClientError, Gap
 from sluiceway.client.records import Delivery
 
 TICK_SECONDS = 1.0
-"""How often a reader that waits for room says that it is still here."""
+"""Time between two signs of life of a reader that waits for room."""
 
 
 class Inbox:
@@ -112,7 +112,7 @@ class Inbox:
     # ------------------------------------------------------------------ the consumer
 
     def close(self, *, keep: bool) -> None:
-        """Take nothing more from readers; with `keep` streams may still take what is here."""
+        """Take no more records from readers; with `keep` streams may still take the present ones."""
         with self._arrived:
             self._closed = True
             if not keep:

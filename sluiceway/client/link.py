@@ -59,7 +59,7 @@ _MIB: Final = 1 << 20
 LIMITS: Final = StompLimits(
     header_count_max=10_000, header_line_bytes_max=_MIB, header_block_bytes_max=_MIB, body_bytes_max=1 << 40
 )
-"""Limits of what a broker may send: it limits itself, and what it announces is held only as it comes."""
+"""Limits of frames from a broker: it limits itself, and announced bytes are held only as they come."""
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
@@ -169,7 +169,7 @@ class Link:
         return self._ended.is_set()
 
     def is_alive(self) -> bool:
-        """Whether the connection is still there, by what has come since the last frame. Waits for nothing."""
+        """Whether the connection is still open, by the input since the last frame. Does not wait."""
         try:
             while not self.ended:
                 self._receive(0.0)
@@ -301,7 +301,7 @@ class Link:
             self.next_frame()
 
     def _receive(self, timeout_seconds: float | None) -> None:
-        """Move what has come to `_frames`. Raises NothingCame, ConnectionLostError."""
+        """Move input to `_frames`. Raises NothingCame, ConnectionLostError."""
         stream, machine = self._stream, self._machine
         if stream is None:
             raise ConnectionLostError(f"not connected to {self.address.url}")

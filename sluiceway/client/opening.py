@@ -1,4 +1,4 @@
-"""From an address to a stream, with or without TLS."""
+"""Opening of streams to addresses, with or without TLS."""
 
 from __future__ import annotations
 

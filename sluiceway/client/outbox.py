@@ -6,7 +6,7 @@ When the connection is lost, all that have no receipt wait again, in order, and 
 record may come twice into the log, but none is lost. A pack that the broker refuses by name is not sent again. Without
 a broker for too long all that waits fails; what is put later is tried anew.
 
-One lock for all; it is taken once per record by who sends single ones, and once per pack by the thread.
+One lock for all; it is taken once per record by callers that send single ones, and once per pack by the thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = logging.getLogger("sluiceway.client")
 
 @attrs.frozen
 class SendingOptions:
-    """How an outbox sends; `Producer` explains them."""
+    """Settings of an outbox; `Producer` explains them."""
 
     destination: str
     head: bytes
@@ -87,7 +87,7 @@ class Outbox:
         self._open: Pack | None = None
         self._waiting: deque[Pack] = deque()
         self._under_way: dict[str, Pack] = {}
-        """By the receipt that was asked for, in order."""
+        """Packs under way by the receipt that was asked for, in order."""
         self._failed: list[Pack] = []
         self._flushing = 0
         self._closing = False
@@ -96,7 +96,7 @@ class Outbox:
         self._fruitless = False
         """The last connection has not brought a receipt."""
         self._lost_at: float | None = None
-        """Since when we have had neither connection nor receipt, with something to send."""
+        """Time since which there is neither connection nor receipt, with records to send."""
         self._last_error: ClientError | None = None
         self._thread: threading.Thread | None = None
 
@@ -122,8 +122,8 @@ class Outbox:
             return pack, place
 
     def put_many(self, values: list[bytes], key: bytes | None, timeout_seconds: float | None) -> tuple[list[Pack], int]:
-        """Records in order: the packs that they are in, and the place of the first. Raises as `put`; then those that
-        had room already are sent nevertheless.
+        """Put records in order; returns their packs, and the place of the first. Raises as `put`; then those that had
+        room already are sent nevertheless.
         """
         key_size_bytes = len(key) if key is not None else 0
         sums = list(accumulate((len(value) + key_size_bytes for value in values), initial=0))
@@ -173,7 +173,7 @@ class Outbox:
                 self._flushing -= 1
 
     def close(self, timeout_seconds: float | None) -> None:
-        """Flush, and end the connection. Raises TimeoutError; then what was left has failed with ClosedError."""
+        """Flush, and end the connection. Raises TimeoutError; then the rest has failed with ClosedError."""
         with self._work:
             self._closing = True
             self._work.notify()

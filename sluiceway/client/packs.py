@@ -19,7 +19,7 @@ _log = logging.getLogger("sluiceway.client")
 
 
 class Pack:
-    """Some records, in order. The outbox that made it guards everything but what `settle` and `wait` touch."""
+    """Consecutive records. The outbox that made the pack guards everything but what `settle` and `wait` touch."""
 
     __slots__ = (
         "_callbacks",
@@ -96,7 +96,7 @@ class Pack:
             _call(callback)
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Call it then, in the thread that settles, or now if it is settled."""
+        """Call `callback` when the pack is settled, in the thread that settles it, or now if it is settled."""
         with self._guard:
             self.reported = True
             if not self._settled.is_set():
@@ -128,10 +128,10 @@ class Sent:
         return self._pack.settled and all(pack.settled for pack in self._rest)
 
     def result(self, timeout_seconds: float | None = None) -> int:
-        """The index of the (first) record, as soon as the broker has said that all are on its disk.
+        """Return the index of the (first) record, as soon as the broker has confirmed that all are on its disk.
 
         Raises TimeoutError, and a ClientError if they could not be sent: then it is not known how many of them are in
-        the log. What was raised here is not raised again by `send`, `flush` and `close`.
+        the log. An error raised here is not raised again by `send`, `flush` and `close`.
         """
         for pack in (self._pack, *self._rest):
             if not pack.wait(timeout_seconds):
@@ -143,8 +143,8 @@ class Sent:
         return self._pack.first_index + self._place
 
     def add_callback(self, callback: Callable[[Sent], None]) -> None:
-        """Call it with this handle when `result` is there: in the thread of the connection, where it must not block;
-        at once if it is there already. Errors are then for the callback alone.
+        """Call `callback` with this handle when `result` is known: in the thread of the connection, where it must not
+        block; at once if it is known already. Errors are then for the callback alone.
         """
         last = self._rest[-1] if self._rest else self._pack
         for pack in (self._pack, *self._rest):

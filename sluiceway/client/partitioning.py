@@ -1,7 +1,7 @@
-"""Which broker gets a record.
+"""Choice of the broker for each record.
 
-The brokers do not know of each other: a log of several brokers is as many logs, each strictly ordered, and what the
-producer chooses decides which records keep their order among themselves. Source: seed 001 ("Partitioning").
+The brokers do not know of each other: a log of several brokers is as many logs, each strictly ordered, and the
+producer's choice decides which records keep their order among themselves. Source: seed 001 ("Partitioning").
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Partitioner = Callable[[Any, Sequence[str]], int]
-"""From (key, brokers as HOST:PORT in the order given) to the place of a broker among them."""
+"""Function from (key, brokers as HOST:PORT in the order given) to the place of a broker among them."""
 
 
 def at_random(key: Any, brokers: Sequence[str]) -> int:
@@ -21,7 +21,7 @@ def at_random(key: Any, brokers: Sequence[str]) -> int:
 
 
 def by_hash(key: Any, brokers: Sequence[str]) -> int:
-    """The same broker for the same key: CRC-32 of the key, in UTF-8 if it is text, modulo the number of brokers.
+    """Return the same broker for the same key: CRC-32 of the key, in UTF-8 if it is text, modulo the number of brokers.
 
     Stable over programs, versions and machines, as long as the list of brokers stays the same. Without a key: any.
     Raises TypeError for a key that is neither bytes nor str.
@@ -32,7 +32,7 @@ def by_hash(key: Any, brokers: Sequence[str]) -> int:
 
 
 def key_bytes(key: Any) -> bytes:
-    """The key as it is stored with the record. Raises TypeError."""
+    """Return the key as it is stored with the record. Raises TypeError."""
     if isinstance(key, bytes):
         return key
     if isinstance(key, str):

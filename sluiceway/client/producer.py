@@ -30,7 +30,7 @@ _NOT_HEADERS: Final = frozenset({"destination", "content-length", "content-type"
 
 
 def bytes_of(value: Any) -> bytes:
-    """The default encoder: bytes as they are, text in UTF-8. Raises TypeError for anything else."""
+    """Encode by default: bytes as they are, text in UTF-8. Raises TypeError for anything else."""
     if type(value) is bytes:
         return value
     if isinstance(value, str):
@@ -42,7 +42,7 @@ def bytes_of(value: Any) -> bytes:
 
 @attrs.frozen
 class ProducerStatistics:
-    """Counts of what a producer has done so far, at all its brokers."""
+    """Counts of a producer's work so far, at all its brokers."""
 
     records_count: int
     """Records that are in the log: receipted."""
@@ -59,8 +59,8 @@ class ProducerStatistics:
 class Producer(Generic[R]):
     """Sends records. For any number of threads; a context manager that ends with `close`.
 
-    At least once: what has no receipt when a connection is lost is sent again, so a record may come into the log twice.
-    Records for one broker keep the order of the calls, also then.
+    At least once: records without a receipt are sent again after a lost connection, so a record may come into the log
+    twice. Records for one broker keep the order of the calls, also then.
     """
 
     @overload
@@ -127,28 +127,27 @@ class Producer(Generic[R]):
         passcode: str | None = None,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
-        """Nothing is connected before the first record.
+        """Configure a producer. The first record opens the connections.
 
         :param brokers: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several.
         :param log: the log's name, with or without `/log/`.
         :param mode: `async`: `send` returns a handle at once. `sync`: it returns the index when the broker has the
             record on its disk; records of several threads still share batches.
         :param encoder: from what `send` is given to bytes; default for bytes and str.
-        :param partitioner: which broker gets a record: `random`, `hash` of the key, or a function (key, brokers) ->
-            place among them.
+        :param partitioner: choice of the broker for a record: `random`, `hash` of the key, or a function (key,
+            brokers) -> place among them.
         :param compression: of batches. CPU of producers and consumers against network and disk.
         :param headers: of every record.
         :param batch_count: a batch is sent when it has this many records,
         :param batch_bytes: or this many bytes,
-        :param linger_seconds: or when its first record has waited so long. More is larger batches and later records; in
-            the mode `sync` nothing lingers.
+        :param linger_seconds: or when its first record has waited this long. More means larger batches and later
+            records; in the mode `sync` nothing lingers.
         :param buffer_bytes: of records without receipt, for each broker. Then `send` waits.
         :param window_count: batches that may be under way without receipt, for each broker.
-        :param give_up_seconds: without a broker for so long, what waits fails. A broker that is there and slow is
-            waited for.
+        :param give_up_seconds: waiting records fail after this time without a broker. A slow broker is waited for.
         :param login: where an address names none; `passcode` likewise.
         :param backoff: makes the waits between attempts to connect.
-        :raises ValueError: for what can't be.
+        :raises ValueError: for invalid arguments.
         """
         if mode not in ("async", "sync"):
             raise ValueError(f"mode {mode!r} is not known: use 'async' or 'sync'")

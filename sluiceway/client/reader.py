@@ -1,12 +1,12 @@
 """Reads one log of one broker: a connection with one subscription, made again when it is lost.
 
-Without a group the reader keeps the place: the next connection goes on behind the last record that came, whatever of it
-is still in the inbox. `next` and `latest` are turned into an index before the first subscription, or what is appended
+Without a group the reader keeps the offset: the next connection resumes behind the last record that came, even if the
+inbox still holds it. `next` and `latest` are turned into an index before the first subscription, or records appended
 while a connection is lost would be skipped. Back-pressure: a full inbox blocks the link's thread, which then does not
 read.
 
-In a group the broker keeps the place, and what was not acknowledged comes again over the next connection; what of the
-old one still waits in the inbox is dropped. Back-pressure: credit for as many bytes as the inbox may hold.
+In a group the broker keeps the offset, and unacknowledged records are redelivered over the next connection; those of
+the old one that still wait in the inbox are dropped. Back-pressure: credit for as many bytes as the inbox may hold.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ CREDIT_COUNT = 1_000_000
 """Messages of a group that may be unacknowledged: in effect only bytes count."""
 SUBSCRIBE_RECEIPT = "subscribed"
 OTHER_LOG = "other-log"
-"""Why records are not there: the log was deleted, and there is another one under its name."""
+"""Reason for missing records: the log was deleted, and there is another one of its name."""
 
 
 @attrs.frozen
 class ReadingOptions:
-    """How a reader reads; `Consumer` explains them."""
+    """Settings of a reader; `Consumer` explains them."""
 
     group: str | None
     start: str
@@ -76,9 +76,9 @@ class Reader:
         self._inbox = inbox
         self._backoff = backoff()
         self._next: int | None = None
-        """Without a group: the index to go on from, once it is known."""
+        """Without a group: the index of the next record, once it is known."""
         self._log_id = options.log_id
-        """Which log is read, once it is known: another one of its name is not gone on with in silence."""
+        """Id of the log, once it is known: the reader does not silently continue with another one of the name."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._over = False
@@ -163,7 +163,7 @@ class Reader:
                 return
 
     def _wake_after(self, seconds: float) -> bool:
-        """Wait, unless we are to stop."""
+        """Wait, unless the reader is to stop."""
         self._wake.clear()
         if not self._stopping.is_set():
             self._wake.wait(seconds)

@@ -1,8 +1,8 @@
 """A link whose frames are read by a thread, which hands them to their owner.
 
-An owner that blocks stops the reading, and the broker sees a slow reader, as it should; heart-beats go on.
+An owner that blocks stops the reading, and the broker sees a slow reader, as it should; heart-beats continue.
 
-Not here: reconnecting (`outbox`, `reader`), what is sent (`producer`), what comes (`consumer`).
+Not here: reconnecting (`outbox`, `reader`), sending (`producer`), receiving (`consumer`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReadingLink:
         self._link = Link(address, is_shared=True)
         self._closing = False
         self._over = threading.Event()
-        """Nothing is read any more."""
+        """Set when reading has ended."""
         self._thread = threading.Thread(target=self._read, name=f"sluiceway-link-{address}", daemon=True)
 
     def open(self) -> None:

@@ -37,7 +37,7 @@ class Record(Generic[T]):
     log: str
     index: int
     timestamp_ms: int
-    """Since 1970, when the broker appended it."""
+    """Time of the append by the broker, in milliseconds since 1970."""
     key: bytes | None
     value: T
     headers: Mapping[str, str]
@@ -76,8 +76,8 @@ class Delivery:
         return len(self.body) + 256
 
     def records(self, decoder: Callable[[bytes], T] | None, damaged: Callable[[Gap], None]) -> list[Record[T]]:
-        """Return the decoded records. `damaged` is told of those whose bytes are not what was sent, which count as
-        settled. Raises DamagedError if the MESSAGE makes no sense, and what `damaged` and the decoder raise.
+        """Return the decoded records. `damaged` is called with the damaged ones, which count as acknowledged. Raises
+        DamagedError for an invalid MESSAGE, and the exceptions of `damaged` and the decoder.
         """
         if self.headers.get("content-type") == CONTENT_TYPE:
             return self._of_batches(decoder, damaged)
@@ -118,7 +118,9 @@ class Delivery:
         return records
 
     def _of_batch(self, batch: Batch, decoder: Callable[[bytes], T] | None) -> list[Record[T]]:
-        """Return the records of a batch that are in this delivery. Raises BatchError, and what the decoder raises."""
+        """Return the records of a batch that are in this delivery. Raises BatchError, and the exceptions of the
+        decoder.
+        """
         # A reader that begins in the middle of a batch gets all of it.
         start = max(0, self.first - batch.first_index)
         stop = min(batch.count, self.first + self.count - batch.first_index)
@@ -159,7 +161,7 @@ def key_of(headers: Mapping[str, str]) -> bytes | None:
 
 @lru_cache(maxsize=256)
 def headers_of(head: bytes) -> Mapping[str, str]:
-    """The header lines of a batch. Of repeated ones the first counts. Raises BatchError."""
+    """Return the header lines of a batch. Of repeated ones the first counts. Raises BatchError."""
     headers: dict[str, str] = {}
     try:
         for line in head.decode().splitlines():

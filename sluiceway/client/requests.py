@@ -32,7 +32,7 @@ class GroupInfo:
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> GroupInfo:
-        """From the broker's words."""
+        """Make the object from a reply of the broker."""
         return cls(
             group=reply["group"],
             front=reply["front"],
@@ -58,14 +58,14 @@ class LogInfo:
     size: int
     """Records."""
     bytes: int
-    """On the disk."""
+    """Size on the disk."""
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
     groups: tuple[str, ...]
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> LogInfo:
-        """From the broker's words."""
+        """Make the object from a reply of the broker."""
         groups = reply.get("groups", ())
         return cls(
             log=reply["log"].removeprefix("/log/"),
@@ -116,7 +116,7 @@ class LogClient:
         return LogInfo.of(self.request("describe", log=log))
 
     def size(self, log: str, *, group: str | None = None) -> int:
-        """How many records there are; with a group, how many it has before it."""
+        """Return the number of records; with a group, the number of records ahead of it."""
         return int(self.request("size", log=log, group=group)["size"])
 
     def closest_index(self, log: str, timestamp_ms: int) -> int:
@@ -126,7 +126,7 @@ class LogClient:
         return int(self.request("closest", log=log, timestamp_ms=timestamp_ms)["index"])
 
     def groups(self, log: str) -> list[GroupInfo]:
-        """The groups of a log, and how far they are."""
+        """Return the groups of a log, with their offsets."""
         return [GroupInfo.of(reply) for reply in self.request("groups", log=log)["groups"]]
 
     def seek(self, log: str, group: str, to: int | str, *, log_id: str | None = None) -> int:

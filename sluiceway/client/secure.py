@@ -1,4 +1,4 @@
-"""TLS for clients: contexts, what a failed handshake means in words, and a stream that one thread reads while others
+"""TLS for clients: contexts, descriptions of failed handshakes, and a stream that one thread reads while others
 write.
 """
 
@@ -48,8 +48,8 @@ def _load(file: str, what: str, load: Any) -> None:
 
 
 def closed_early(tls: Tls | None) -> str:
-    """Say what may be wrong if the other side closes the connection before there is a session. In TLS 1.3 it learns of
-    our certificate when we take the handshake for done, and its last word often is lost.
+    """Describe what may be wrong if the other side closes the connection before there is a session. In TLS 1.3 it
+    learns of the client's certificate when the client takes the handshake for done, and its last word often is lost.
     """
     if tls is None:
         return ": is it STOMP?"
@@ -62,7 +62,7 @@ def closed_early(tls: Tls | None) -> str:
 
 
 def why_refused(error: OSError, tls: Tls | None) -> str:
-    """Say what was wrong in a handshake, and what to do."""
+    """Describe a failed handshake, with the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message.rstrip(".")
         if error.verify_code in OF_ANOTHER_NAME:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class MustWait(Exception):
-    """The socket can't go on now."""
+    """The socket is not ready."""
 
     def __init__(self, events: int) -> None:
         super().__init__(events)
@@ -29,7 +29,9 @@ class MustWait(Exception):
 
 
 class NothingCame(Exception):
-    """Nothing came, or could be sent, in time. (The kernel's own TimeoutError is a connection that broke.)"""
+    """The time is up without input, or without progress of a write. (The kernel's own TimeoutError is a broken
+    connection.)
+    """
 
 
 class Stream:
@@ -69,7 +71,7 @@ class Stream:
         return filled_bytes
 
     def send(self, data: bytes, stalled_seconds: float | None = None) -> None:
-        """Write all of it, before what others write. Blocks while the broker does not read. Raises OSError, and
+        """Write all bytes, before those of other writers. Blocks while the broker does not read. Raises OSError, and
         NothingCame if the broker reads nothing for `stalled_seconds`.
         """
         rest = memoryview(data)

@@ -112,7 +112,7 @@ def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> 
 
 
 _NOT_QUEUES: Final = frozenset({"topic", "log", "temp-topic", "remote-temp-topic", "*", ">"})
-"""First segments of patterns that match destinations that are no queues."""
+"""First segments of patterns that never match queues."""
 
 
 @attrs.frozen

@@ -1,10 +1,10 @@
 """Metrics for Prometheus: what `/metrics` of the admin port answers, and `Broker.metrics_page` in a program.
 
-    catalogue     all there is: names, types, labels, help
+    catalogue     all metrics: names, types, labels, help
     gather        one page, in steps
-    destinations  its larger part: what each counted, holds, and where it is going
-    series        who has a name of its own, and sums of the rest that never go back
-    outside       what the operating system knows
+    destinations  its larger part: counts, contents and trends of each
+    series        the choice of names, and sums of the rest that never decrease
+    outside       values of the operating system
     exposition    samples as text, by prometheus_client
     config        the [metrics] section
     reference     the tables of docs/metrics.md

@@ -1,5 +1,5 @@
-"""All that `/metrics` can show: name, type, labels, what it means. One place, from which docs/metrics.md's tables are
-made, and against which the page itself, the alert rules and the dashboard are tested.
+"""Catalogue of all metrics: name, type, labels, meaning. The tables of docs/metrics.md are made from it; the page
+itself, the alert rules and the dashboard are tested against it.
 
 Names follow Prometheus: `sluiceway_` in front, the unit last and always a base unit (seconds, bytes), `_total` behind
 what only grows. No label has a value for each connection: their number has no bound that a time series database likes.
@@ -16,10 +16,10 @@ Kind = Literal["counter", "gauge", "histogram", "summary", "info"]
 UNITS: Final = ("seconds", "bytes", "ratio")
 
 OTHERS: Final = "(others)"
-"""In place of a name: all that have no series of their own, added up."""
+"""Label of the sum of all things without series of their own."""
 
 TEMPORARY: Final = "(temporary)"
-"""In place of a name: all temporary destinations, added up. Each lives as long as a connection."""
+"""Label of the sum of all temporary destinations. Each lives as long as a connection."""
 
 
 @attrs.frozen
@@ -27,16 +27,14 @@ class Family:
     """One metric."""
 
     name: str
-    """As it is written in the text format and in queries; of a histogram or summary without `_bucket`, `_count`,
-    `_sum`.
-    """
+    """Name in the text format and in queries; of a histogram or summary without `_bucket`, `_count`, `_sum`."""
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
 
     @property
     def base_name(self) -> str:
-        """Without what the type puts behind it: how OpenMetrics and prometheus_client call it."""
+        """Name without the suffix of its type, as OpenMetrics and prometheus_client have it."""
         if self.kind == "counter":
             return self.name.removesuffix("_total")
         return self.name.removesuffix("_info") if self.kind == "info" else self.name
@@ -48,7 +46,7 @@ class Family:
 
     @property
     def sample_names(self) -> tuple[str, ...]:
-        """What a query may name."""
+        """Names that a query may use."""
         if self.kind == "histogram":
             return (f"{self.name}_bucket", f"{self.name}_count", f"{self.name}_sum")
         if self.kind == "summary":
@@ -424,4 +422,4 @@ SECTIONS: Final = (
 )
 
 FAMILIES: Final = {family.name: family for section in SECTIONS for family in section.families}
-"""By name."""
+"""Families by name."""

@@ -1,4 +1,4 @@
-"""What can be configured of the metrics."""
+"""Settings of the metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sluiceway.config.fields import at_least, field
 
 @attrs.frozen
 class MetricsConfig:
-    """What `/metrics` of the admin port shows."""
+    """Settings of `/metrics` of the admin port."""
 
     destinations_max: int = field(
         1000,

@@ -1,4 +1,4 @@
-"""Samples of destinations: what they counted, what they hold, how old it is, where it is going.
+"""Samples of destinations: counts, contents, ages and trends.
 
 One destination at a time, in some fifty microseconds. Of those without a name of their own (`series`) everything is
 added up, but for forecasts and shares, which don't add up; of ages the greatest counts.
@@ -33,7 +33,7 @@ _COUNTED: Final = {
     "sluiceway_messages_unheard_total": "unheard_count",
 }
 COUNTERS: Final = (*_COUNTED, "sluiceway_destination_blocked_seconds_total")
-"""What only grows, in the order of `_counters_of`."""
+"""Metrics that only grow, in the order of `_counters_of`."""
 
 _HELD: Final = {
     "sluiceway_destination_messages": "depth_count",
@@ -50,11 +50,11 @@ _STATE: Final = (
     "sluiceway_destination_blocked_senders",
     "sluiceway_destination_paused",
 )
-"""In the order of `_state_of`."""
+"""Metrics of the present state, in the order of `_state_of`."""
 
 
 class _Course:
-    """Where one destination is going, and each of its queues that has a quota: they fill apart."""
+    """Trends of one destination, and of each of its queues with a quota, which fill separately."""
 
     __slots__ = ("filling", "waiting")
 
@@ -75,7 +75,7 @@ class _Course:
 
 
 class Destinations:
-    """Of one broker. Listens to its registry for destinations that go."""
+    """Metrics of the destinations of one broker. Observes deletions in its registry."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -93,7 +93,7 @@ class Destinations:
             self._naming.gone(destination.name, counters)
 
     def gather(self, gathered: Gathered) -> Steps[None]:
-        """All of them, in steps."""
+        """Gather the metrics of all destinations, in steps."""
         names_max = self._broker.config.metrics.destinations_max
         self._naming.begin()
         self._temporary.begin()

@@ -1,10 +1,10 @@
-"""Samples as text: what was gathered, in the words of prometheus_client.
+"""Samples as text, written by prometheus_client.
 
 Its own types say what is written, its own functions write it, a hundred samples at a time: a page of a thousand
 destinations takes a tenth of a second, which is too long to do nothing else. So each family is exposed in parts, and
-what the parts after the first repeat (help and type) is cut off.
+the repeated help and type of later parts are cut off.
 
-prometheus_client is loaded with the first page, for it costs a broker that nobody asks some megabytes.
+prometheus_client is loaded with the first page, for it takes some megabytes, which an unscraped broker saves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PART_COUNT: Final = 25
 """Samples that are written in one step: half a millisecond (OpenMetrics takes twice the time)."""
 
 END: Final = b"# EOF\n"
-"""How OpenMetrics ends."""
+"""End of a page in OpenMetrics."""
 
 Sample = tuple[str, Sequence[str], float]
 """Suffix of the name, values of the labels, value."""
@@ -54,12 +54,12 @@ class Gathered:
             self.put(name, value, *labels)
 
     def put_summary(self, name: str, count: int, total: float) -> None:
-        """How many, and what they come to."""
+        """Put a summary: a count and a sum."""
         assert FAMILIES[name].kind == "summary", name
         self.samples[name] = [("_count", (), count), ("_sum", (), total)]
 
     def put_histogram(self, name: str, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
-        """Counts by bucket, each for itself; the last one is for what is above all bounds."""
+        """Put a histogram: counts by bucket, each for itself; the last one is for values above all bounds."""
         assert FAMILIES[name].kind == "histogram", name
         samples: list[Sample] = []
         seen_count = 0
@@ -71,7 +71,7 @@ class Gathered:
 
 
 class _Parts:
-    """A collector that has what was put there last."""
+    """A collector that returns the samples put there last."""
 
     def __init__(self) -> None:
         self.current: list[Metric] = []
@@ -81,7 +81,7 @@ class _Parts:
 
 
 class Exposition:
-    """Writes pages. Has a registry of its own: what else is in this process is nobody's business here."""
+    """Writes pages. Has a registry of its own: other metrics of this process do not appear."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry
@@ -91,7 +91,9 @@ class Exposition:
         self._registry.register(self._parts)
 
     def write(self, gathered: Gathered, *, openmetrics: bool) -> Steps[bytes]:
-        """The page, in steps; empties `gathered`. Families in the order of the catalogue, the empty ones left out."""
+        """Return the page, in steps; empties `gathered`. Families in the order of the catalogue, the empty ones left
+        out.
+        """
         from prometheus_client import exposition
         from prometheus_client.openmetrics import exposition as openmetrics_exposition
 

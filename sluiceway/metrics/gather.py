@@ -1,8 +1,8 @@
-"""One page: everything of a broker, asked in steps, then written.
+"""One page: values of a broker, read in steps, then written.
 
-Whoever asks while a page is made, or shortly after, gets that one: a page is made for a tenth of the time at most
-(`rationing`), whoever asks and however often. In between nothing is done and nothing is kept but what the counters of
-deleted destinations come to.
+Requests while a page is made, or shortly after, get that page: making pages takes a tenth of the time at most
+(`rationing`), however often they are requested. In between nothing is done, and only the counters of deleted
+destinations are kept.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ STORE_FAMILIES: Final = {
 
 
 LOOK_SECONDS: Final = 5.0
-"""So long what the operating system says is good for: a look takes a thread, and lists all open files."""
+"""Time for which values of the operating system are reused: a look takes a thread, and lists all open files."""
 
 
 class Metrics:
@@ -88,10 +88,10 @@ class Metrics:
         self._pages: dict[bool, bytes] = {}
         self._good_until = 0.0
         self._said: dict[tuple[str, str], float] = {}
-        """Sums over what comes and goes while it is looked at: they never go back."""
+        """Sums over connections and other things that may end during a look: they never decrease."""
 
     async def page(self, *, openmetrics: bool = False) -> bytes:
-        """The page: Prometheus' text format, or OpenMetrics. Perhaps the one that others got."""
+        """Return the page: Prometheus' text format, or OpenMetrics. Perhaps the same that other requests got."""
         async with self._making:
             if self._clock() >= self._good_until:
                 self._pages.clear()
@@ -109,7 +109,7 @@ class Metrics:
         return page
 
     async def _look(self) -> Outside:
-        """What the system says; perhaps what it said a moment ago: it is the one part that needs a thread."""
+        """Return the values of the system, perhaps some moments old: reading them needs a thread."""
         if self._outside is None or self._clock() >= self._look_again_at:
             self._outside = await trio.to_thread.run_sync(look, self._broker.data_folder)
             self._look_again_at = self._clock() + LOOK_SECONDS
@@ -270,13 +270,15 @@ class Metrics:
             gathered.put(name, value)
 
     def _never_less(self, what: str, key: str, value: float) -> float:
-        """It may seem to go back for once, by something that closed while the walk was under way."""
+        """Return the value, or the last one if that was greater: a resource that closed during the walk may be missing
+        once.
+        """
         said = self._said[what, key] = max(value, self._said.get((what, key), 0.0))
         return said
 
 
 def _held_up_seconds(resource: FlowResource, now_seconds: float) -> float:
-    """How long it has held up others, waits that go on included."""
+    """Return the time for which the resource has blocked senders, current waits included."""
     return resource.held_up_seconds + sum(
         now_seconds - since
         for controller in resource.controllers
@@ -286,7 +288,7 @@ def _held_up_seconds(resource: FlowResource, now_seconds: float) -> float:
 
 
 class _Rows:
-    """Series of many things of one kind: so many by name, all others joined."""
+    """Series of many things of one kind: a limited number by name, all others joined."""
 
     __slots__ = ("_families", "_gathered", "_left_count", "_others", "_others_labels")
 

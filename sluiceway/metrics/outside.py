@@ -1,5 +1,5 @@
-"""What the operating system knows: of this process, and of the disk. Asked in a thread: it reads files, a directory of
-as many entries as there are sockets, and a disk that may hang.
+"""Values of the operating system: of this process, and of the disk. Read in a thread: the calls read files, a directory
+with an entry for each socket, and a disk that may hang.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from sluiceway.extras import needs
 
 @attrs.frozen
 class Outside:
-    """What was found."""
+    """Values that were found."""
 
     process: dict[str, float]
-    """By metric; empty where the system does not tell (no /proc)."""
+    """Values of the process by metric; empty where the system does not tell (no /proc)."""
     disk_free_bytes: int | None
     """None: no folder, or it can't be seen."""
 

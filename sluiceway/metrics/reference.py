@@ -12,7 +12,7 @@ END: Final = "<!-- End of what is generated. -->"
 
 
 def with_tables(page: str) -> str:
-    """The page with what is between the marks made anew. Raises ValueError if a mark is missing."""
+    """Return the page with a new part between the marks. Raises ValueError if a mark is missing."""
     before, begin, rest = page.partition(BEGIN)
     _old, end, after = rest.partition(END)
     if not begin or not end:

@@ -1,10 +1,10 @@
-"""Which of many things have series of their own, and sums of the rest that never go back.
+"""Choice of the things that have series of their own, and sums of the rest that never decrease.
 
-A counter that goes back looks like a restart to Prometheus, which then takes all that it says for new. So what a
-destination counted stays in the sum of the rest when it is deleted, or when it gets a series of its own because another
-one went: its own series begins at 0 then.
+A counter that decreases looks like a restart to Prometheus, which then takes the whole value for new. So the counts of
+a destination stay in the sum of the rest when the destination is deleted, or when it gets a series of its own because
+another one was deleted: its own series begins at 0 then.
 
-Nothing is kept of those in the rest from page to page, for there may be a hundred thousand of them.
+No value of a thing in the rest is kept from page to page, for there may be a hundred thousand of them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Rest:
         self._added = set()
 
     def add(self, name: str, counters: Sequence[float]) -> None:
-        """One of those that there are."""
+        """Add the counters of an existing thing."""
         self._sums = [total + value for total, value in zip(self._sums, counters, strict=True)]
         self._added.add(name)
 
     def keep(self, name: str, counters: Sequence[float]) -> None:
-        """One that there is not any more, or not here."""
+        """Keep the counters of a thing that was deleted, or that got series of its own."""
         self._gone = [total + value for total, value in zip(self._gone, counters, strict=True)]
         if name in self._added:  # it went while the page is made
             self._added.discard(name)
@@ -43,25 +43,23 @@ class Rest:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of things added."""
         return len(self._added)
 
     @property
     def is_used(self) -> bool:
-        """There is something to say."""
+        """Whether the sums are worth a series."""
         return bool(self._added) or any(self._gone)
 
     def totals(self) -> list[float]:
-        """What all of them counted, never less than was said before: it may go back for once, by one that left the
-        others and was passed over while it did.
-        """
+        """Return the sums, never less than before: a thing that left the rest during the walk may be missing once."""
         sums = [live + gone for live, gone in zip(self._sums, self._gone, strict=True)]
         self._said = [max(said, total) for said, total in zip(self._said, sums, strict=True)]
         return self._said
 
 
 class Joined:
-    """What things without a series of their own come to: of seconds the greatest counts, of all else the sum."""
+    """Joined values of things without series of their own: the maximum of seconds, the sum of all else."""
 
     __slots__ = ("values",)
 
@@ -75,14 +73,14 @@ class Joined:
 
 
 class Naming:
-    """Who has a name. First come, first served, up to a limit."""
+    """Names of things with series of their own. First come, first served, up to a limit."""
 
     __slots__ = ("_bases", "_others_before", "others")
 
     def __init__(self, width: int) -> None:
         """`width`: how many counters each has."""
         self._bases: dict[str, Sequence[float] | None] = {}
-        """Of each with a name: what it counted before, which is in the sum of the others."""
+        """For each named thing: its counts before it had a name, which are in the sum of the others."""
         self._others_before = False
         self.others = Rest(width)
 
@@ -92,7 +90,7 @@ class Naming:
         self.others.begin()
 
     def own(self, name: str, counters: Sequence[float], names_max: int) -> Sequence[float] | None:
-        """What the series of this one say; None: it has none, and was added to the others."""
+        """Return the values of the thing's own series; None: it has none, and was added to the others."""
         if name in self._bases:
             base = self._bases[name]
             return counters if base is None else [value - less for value, less in zip(counters, base, strict=True)]
@@ -107,7 +105,7 @@ class Naming:
         return [0.0] * len(counters)
 
     def gone(self, name: str, counters: Sequence[float]) -> None:
-        """This one is deleted."""
+        """Note that a thing was deleted."""
         if name in self._bases:
             del self._bases[name]
         else:

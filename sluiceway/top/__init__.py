@@ -1,9 +1,9 @@
-"""`sluiceway top`: what a broker does, live in a terminal.
+"""`sluiceway top`: live display of a broker in a terminal.
 
     course    rates, ages and forecasts from counters that were seen at several moments
     picture   one answer of the broker as rows: what each view shows, before it is drawn
-    columns   which columns a view has, how their values are said, and which of them fit a width
-    chains    «waits on …», step by step, from one row to whoever holds it up
+    columns   columns of a view, the words for their values, and the choice for a width
+    chains    «waits on …», step by step, from one row to the root cause
     feed      asks the broker again and again; says when it is gone and when it is back
     app       the terminal (Textual); screens has help, filter and the chain
     plain     the same as plain text or JSON, for pipes (`--once`, `--json`)

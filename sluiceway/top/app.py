@@ -1,8 +1,8 @@
 """The terminal of `sluiceway top`: Textual around pictures.
 
-One line about the broker, what holds it up, the views, one table, the keys. All of it is drawn from the last `Picture`;
-nothing is asked here and nothing computed. Of the table only what differs is drawn again, so a slow terminal gets a few
-hundred bytes a second.
+One line about the broker, the causes of blocking, the views, one table, the keys. All of it is drawn from the last
+`Picture`; no request and no computation is made here. Only changed cells of the table are drawn again, so a slow
+terminal gets a few hundred bytes a second.
 
 Everything that comes from a client is drawn as plain text, never as markup.
 """
@@ -36,7 +36,7 @@ ROWS_MAX: Final = 200
 """Rows of the table. More are counted, and found with a filter."""
 TROUBLE_LINES_MAX: Final = 3
 TALL_LINES: Final = 30
-"""A terminal of so many lines has room for more troubles."""
+"""Number of lines from which on a terminal has room for more causes."""
 JOIN_SECONDS: Final = 1.0
 
 Watch = Callable[[Callable[[News], None], threading.Event], None]
@@ -104,14 +104,14 @@ class TopApp(App[None]):
     ]
 
     class Came(Message):
-        """From the thread that asks."""
+        """News from the thread that asks."""
 
         def __init__(self, news: News) -> None:
             super().__init__()
             self.news = news
 
     def __init__(self, watch: Watch | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`watch`: None: somebody else calls `take`. `clock` in seconds."""
+        """Make the app. `watch`: None: the caller calls `take`. `clock` in seconds."""
         super().__init__(ansi_color=True)
         self.animation_level = "none"
         self._watch = watch
@@ -121,7 +121,7 @@ class TopApp(App[None]):
         self._painter = Painter()
         self._picture: Picture | None = None
         self._latest: Picture | None = None
-        """What came while the picture stands still."""
+        """Latest picture while the display is paused."""
         self._gone: Gone | None = None
         self._gone_since_seconds = 0.0
         self._paused = False
@@ -174,7 +174,7 @@ class TopApp(App[None]):
         self.take(came.news)
 
     def take(self, news: News) -> None:
-        """Show what the broker answered, or that it did not."""
+        """Show an answer of the broker, or its absence."""
         if isinstance(news, Gone):
             if self._gone is None:
                 self._gone_since_seconds = self._clock()
@@ -208,14 +208,14 @@ class TopApp(App[None]):
         self.push_screen(HelpScreen(self._view))
 
     def action_pause(self) -> None:
-        """Let the picture stand still, or go on."""
+        """Pause the display, or continue it."""
         self._paused = not self._paused
         if not self._paused and self._latest is not None:
             self._picture = self._latest
         self._draw()
 
     def action_sort(self) -> None:
-        """By the next column that is shown."""
+        """Sort by the next column that is shown."""
         keys = [column.key for column, _width in self._drawn_columns]
         if not keys:
             return
@@ -288,7 +288,7 @@ class TopApp(App[None]):
 
     @property
     def _base(self) -> Screen[object]:
-        """Where the table is, whatever lies over it."""
+        """Screen of the table, whatever lies over it."""
         return self.screen_stack[0]
 
     def _draw(self) -> None:

@@ -1,4 +1,4 @@
-"""«Waits on …», step by step: the broker's chains of waits, with what is known of each resource on the way.
+"""«Waits on …», step by step: the broker's chains of waits, with the known state of each resource on the way.
 
 The map comes as the broker's JSON (`chains`, `edges`, `resources`, `bottlenecks`); any of it may be missing. A row that
 does not wait itself has a chain of one step.
@@ -17,7 +17,7 @@ from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.remedies import remedy_for
 
 _KINDS: Final = ("delay queue ", "exclusive queue ", "queue ", "topic ", "log group ", "log ", "connection ")
-"""With which titles begin that rows are looked up by."""
+"""Beginnings of the titles by which rows are looked up."""
 
 
 @attrs.frozen(slots=True)
@@ -38,20 +38,20 @@ class Step:
 
     title: str
     words: str
-    """How it waits on the next one; of the last one, what it says of itself."""
+    """Reason to wait for the next step; of the last step, its own state."""
     age_seconds: float | None
-    """How long it has waited; None: it does not wait."""
+    """Time for which the step has waited; None: it does not wait."""
     details: tuple[str, ...]
     """Lines about it: its limiters, its facts, who waits on it, what to do."""
 
 
 @attrs.frozen(slots=True)
 class Chain:
-    """From one row to the end."""
+    """Chain of waits from one row to its end."""
 
     steps: tuple[Step, ...]
     cyclic: bool = False
-    """The last step waits on one that is in the chain already: nobody in it will ever move by itself."""
+    """Whether the last step waits on one that is in the chain already: the chain never resolves by itself."""
 
 
 class FlowMap:
@@ -59,12 +59,12 @@ class FlowMap:
 
     def __init__(self, report: Mapping[str, Any]) -> None:
         self._chains: dict[int, tuple[list[Wait], bool]] = {}
-        """Of each source the one whose first wait is the longest, and whether it is cyclic."""
+        """For each source the chain whose first wait is the longest, and whether it is cyclic."""
         self._behind: dict[int, list[Wait]] = {}
-        """Those on each sink."""
+        """Waits on each sink."""
         self._titles: dict[str, int] = {}
         self._by_name: dict[str, set[str]] = {}
-        """Titles by the name of what they are a part of: a queue of high priority is a part of its destination."""
+        """Titles by the name of their whole: a queue of high priority is a part of its destination."""
         self._resources: dict[int, Mapping[str, Any]] = {}
         for wait in _waits_of(report):
             self._behind.setdefault(wait.sink_id, []).append(wait)
@@ -109,7 +109,9 @@ class FlowMap:
         return sorted(waits, key=lambda wait: -wait.age_seconds)
 
     def chain(self, title: str) -> Chain:
-        """From that resource on; one that the map does not know neither waits nor holds anything."""
+        """Return the chain from that resource on; a resource that the map does not know neither waits nor holds
+        anything.
+        """
         waits, cyclic = self._waits_from(title)
         steps = [self._step(wait.source, wait) for wait in waits]
         if not cyclic:
@@ -144,8 +146,8 @@ class FlowMap:
 
 
 def troubles(report: Mapping[str, Any]) -> list[tuple[float | None, str]]:
-    """What holds the broker up, in words, with the age in seconds if it has one: rings first, then the bottlenecks, the
-    worst one first.
+    """Return the causes of blocking in words, with the age in seconds where there is one: cycles first, then the
+    bottlenecks, the worst one first.
     """
     said: list[tuple[float | None, str]] = [
         (None, f"never resolves by itself: {words_of(cycle)}") for cycle in list_of(report, "cycles")

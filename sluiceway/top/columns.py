@@ -1,4 +1,4 @@
-"""Which columns a view has, how their values are said, in which order rows come, and which columns fit a width.
+"""Columns of a view, the words for their values, the order of rows, and the choice of columns for a width.
 
 A terminal of 80 characters shows what matters most; one of 40 shows a name and a few numbers. Nothing is told by colour
 alone: a state is a word.
@@ -22,7 +22,7 @@ from sluiceway.top.picture import Row, View
 UNKNOWN: Final = "–"
 BARS: Final = "▁▂▃▄▅▆▇█"
 NAME_WIDTH_MIN: Final = 14
-"""Of the first column, which takes what is left."""
+"""Minimum width of the first column, which takes the rest."""
 SPARE_RANK: Final = 8
 """Columns from this rank on are left out where they say nothing."""
 FIXED_WIDTH_MAX: Final = 12
@@ -45,7 +45,7 @@ class Column:
     right: bool = True
     """Numbers stand at the right."""
     about: str = ""
-    """For the help."""
+    """Meaning of the column, for the help."""
 
 
 # ---------------------------------------------------------------------- values
@@ -72,7 +72,7 @@ def say_count(value: Any) -> str:
 
 
 def say_rate(value: Any) -> str:
-    """As a count, but a slow one is not 0."""
+    """Return the rate as a count, but a slow rate is not 0."""
     return f"{value:.1f}" if is_number(value) and 0 < abs(value) < 9.95 else say_count(value)
 
 
@@ -82,7 +82,7 @@ def say_size(value: Any) -> str:
 
 
 def say_age(value: Any) -> str:
-    """`41 s`; of what was there before we looked `≥41 s`."""
+    """Return an age: `41 s`; of something older than the first look `≥41 s`."""
     if isinstance(value, Age):
         if value.seconds < 1 and not value.at_least:
             return "<1 s"  # counters are compared once in a while: nobody knows the milliseconds
@@ -91,12 +91,12 @@ def say_age(value: Any) -> str:
 
 
 def say_wait(value: Any) -> str:
-    """An age, or nothing where nobody waits."""
+    """Return an age, or nothing without a wait."""
     return say_age(value) if value else ""
 
 
 def say_text(value: Any) -> str:
-    """As it is, but visible."""
+    """Return the text with visible characters only."""
     return "" if value is None else printable(str(value))
 
 
@@ -198,11 +198,11 @@ SORT_BY: Final[Mapping[View, tuple[str, bool]]] = {
     View.GROUPS: ("lag", True),
     View.STORE: ("", False),
 }
-"""By which column rows are sorted at first, and whether the largest come first; empty: as they come."""
+"""Initial sort column of each view, and whether the largest come first; empty: the order of the report."""
 
 
 def cell(column: Column, row: Row) -> str:
-    """What stands there."""
+    """Return the text of a cell."""
     value = row.get(column.key)
     if column.key == "value":
         return _say_store_value(str(row.get("key")), value)
@@ -216,8 +216,8 @@ def _say_store_value(key: str, value: Any) -> str:
 
 
 def fitting(view: View, width: int, rows: Iterable[Row]) -> list[tuple[Column, int]]:
-    """The columns of that view that fit so many characters, with their widths; `rows`: what is shown in them. The first
-    column gets what is left, and no more than it needs.
+    """Return the columns of that view that fit into `width` characters, with their widths; `rows`: their contents. The
+    first column gets the rest, and no more than it needs.
 
     Most columns have their width whatever is in them, or they would jump about from one second to the next.
     """
@@ -252,7 +252,7 @@ def _says_something(column: Column, row: Row) -> bool:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in so many characters: of a long name the middle goes, because its ends tell more."""
+    """Return the text in `width` characters: a long name loses its middle, because its ends tell more."""
     if len(text) <= width:
         return text
     if width < 4:
@@ -262,7 +262,7 @@ def cut(text: str, width: int) -> str:
 
 
 def arranged(rows: Iterable[Row], sort_key: str, descending: bool, wanted: str = "") -> list[Row]:
-    """Those rows that have the text `wanted` in some value, in order. What has no value comes last either way."""
+    """Return the rows that have the text `wanted` in some value, in order. Rows without a value come last."""
     needle = wanted.casefold()
     found = [row for row in rows if not needle or _has(row, needle)]
     if not sort_key:

@@ -1,13 +1,13 @@
 """Rates, ages and forecasts from counters that were seen at several moments.
 
-The broker counts; how fast a counter grows is what lies between two answers. The moments are the broker's own clock
+The broker counts; the rate of a counter is its change between two answers. The moments are the broker's own clock
 (`taken_at`), so a slow network changes nothing, and an answer that comes twice (they are rationed) changes nothing
 either. A counter that is smaller than before belongs to something that was made anew: it counts from 0.
 
 How old the oldest message is follows from the same counters if the broker does not say: messages leave in the order in
 which they came, mostly, so the oldest of `depth` is the one that came when `depth` fewer had come. That is exact to the
-time between two answers for a queue that is first-in-first-out, and a good guess for others; what was there before we
-looked is "at least" so old.
+time between two answers for a queue that is first-in-first-out, and a good guess for others; an element older than the
+first look is "at least" that old.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import attrs
 RATES_MAX: Final = 30
 """Rates that are kept of each destination: the small picture of how it went."""
 FORECAST_RATES: Final = 10
-"""Of these the last are averaged for a forecast: one batch more or less must not turn it around."""
+"""Number of last rates that a forecast averages: one batch more or less must not turn it around."""
 MARKS_MAX: Final = 64
 """Moments that are kept of each destination to tell ages; when there are more, every second one is forgotten."""
 
 
 @attrs.frozen(slots=True, order=True)
 class Age:
-    """How old something is."""
+    """Age of something."""
 
     seconds: float
     at_least: bool = False
-    """It was there before we looked."""
+    """Whether it existed before the first look."""
 
 
 class Course:
@@ -40,14 +40,14 @@ class Course:
     __slots__ = ("_from_zero", "_marks", "_seen", "in_per_second", "in_rates", "out_per_second", "out_rates")
 
     def __init__(self, *, from_zero: bool = True) -> None:
-        """`from_zero`: counters that are smaller than before count anew from 0; False: they are places that were moved,
-        which is no rate.
+        """Begin without history. `from_zero`: counters that are smaller than before count anew from 0; False: they are
+        places that were moved, which is no rate.
         """
         self._from_zero = from_zero
         self._seen: tuple[float, float, float] | None = None
         """Moment in seconds, and both counters."""
         self._marks: list[tuple[float, float]] = []
-        """Moments, and what had come in by then."""
+        """Moments, and the input counted by then."""
         self.in_per_second: float | None = None
         """None: not known yet."""
         self.out_per_second: float | None = None
@@ -82,7 +82,7 @@ class Course:
             del self._marks[1:-1:2]
 
     def oldest(self, depth_count: float) -> Age | None:
-        """How old the oldest of so many is. None: there is none, or nothing was seen yet."""
+        """Return the age of the oldest of `depth_count`. None: there is none, or nothing was seen yet."""
         if depth_count <= 0 or self._seen is None:
             return None
         now_seconds, in_count, _out_count = self._seen
@@ -96,7 +96,7 @@ class Course:
         return Age(now_seconds - had_come)
 
     def drain_seconds(self, depth_count: float) -> float | None:
-        """When so many are gone if all goes on like this; None: they won't be, or that is not known."""
+        """Return the time until `depth_count` are gone at the present rates; None: never, or that is not known."""
         net_per_second = _mean(self.out_rates) - _mean(self.in_rates)
         return depth_count / net_per_second if depth_count > 0 and net_per_second > 0 else None
 
@@ -106,28 +106,26 @@ class Course:
 
 
 def _mean(rates: deque[float]) -> float:
-    """Of the last ones."""
+    """Return the mean of the last rates."""
     last = list(rates)[-FORECAST_RATES:]
     return sum(last) / len(last) if last else 0.0
 
 
 class Courses:
-    """All of one kind by name, and no more than `count_max`: beyond it nothing is remembered, and so nothing told. Give
-    the busiest first.
-    """
+    """Courses of one kind by name, no more than `count_max`: others have no history. Give the busiest first."""
 
     def __init__(self, count_max: int, *, from_zero: bool = True) -> None:
-        """`from_zero`: see `Course`; what comes later than others did begins at 0, too."""
+        """Begin without history. `from_zero`: see `Course`; a thing that appears later begins at 0, too."""
         self._count_max = count_max
         self._from_zero = from_zero
         self._known: dict[str, Course] = {}
         self._seen: dict[str, Course] = {}
         self._at_seconds: float | None = None
         self._born_seconds: float | None = None
-        """When what is new was not there yet."""
+        """Time at which new things did not exist yet."""
 
     def begin(self, at_seconds: float) -> None:
-        """A new answer, of this moment. What is not in it is forgotten."""
+        """Begin an answer of this moment. Things that are missing in it are forgotten."""
         complete = len(self._seen) < self._count_max
         self._born_seconds = self._at_seconds if self._from_zero and complete else None
         self._at_seconds = at_seconds

@@ -36,14 +36,14 @@ class Gone:
 
     why: str
     retry_seconds: float
-    """When it is asked again."""
+    """Time until the next attempt."""
 
 
 News = Answer | Gone
 
 
 class Asking(Protocol):
-    """What of a `Link` is used: a connection to a broker."""
+    """Part of a `Link` that is used: a connection to a broker."""
 
     def __enter__(self) -> Self: ...
 
@@ -93,11 +93,11 @@ def follow(
 
 
 def why_gone(error: ClientError) -> str:
-    """In one line: a terminal has few."""
+    """Describe the loss in one line: a terminal has few."""
     lost = isinstance(error, ConnectionLostError)
     return f"{error.short}: the broker stopped, or the way to it did" if lost else error.short
 
 
 def gone_in_words(gone: Gone) -> str:
-    """What is said while the broker is away."""
+    """Describe the absence of the broker."""
     return f"no answer: {gone.why}; next try in {age_in_words(gone.retry_seconds)}"

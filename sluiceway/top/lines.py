@@ -50,7 +50,7 @@ def pieced(pieces: Sequence[tuple[int, str]], width: int, gap: str = "  ") -> st
 
 
 def trouble_lines(found: Sequence[Trouble], width: int, lines_max: int) -> list[str]:
-    """What holds the broker up, worst first, in no more lines than that; says so when that is not all."""
+    """Return the causes of blocking, worst first, in at most `lines_max` lines; the last line tells of further ones."""
     if not found:
         return [QUIET]
     lines: list[str] = []
@@ -64,7 +64,7 @@ def trouble_lines(found: Sequence[Trouble], width: int, lines_max: int) -> list[
 
 
 def view_line(chosen: View, counts: dict[View, int], width: int) -> list[tuple[str, bool]]:
-    """The headings of all views with their numbers; True: the one that is looked at. Short names where they must be."""
+    """Return the headings of all views with their numbers; True: the one shown. Short names where they must be."""
     for names in ({view: view.value for view in View}, SHORT_NAMES, dict.fromkeys(View, "")):
         pieces = []
         for number, view in enumerate(View, 1):
@@ -91,5 +91,5 @@ KEYS: Final = (
 
 
 def key_line(width: int) -> str:
-    """The keys, those that must be known first."""
+    """Return the keys, the most important first."""
     return pieced(KEYS, width)

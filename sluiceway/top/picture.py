@@ -1,4 +1,4 @@
-"""One answer of the broker as rows: what each view shows, with rates, ages and states; before anything is drawn.
+"""One answer of the broker as rows: the contents of each view, with rates, ages and states; before anything is drawn.
 
 A `Painter` is given one answer after the other and remembers what it needs of those before. It never asks for the time:
 the answer says when it was taken.
@@ -23,9 +23,9 @@ from sluiceway.top.chains import Chain, FlowMap, troubles
 from sluiceway.top.course import Age, Course, Courses
 
 REPLY_NAME: Final = "sluiceway-top"
-"""Of the temporary queue that answers come to: it is not shown."""
+"""Name of the temporary queue of answers: it is not shown."""
 COURSES_MAX: Final = 1_000
-"""Of each kind, the busiest: some kilobytes each."""
+"""Maximum of courses of each kind, the busiest: some kilobytes each."""
 BORN_SLACK_SECONDS: Final = 1.0
 """A broker whose start moved further than this was started anew."""
 
@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 
 class View(Enum):
-    """What can be looked at; the value is its heading."""
+    """Views of the display; the value is the heading."""
 
     DESTINATIONS = "Destinations"
     CONNECTIONS = "Connections"
@@ -46,7 +46,7 @@ class View(Enum):
 
 @attrs.frozen(slots=True)
 class Trouble:
-    """Who holds others up."""
+    """Cause of blocking."""
 
     age_seconds: float | None
     words: str
@@ -65,12 +65,12 @@ class Head:
     used_bytes: float | None
     connections_count: int
     state: str
-    """In a word or two: `ok`, `held up`, or what the store says."""
+    """State in a word or two: `ok`, `held up`, or that of the store."""
 
 
 @attrs.frozen(slots=True)
 class Picture:
-    """All of it at one moment."""
+    """Whole display at one moment."""
 
     head: Head
     troubles: tuple[Trouble, ...]
@@ -79,7 +79,7 @@ class Picture:
     map: FlowMap
 
     def chain(self, row: Row) -> Chain:
-        """What that row waits on, step by step."""
+        """Return the chain of waits of that row."""
         return self.map.chain(str(row.get("title") or row["key"]))
 
 
@@ -100,7 +100,7 @@ class Painter:
         self._store = Courses(COURSES_MAX)
 
     def paint(self, report: Mapping[str, Any]) -> Picture:
-        """A picture of that answer. One that was taken at the same moment as the one before changes no rate."""
+        """Make a picture of that answer. An answer of the same moment as the one before changes no rate."""
         broker = mapping_of(report, "broker")
         at_seconds = number_of(report, "taken_at") or 0.0
         uptime_seconds = number_of(broker, "uptime_seconds")
@@ -255,7 +255,7 @@ _STORE_WORDS: Final = {
     "corrupt_count": "damaged records",
     "lost_count": "messages lost to damage",
 }
-"""What of the store is shown, and how it is called."""
+"""Figures of the store that are shown, and their names."""
 _STORE_GROWING: Final = frozenset(key for key in _STORE_WORDS if key.endswith("_count")) | {"written_bytes"}
 _OURS: Final = re.compile(rf"/(?:remote-)?temp-queue/.*\b{REPLY_NAME}$")
 
@@ -265,7 +265,7 @@ def _is_ours(row: Row) -> bool:
 
 
 def _subscription_rows(report: Mapping[str, Any], flow_map: FlowMap) -> Iterator[Row]:
-    """Those that hold something, or are waited for: the broker names no others."""
+    """Yield the subscriptions that hold something, or block: the broker names no others."""
     for resource in rows_of(report, "resources"):
         if resource.get("kind") != ResourceKind.SUBSCRIPTION:
             continue
@@ -316,7 +316,7 @@ def _state_of(report: Mapping[str, Any], broker: Mapping[str, Any], found: tuple
 
 
 def _destination_state(row: Row, flow_map: FlowMap, title: str | None, course: Course) -> str:
-    """In a word, the most urgent first."""
+    """Return the state in a word, the most urgent first."""
     if row.get("paused"):
         return "paused"
     behind = flow_map.behind(title) if title is not None else []
@@ -361,7 +361,7 @@ def _rates(course: Course) -> dict[str, Any]:
 
 
 def _oldest(row: Row, course: Course, depth_count: float) -> Age | None:
-    """What the broker says, else what follows from the counters."""
+    """Return the age that the broker tells, else the one that follows from the counters."""
     told = _first_number(row, "oldest_seconds", "oldest_age_seconds")
     if told is None:
         return course.oldest(depth_count)

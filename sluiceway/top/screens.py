@@ -1,4 +1,4 @@
-"""What comes over the table for a moment: the help, and the chain of one row."""
+"""Temporary screens over the table: the help, and the chain of one row."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ when it lasts: short ones come and go in any busy broker.
 
 
 class HelpScreen(ModalScreen[None]):
-    """All keys, and what the columns of a view mean."""
+    """Help: all keys, and the meaning of the columns of a view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "close")]
 
@@ -57,7 +57,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 class ChainScreen(ModalScreen[None]):
-    """What a row waits on, what that waits on, and so on; follows the broker as long as it is open."""
+    """Chain of waits of a row; follows the broker while it is open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,backspace", "dismiss", "close"),
@@ -65,7 +65,7 @@ class ChainScreen(ModalScreen[None]):
     ]
 
     def __init__(self, follow: Callable[[], Chain | None]) -> None:
-        """`follow`: the chain as it is now; None: the row is gone."""
+        """Show a chain. `follow`: returns the present chain; None: the row is gone."""
         super().__init__()
         self._follow = follow
         self._titles: list[str] = []
@@ -111,7 +111,7 @@ class ChainScreen(ModalScreen[None]):
         self._tell()
 
     def on_option_list_option_selected(self) -> None:
-        """Enter: on to whoever this one waits on."""
+        """Follow the chain to the next step (Enter)."""
         steps = self.query_one(OptionList)
         if steps.highlighted is not None and steps.highlighted + 1 < steps.option_count:
             steps.highlighted += 1

@@ -44,7 +44,7 @@ def id_of(connection: Connection) -> ResourceId:
 
 
 def _blocked_seconds(connection: Connection) -> float:
-    """Return for how long sends to some destination have been held up; 0: none are."""
+    """Return the time for which sends to some destination have been blocked; 0: none are."""
     lanes = connection.session.lanes
     since = [
         since for controller in lanes.controllers if controller.blocked for since in controller.blocked_by.values()

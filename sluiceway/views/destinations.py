@@ -49,7 +49,7 @@ _WHOLE: Final[Mapping[str, Callable[[Destination], int]]] = {
 
 
 class Watched(Protocol):
-    """What a view needs of the broker."""
+    """Part of the broker that a view needs."""
 
     @property
     def clock(self) -> Callable[[], float]: ...
@@ -136,7 +136,7 @@ def lag_seconds(broker: Watched, durable: Durable) -> float:
 
 
 def durable_report(broker: Watched, durable: Durable) -> dict[str, Any]:
-    """Return one durable subscription as JSON-able data: its backlog, and how long nobody has come for it."""
+    """Return one durable subscription as JSON-able data: its backlog, and the time without a consumer."""
     now_ms = broker.now_ms()
     return {
         "name": durable.name,
