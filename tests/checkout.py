@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 KEPT: Final = frozenset(
     {
         *(".ci", ".dockerignore", ".git", ".github", ".gitignore"),
-        *("ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "README.md", "constraints.txt", "pyproject.toml"),
+        *("ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "README.md", "constraints.txt", "mkdocs.yml", "pyproject.toml"),
         *("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
         *("deploy", "docs", "examples", "perf", "scripts", "tests"),
         *("dispatcher", "flow", "protocols", "pyspark_stomp", "queues", "sluiceway", "store"),

@@ -14,7 +14,7 @@ import pytest
 
 from tests.architecture.sources import ROOT
 
-SCRIPTS = ("setup", "serve", "demo", "test", "check", "build", "image", "release")
+SCRIPTS = ("setup", "serve", "demo", "test", "check", "build", "image", "release", "docs")
 
 
 @pytest.fixture
