@@ -19,13 +19,6 @@ from .stomp.limits import StompLimits
 from .streams import ByteStream
 from .tls import HANDSHAKE, NotTlsError, TlsError, TlsServer
 from .warning_limiter import WarningLimiter
-from .websocket import (
-    NotHttpError,
-    UpgradeRefusedError,
-    WebSocketError,
-    accept_websocket,
-    http_answer,
-)
 
 _LINGER_BYTES: Final = 64 * 1024
 _STOMP_BEGINNINGS: Final = (b"CONNECT", b"STOMP")
@@ -56,6 +49,10 @@ class Entrance:
         self._limits = limits
         self._is_loopback = is_loopback
         self._bursts = WarningLimiter(clock)
+        if not self.is_plain:
+            # Takes a tenth of the time to load the broker, which most listeners need not spend. Loaded here, not by the
+            # first connection, which would hold up others.
+            from . import websocket as _loaded  # noqa: F401
 
     @property
     def is_plain(self) -> bool:
@@ -73,6 +70,8 @@ class Entrance:
         """Return the stream on which STOMP can begin; None after a failure, which is logged, with `stream` closed.
         Takes at most `connect_timeout_seconds`, and `linger_seconds` for the farewell. Closes `stream` if cancelled.
         """
+        from .websocket import NotHttpError, UpgradeRefusedError, WebSocketError, accept_websocket
+
         limits = self._limits
         opened: ByteStream | None = None
         answer: tuple[ByteStream, bytes] | None = None
@@ -157,6 +156,8 @@ async def _part(stream: ByteStream, answer: bytes) -> None:
 
 def _without_tls(began_with: bytes, scheme: str) -> tuple[str, bytes]:
     """Describe the bytes that arrived in place of TLS, and make an answer that the peer understands."""
+    from .websocket import http_answer
+
     if began_with.lstrip(b"\r\n").startswith(_STOMP_BEGINNINGS):
         return "the client speaks STOMP without TLS on a TLS port", refusal(
             "this port speaks TLS, and you do not",

@@ -20,6 +20,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import trio
+import wsproto.events
+from wsproto.handshake import H11Handshake
+from wsproto.utilities import RemoteProtocolError
 
 from . import wsframes
 from .framing import Framing
@@ -117,11 +120,6 @@ def _may_be_http(data: bytes) -> bool:
 
 def _judged(request: bytes, config: WebSocketConfig, *, is_loopback: bool) -> bytes:
     """The answer that accepts it. Raises UpgradeRefusedError."""
-    # Not at the top: wsproto takes as long to load as a tenth of the broker, and most brokers have no WebSocket.
-    import wsproto.events
-    from wsproto.handshake import H11Handshake
-    from wsproto.utilities import RemoteProtocolError
-
     if not request.partition(b"\n")[0].rstrip().endswith(b" HTTP/1.1"):
         raise _no_http()
     handshake = H11Handshake(wsproto.ConnectionType.SERVER)

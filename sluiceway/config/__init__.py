@@ -8,6 +8,7 @@ documentation (`sample`).
     model       the objects: all settings, with defaults and reasons
     listening   listeners in one word, such as wss://0.0.0.0:15673/stomp
     units       "64 MiB" and "1500 ms" to numbers and back
+    errors      ConfigError
     structure   plain data to the objects; unknown keys and bad values refused by name
     admin       the admin port
     logging     logging of the broker
@@ -28,6 +29,7 @@ from sluiceway.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from sluiceway.config.admin import AdminConfig
+    from sluiceway.config.errors import ConfigError
     from sluiceway.config.logging import LoggingConfig
     from sluiceway.config.model import (
         BrokerConfig,
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
         Listener,
     )
     from sluiceway.config.sources import load
-    from sluiceway.config.structure import ConfigError
     from sluiceway.security.config import SecurityConfig
 
 __all__ = [
@@ -55,7 +56,7 @@ _HOMES = {
     "AdminConfig": "sluiceway.config.admin",
     "BrokerConfig": "sluiceway.config.model",
     "Config": "sluiceway.config.model",
-    "ConfigError": "sluiceway.config.structure",
+    "ConfigError": "sluiceway.config.errors",
     "DestinationPolicy": "sluiceway.config.model",
     "Listener": "sluiceway.config.model",
     "LoggingConfig": "sluiceway.config.logging",

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import attrs
 
+from sluiceway.config.errors import ConfigError
 from sluiceway.config.former import FormerName, by_present_names
 from sluiceway.config.layers import Layer as Layer
 from sluiceway.config.model import Config
-from sluiceway.config.structure import ConfigError, InvalidData, KeyPath, Problem, structure
+from sluiceway.config.structure import InvalidData, KeyPath, Problem, structure
 
 ENVIRONMENT_PREFIX: Final = "SLUICEWAY_"
 SECRET_KEYS: Final = frozenset(

@@ -32,12 +32,6 @@ KeyPath = tuple[str | int, ...]
 """Names and list indices from the top: ("listeners", 0, "address")."""
 
 
-class ConfigError(Exception):
-    """Invalid configuration. The message has one line per mistake: its source, the key, the value, the allowed
-    values.
-    """
-
-
 @attrs.frozen
 class Problem:
     """One mistake in the data."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from sluiceway.config.structure import ConfigError
+from sluiceway.config.errors import ConfigError
 from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.security import secrets
 from sluiceway.security.config import SecurityConfig

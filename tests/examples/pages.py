@@ -18,7 +18,8 @@ import attrs
 
 from tests.architecture.sources import ROOT
 
-PAGES: Final = tuple(sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]))
+OF_THE_ROOT: Final = ("README.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES: Final = tuple(sorted([*(ROOT / name for name in OF_THE_ROOT), *(ROOT / "docs").glob("*.md")]))
 
 
 @attrs.frozen

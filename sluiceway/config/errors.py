@@ -1,0 +1,9 @@
+"""What is wrong with a configuration, apart from what reads one: a running broker loads this, and no reader."""
+
+from __future__ import annotations
+
+
+class ConfigError(Exception):
+    """Invalid configuration. The message has one line per mistake: its source, the key, the value, the allowed
+    values.
+    """
