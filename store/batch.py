@@ -19,7 +19,7 @@ from .engine import Change
 from .pages import Page, PagesError
 
 if TYPE_CHECKING:
-    from .paged import PutOut
+    from .paged import PageOut
     from .queue_records import QueueRecords
 
 BATCH_BYTES: Final = 768 << 10
@@ -45,11 +45,11 @@ class Batch:
         "changes",
         "consumed",
         "noting",
+        "page_outs",
         "paged_count",
         "pages",
         "pages_bytes",
         "pages_error",
-        "put_outs",
         "readers",
         "saved",
         "saved_count",
@@ -74,7 +74,7 @@ class Batch:
         """To be told "consumed": nothing was left to write."""
         self.waiters: list[Callable[[], None]] = []
         """To be called when it is synced."""
-        self.put_outs: list[PutOut] = []
+        self.page_outs: list[PageOut] = []
         """To be told when it is written."""
         self.written: list[Callable[[], None]] = []
         """To be called when it is written, synced or not."""
@@ -112,7 +112,7 @@ class Batch:
             len(self.stored)
             + len(self.noting)
             + 2 * len(self.readers)  # each lets its consumers go on
-            + len(self.put_outs)
+            + len(self.page_outs)
             + len(self.saved)
             + len(self.written)
             + len(self.waiters)
@@ -126,8 +126,8 @@ class Batch:
             yield partial(shelf.noted, lease)
         for shelf, reader in self.readers:
             yield partial(shelf.reader_noted, reader)
-        for put_out in self.put_outs:
-            yield put_out.answer
+        for page_out in self.page_outs:
+            yield page_out.answer
         for saved in self.saved:
             yield partial(saved, "disk")
         yield from self.written

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from .counters import StoreCounters
 from .directory import DirectoryError
-from .ports import Housing, Log
+from .ports import DataFolder, Logger
 
 
-class Damage:
-    """The damage of one store."""
+class DamageReports:
+    """Reports of damage in one store."""
 
-    __slots__ = ("_counters", "_housing", "_log")
+    __slots__ = ("_counters", "_folder", "_log")
 
-    def __init__(self, counters: StoreCounters, housing: Housing | None, log: Log) -> None:
+    def __init__(self, counters: StoreCounters, folder: DataFolder | None, log: Logger) -> None:
         self._counters = counters
-        self._housing = housing
+        self._folder = folder
         self._log = log
 
     def corrupt(self, queue_name: str, key: bytes, value: bytes, error: Exception) -> None:
@@ -22,9 +22,9 @@ class Damage:
         self._counters.corrupt_count += 1
         place: object = None
         why_not = "the store has no folder" if value else "not even its bytes can be read"
-        if self._housing is not None and value:
+        if self._folder is not None and value:
             try:
-                place = self._housing.attic_put(f"chunk-{key.hex()}", value)
+                place = self._folder.attic_put(f"chunk-{key.hex()}", value)
                 why_not = "it is larger than the whole attic"
             except DirectoryError as full:
                 why_not = str(full)

@@ -14,7 +14,7 @@ from ..queues.environment import Scheduling
 from .config import StoreConfig
 from .directory import DirectoryError
 from .engine import EngineError
-from .worker import Worker
+from .io_threads import Worker
 
 GUARD_SECONDS: Final = 1.0
 """Between two looks at the free space."""
@@ -38,7 +38,7 @@ class DiskGuard:
     def __init__(
         self,
         config: StoreConfig,
-        housing: FreeSpace,
+        folder: FreeSpace,
         worker: Worker,
         *,
         scheduling: Scheduling,
@@ -51,7 +51,7 @@ class DiskGuard:
         of the engine's files and of those beside it, of which `beside_bytes` knows.
         """
         self._config = config
-        self._housing = housing
+        self._folder = folder
         self._worker = worker
         self._beside_bytes = beside_bytes
         self._changed = changed
@@ -71,7 +71,7 @@ class DiskGuard:
 
     def _look(self) -> None:
         try:
-            free_bytes = self._housing.free_bytes()
+            free_bytes = self._folder.free_bytes()
         except DirectoryError as error:
             self._trouble("cannot see the free space of the disk", error=str(error))
             free_bytes = self._config.disk_free_min_bytes

@@ -16,7 +16,7 @@ until that succeeds: all changes set a key to a value or to nothing, hence once 
 Every call may block, for milliseconds as a rule and for as long as the disk takes when it is slow: all of them, those
 of iterators too, come from ONE worker thread, never from the event loop.
 
-Adapters: LevelDbEngine (leveldb.py), MemoryEngine (memory.py), FaultyEngine (faulty.py, for tests). One contract suite
+Adapters: LevelDbEngine (leveldb.py), MemoryEngine (memory.py), FaultyEngine (tests/store/faulty.py). One contract suite
 holds for all: tests/contract/test_engine.py.
 
 Not here: what keys and values mean (keys.py, chunks.py); when to write and when to sync (the store's queue).

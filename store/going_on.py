@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from ..queues.environment import DispatchHandle, Scheduling
 
 if TYPE_CHECKING:
-    from .paged import PutOut
+    from .paged import PageOut
     from .together import Shelf
 
 PER_STEP: Final = 128
@@ -32,21 +32,21 @@ class GoingOn:
         self._context: DispatchHandle = scheduling.register(self._dispatch, "readers that go on while the disk fails")
         self._tell = tell
         self._shelves: Iterator[Shelf] = iter(())
-        self._refused: deque[PutOut] = deque()
+        self._refused: deque[PageOut] = deque()
 
     def all_readers(self, shelves: Iterable[Shelf]) -> None:
         """The disk begins to fail: those of all these shelves. What is left of an earlier round is among them."""
         self._shelves = iter(list(shelves))
         self._context.request_dispatch()
 
-    def refused(self, put_outs: Iterable[PutOut]) -> None:
+    def refused(self, page_outs: Iterable[PageOut]) -> None:
         """Tell queues that these blocks stay in memory."""
-        self._refused.extend(put_outs)
+        self._refused.extend(page_outs)
         self._context.request_dispatch()
 
     def _dispatch(self, _budget: int) -> bool:
         shelves = list(islice(self._shelves, PER_STEP))
         self._tell([shelf.go_on_unnoted for shelf in shelves])
-        put_outs = [self._refused.popleft() for _ in range(min(PER_STEP - len(shelves), len(self._refused)))]
-        self._tell([put_out.answer for put_out in put_outs])
+        page_outs = [self._refused.popleft() for _ in range(min(PER_STEP - len(shelves), len(self._refused)))]
+        self._tell([page_out.answer for page_out in page_outs])
         return bool(shelves or self._refused)

@@ -39,8 +39,8 @@ from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, Source
 from ..flow.kinds import ResourceKind
 from ..queues.large import BodyError, BodyReference, LargeMessage
 from ..queues.message import Envelope
-from .bodythread import Job, Runner
 from .folders import sync_folder
+from .io_threads import Job, Runner
 
 WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
 """Pieces on their way to the disk, of all bodies together, before their sockets are left alone: enough to keep a disk

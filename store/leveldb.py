@@ -274,7 +274,7 @@ class LevelDbEngine:
         return self._descending(raw, start, stop) if reverse else self._ascending(raw, start, stop)
 
     def iterate_keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
-        return self._keys(self._raw_iterator(), start, stop)
+        return (key for key, _value in self._ascending(self._raw_iterator(), start, stop, keys_only=True))
 
     def write(self, changes: Sequence[Change], *, sync: bool) -> None:
         with self._writing:
@@ -416,7 +416,9 @@ class LevelDbEngine:
             # What is iterated over is read once: it would only push other blocks out of the cache.
             return database.raw_iterator(verify_checksums=self._verify, fill_cache=False)
 
-    def _ascending(self, raw: RawIterator, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _ascending(
+        self, raw: RawIterator, start: bytes, stop: bytes, *, keys_only: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         using, begun = self._using, False
         with self._reading(raw, start):
             while True:
@@ -428,7 +430,7 @@ class LevelDbEngine:
                         begun = True
                     if not raw.valid() or (key := raw.key()) >= stop:
                         return
-                    value = raw.value()
+                    value = b"" if keys_only else raw.value()
                 yield key, value
 
     def _descending(self, raw: RawIterator, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -449,20 +451,6 @@ class LevelDbEngine:
                         return
                     value = raw.value()
                 yield key, value
-
-    def _keys(self, raw: RawIterator, start: bytes, stop: bytes) -> Iterator[bytes]:
-        using, begun = self._using, False
-        with self._reading(raw, start):
-            while True:
-                with using:
-                    if begun:
-                        raw.next()
-                    else:
-                        raw.seek(start)
-                        begun = True
-                    if not raw.valid() or (key := raw.key()) >= stop:
-                        return
-                yield key
 
     @contextmanager
     def _reading(self, raw: RawIterator, start: bytes) -> Iterator[None]:

@@ -32,8 +32,8 @@ from ..queues.logs.pending_records import PendingRecords
 from ..queues.logs.ports import DiskError
 from ..queues.logs.table import PREFIX, LogError, Opened, check_name
 from .bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport
-from .bodythread import BodyThread, InlineRunner, Job, Runner
 from .folders import make_private_folder, sync_folder
+from .io_threads import InlineRunner, IoThread, Job, Runner
 from .marks import MarkedFolder
 
 T = TypeVar("T")
@@ -361,7 +361,7 @@ class LogDisk:
     @classmethod
     def threads(cls, submit: Callable[[Callable[[], None]], None]) -> LogDisk:
         """The real ones; each begins with its first job."""
-        return cls(*(BodyThread(f"sluiceway log {what}", submit) for what in ("maker", "writer", "syncer", "reader")))
+        return cls(*(IoThread(f"sluiceway log {what}", submit) for what in ("maker", "writer", "syncer", "reader")))
 
     @classmethod
     def inline(cls, schedule: Callable[[Callable[[], None]], None]) -> LogDisk:

@@ -24,9 +24,9 @@ from . import keys
 from .batch import Batch
 from .chunks import HeadCodec, encode_chunk, encode_parts
 from .engine import Engine, EngineError, delete, put
+from .io_threads import Worker
 from .pages import Page, PageFiles, PagesError
-from .ports import Log
-from .worker import Worker
+from .ports import Logger
 
 if TYPE_CHECKING:
     from .queue_records import QueueRecords
@@ -48,7 +48,7 @@ class Record:
     """None: the engine has it."""
 
 
-class PutOut:
+class PageOut:
     """A block that is to leave memory, from the queue's wish to the answer."""
 
     __slots__ = ("_done", "_refused", "_shelf", "count", "index", "is_refused", "record")
@@ -89,7 +89,7 @@ class PagedBlocks:
         *,
         scheduling: Scheduling,
         clock: Callable[[], float],
-        log: Log,
+        log: Logger,
     ) -> None:
         """`folder`: for files, empty; None: the engine takes them. Who waits for them waits for `store`."""
         self._heads = heads
@@ -205,17 +205,17 @@ class PagedBlocks:
         self.files.withdraw(error.pages)
         missing = set(error.pages)
         batch.pages = [each for each in batch.pages if each[0] not in missing]
-        for put_out in batch.put_outs:
-            if put_out.record is not None and put_out.record.page in missing:
-                put_out.is_refused = True
-                batch.paged_count -= put_out.count
+        for page_out in batch.page_outs:
+            if page_out.record is not None and page_out.record.page in missing:
+                page_out.is_refused = True
+                batch.paged_count -= page_out.count
         self._shut(error)
         for page in error.pages:
             self._let_go(page)
 
     def written(self, batch: Batch) -> None:
         """Note that the remaining pages of this batch are written."""
-        if batch.pages and not any(put_out.is_refused for put_out in batch.put_outs):
+        if batch.pages and not any(page_out.is_refused for page_out in batch.page_outs):
             self._works()
         for page, _parts in batch.pages:
             self._let_go(page)

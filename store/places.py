@@ -58,7 +58,7 @@ def _record(state: GroupState) -> SubscriptionState:
     )
 
 
-class Place:
+class GroupRecord:
     """The record of one group, with what the store queue asks of a shelf. Satisfies
     `sluiceway.queues.logs.ports.GroupPlace`.
     """
@@ -165,8 +165,8 @@ class Place:
 
     def attach(
         self,
-        _first: int,
-        _end: int,
+        first: int,
+        end: int,
         changes: list[Change],
         done: Callable[[], None] | None = None,
         undone: Callable[[], None] | None = None,
@@ -175,7 +175,7 @@ class Place:
         if self._forgotten:
             self._store.change(changes, written=done)
             return
-        self._attached.append(Attached(changes, done, undone))
+        self._attached.append(Attached(first, end, changes, done, undone))
         self._store.touch(self, urgent=True)
 
     @property
@@ -237,13 +237,13 @@ class StoredPlaces:
         self._now_ms = now_ms
         self._versions = dict(versions)
 
-    def place(self, log: str, group: str, state: Callable[[], GroupState]) -> Place:
+    def place(self, log: str, group: str, state: Callable[[], GroupState]) -> GroupRecord:
         key = keys.subscription_key(keys.SUBSCRIPTION, log, group)
         version = self._versions.pop((log, group), None)
-        return self._store.place(lambda place_id: Place(self._store, place_id, key, state, version))
+        return self._store.place(lambda place_id: GroupRecord(self._store, place_id, key, state, version))
 
     def create(self, log: str, group: str, place: object, done: Done) -> None:
-        assert isinstance(place, Place), "made by `place`"
+        assert isinstance(place, GroupRecord), "made by `place`"
         values = {"kind": GROUP_KIND, "created_ms": str(self._now_ms()), "log_id": place.log_id}
         preferences = SubscriptionPreferences(values)
         key = keys.subscription_key(keys.PREFERENCES, log, group)

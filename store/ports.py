@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from .diskguard import FreeSpace
 
 
-class Log(Protocol):
+class Logger(Protocol):
     """Log of the store, for people."""
 
     def info(self, event: str, **facts: Any) -> Any: ...
@@ -15,7 +15,7 @@ class Log(Protocol):
     def error(self, event: str, **facts: Any) -> Any: ...
 
 
-class Housing(FreeSpace, Protocol):
+class DataFolder(FreeSpace, Protocol):
     """The folder around the engine. Both raise DirectoryError."""
 
     def attic_put(self, name: str, data: bytes) -> object: ...

@@ -11,7 +11,7 @@ memory don't wait.
 *What is on disk* is known by block of 1,024: which sequences the chunks span, and which of them are alive. What is
 settled goes to one small state record per block; a block of which nothing is alive is deleted with all its records.
 
-*Attached.* Changes that belong to elements go into the very batch that saves these (write_fence.py).
+*Fence.* Changes that belong to elements go into the very batch that saves these (write_fence.py).
 
 *Handed over.* Elements of which the disk knows are handed to consumers only below the *lease*, a number on disk that
 runs ahead of the readers: after a crash all below it counts as seen, and is marked when it comes again. While the disk
@@ -39,11 +39,11 @@ from .engine import Change, delete, put
 from .kept_bodies import KeptBodies
 from .keys import BLOCK_BITS, BLOCK_SIZE
 from .loading import load_block
-from .paged import PutOut, Record
+from .paged import PageOut, Record
 from .reader_places import ReaderPlaces
 from .states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue
 from .stored_block import StoredBlock
-from .write_fence import NOTHING_BEGUN, Attachments
+from .write_fence import NOTHING_BEGUN, WriteFence
 
 if TYPE_CHECKING:
     from .bonds import Bond
@@ -64,10 +64,36 @@ class QueueRecords:
     """See the module, and `sluiceway.queues.storage.QueueStorage`."""
 
     __slots__ = (
-        "_added_count", "_attached", "_blocks", "_bodies", "_forgotten", "_has_paged", "_holds_back",
-        "_is_saved", "_known", "_lease", "_mark", "_noting", "_places", "_probe", "_put_outs", "_queue",
-        "_store", "_touched", "_trimmed_to", "_waiting_saves", "_waiting_settled", "bond", "bound_to",
-        "due_seconds", "is_bound", "queue_id", "saved_to", "time_to_ack_seconds", "topic", "urgent",
+        "_added_count",
+        "_blocks",
+        "_bodies",
+        "_fence",
+        "_forgotten",
+        "_has_paged",
+        "_holds_back",
+        "_is_saved",
+        "_known",
+        "_lease",
+        "_mark",
+        "_noting",
+        "_page_outs",
+        "_places",
+        "_probe",
+        "_queue",
+        "_store",
+        "_touched",
+        "_trimmed_to",
+        "_waiting_saves",
+        "_waiting_settled",
+        "bond",
+        "bound_to",
+        "due_seconds",
+        "is_bound",
+        "queue_id",
+        "saved_to",
+        "time_to_ack_seconds",
+        "topic",
+        "urgent",
         "written_count",
     )  # fmt: skip
 
@@ -101,7 +127,7 @@ class QueueRecords:
         self._touched: set[int] = set()
         """Blocks whose state on disk is out of date."""
         self._trimmed_to = 0
-        self._put_outs: list[PutOut] = []
+        self._page_outs: list[PageOut] = []
         self._waiting_saves: deque[tuple[int, int, Saved, float]] = deque()
         """First and end of elements, who is to be told that they are saved, and since when it waits."""
         self._waiting_settled: list[Callable[[], None]] = []
@@ -113,7 +139,7 @@ class QueueRecords:
         """Whether the elements that are due are already in the batch that is gathered in steps."""
         self._bodies = KeptBodies(store.bodies)
         self._added_count = 0
-        self._attached = Attachments()
+        self._fence = WriteFence()
         self._holds_back = False
         """The queue waits for elements that are held."""
 
@@ -215,7 +241,7 @@ class QueueRecords:
         if self._forgotten:
             self._store.change(changes, written=done)
             return
-        self._attached.add(first, end, changes, done, undone)
+        self._fence.add(first, end, changes, done, undone)
         self._store.touch(self, urgent=True)
 
     def hold(self, first: int, end: int) -> None:
@@ -229,7 +255,7 @@ class QueueRecords:
             self._queue.may_go_on()
 
     def may_hand_over(self, position: int, end: int, reader: DurableReader | None = None) -> bool:
-        is_held = self._attached.holds(self._queue.elements, position)
+        is_held = self._fence.holds(self._queue.elements, position)
         needed = min(end, self.saved_to)
         if reader is not None:
             is_noted = needed <= reader.lease or position >= self.saved_to
@@ -267,10 +293,10 @@ class QueueRecords:
         if self._lease > self._queue.handed_to:
             self._store.touch(self)
 
-    def put_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
+    def page_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
         if self._forgotten:
             return  # nothing of it is written any more
-        self._put_outs.append(PutOut(self, index, done, refused))
+        self._page_outs.append(PageOut(self, index, done, refused))
         self._store.touch(self, urgent=True)
 
     def unpage(self, index: int, record: Record | None) -> None:
@@ -297,7 +323,7 @@ class QueueRecords:
 
     def abandoned(self) -> list[Callable[[], None]]:
         """Nothing of it is written any more. Returns who is to be told so."""
-        return [each.undone for each in self._attached.take_all() if each.undone is not None]
+        return [each.undone for each in self._fence.take_all() if each.undone is not None]
 
     def forget(self) -> None:
         self._forgotten = True
@@ -306,7 +332,7 @@ class QueueRecords:
         self._waiting_saves.clear()
         self._bodies.all_left()
         waiting, self._waiting_settled = [*self._waiting_settled, *self._bodies.take_let_go()], []
-        self._store.bequeath(self, self._attached.take_all(), waiting)
+        self._store.bequeath(self, self._fence.take_all(), waiting)
         self._store.forget(self)
         self._store.paged.forget([block.paged for block in self._blocks.values()])
         self._blocks.clear()
@@ -318,8 +344,8 @@ class QueueRecords:
         """Whether there is nothing to write, and no callback waits."""
         return not (
             self._touched
-            or self._put_outs
-            or self._attached
+            or self._page_outs
+            or self._fence
             or self._waiting_saves
             or self._waiting_settled
             or self._noting
@@ -412,7 +438,7 @@ class QueueRecords:
     def _is_pressed(self) -> bool:
         """Something other than a wait for a save is urgent, or is more than that."""
         is_noting = self._noting or self._places.is_noting
-        return bool(self._put_outs or self._attached or self._waiting_settled or is_noting or self.is_bound)
+        return bool(self._page_outs or self._fence or self._waiting_settled or is_noting or self.is_bound)
 
     def answer_consumed(self) -> int:
         """Tell those who wait for elements that were all settled before they had to be written; returns for how many
@@ -445,7 +471,7 @@ class QueueRecords:
             self._waiting_settled = []
             batch.sync = True
         self._answer_saved(batch)
-        self.urgent = bool(self._put_outs or self._attached or self._waiting_saves)
+        self.urgent = bool(self._page_outs or self._fence or self._waiting_saves)
 
     def _save(self, batch: Batch) -> None:
         """Write the persistent elements that are still there, up to those that may wait longer."""
@@ -454,11 +480,11 @@ class QueueRecords:
         target = end if self.urgent or not self._queue.is_consumed else min(self._mark, end)
         target = max(target, min(self.bound_to, end))
         self._mark = end
-        self._attached.put_into(batch, self.saved_to, self._let_through)
+        self._fence.put_into(batch, self.saved_to, self._let_through)
         while self.saved_to < target:
             stop = target
             if batch.is_full and self.saved_to >= self.bound_to:
-                stop = min(target, self._attached.begun_to(self.saved_to))
+                stop = min(target, self._fence.begun_to(self.saved_to))
                 if stop == NOTHING_BEGUN:
                     self._mark = max(self._mark, target)
                     return
@@ -471,7 +497,7 @@ class QueueRecords:
         first, index = self.saved_to, self.saved_to >> BLOCK_BITS
         self.saved_to = stop = min(stop, (index + 1) << BLOCK_BITS)
         self._save_part(batch, index, first, stop)
-        self._attached.put_into(batch, stop, self._let_through)
+        self._fence.put_into(batch, stop, self._let_through)
         return stop - first
 
     def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
@@ -517,24 +543,24 @@ class QueueRecords:
 
     def _store_put_outs(self, batch: Batch) -> None:
         """Blocks that are to leave memory: what of them is not persistent is written, too."""
-        waiting: list[PutOut] = []
-        for place, put_out in enumerate(self._put_outs):
-            index = put_out.index
+        waiting: list[PageOut] = []
+        for place, page_out in enumerate(self._page_outs):
+            index = page_out.index
             if batch.is_full and place:
-                waiting = self._put_outs[place:]
+                waiting = self._page_outs[place:]
                 break
             extent = self._queue.elements.extent(index)
             if extent:
                 if extent.stop > self.saved_to:
-                    waiting = self._put_outs[place:]  # the batch was full before all of it was saved
+                    waiting = self._page_outs[place:]  # the batch was full before all of it was saved
                     break
                 stored = self._blocks.get(index)
                 if stored is not None and len(stored.firsts) > SEAL_COUNT:
                     self._seal(batch, index, stored)
                 if stored is None or stored.paged is None:
-                    self._page(batch, put_out)
-            batch.put_outs.append(put_out)
-        self._put_outs = waiting
+                    self._page(batch, page_out)
+            batch.page_outs.append(page_out)
+        self._page_outs = waiting
 
     def _resident_among(self, index: int, places: int) -> tuple[list[int], list[Message]]:
         """Return the messages in memory at these places of a block, a bit each."""
@@ -543,20 +569,20 @@ class QueueRecords:
         found = [pair for pair in zip(sequences, messages, strict=True) if places >> (pair[0] - base) & 1]
         return [sequence for sequence, _message in found], [message for _sequence, message in found]
 
-    def _page(self, batch: Batch, put_out: PutOut) -> None:
-        stored = self._blocks.get(put_out.index)
-        sequences, messages = self._resident_among(put_out.index, ~(0 if stored is None else stored.live))
+    def _page(self, batch: Batch, page_out: PageOut) -> None:
+        stored = self._blocks.get(page_out.index)
+        sequences, messages = self._resident_among(page_out.index, ~(0 if stored is None else stored.live))
         if not sequences:
             return
         if not self._store.paged.accepting:
-            put_out.is_refused = True
+            page_out.is_refused = True
             return
         self._bodies.keep(sequences, messages)
         self._has_paged = True
         if stored is None:
-            stored = self._blocks[put_out.index] = StoredBlock()
-        put_out.record = stored.paged = self._store.paged.put(batch, self.queue_id, sequences, messages)
-        put_out.count = len(messages)
+            stored = self._blocks[page_out.index] = StoredBlock()
+        page_out.record = stored.paged = self._store.paged.put(batch, self.queue_id, sequences, messages)
+        page_out.count = len(messages)
 
     def _seal(self, batch: Batch, index: int, stored: StoredBlock) -> None:
         """Write all persistent elements of a block as one chunk in place of many: read at once, found at once."""
@@ -658,7 +684,7 @@ class QueueRecords:
 
     def close_in_order(self, batch: Batch) -> None:
         """The broker stops: note exactly what was handed over and came back, in place of the lease."""
-        self._put_outs.clear()  # nothing needs room any more, and pages would fill the batch
+        self._page_outs.clear()  # nothing needs room any more, and pages would fill the batch
         self.urgent = True
         self.collect(batch)
         self.returned(self._queue.seen())  # now that all of them are in a block

@@ -28,7 +28,7 @@ import attrs
 from ..flow.bounds import UNBOUNDED
 from ..queues.blocks import Dates, Outside, bit_range
 from ..queues.message import DelayedMessage, Envelope
-from ..queues.spools import Target
+from ..queues.spools import SpoolTarget
 from . import keys
 from .chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
 from .durables import durable_changes, kept_durables, removal
@@ -108,7 +108,7 @@ class RecoveredQueue:
 class RecoveredPiece:
     """A piece of a spooled transaction."""
 
-    target: Target
+    target: SpoolTarget
     size_bytes: int
     file_ids: list[int]
     """Files of large bodies."""
@@ -127,7 +127,7 @@ class RecoveredTransaction:
 
 
 @attrs.frozen
-class Fault:
+class BadRecord:
     """A record that can't be read."""
 
     key: bytes
@@ -152,7 +152,7 @@ class Recovered:
     tidying: list[Change] = attrs.field(factory=list)
     """To be written before the store is used: what an earlier version wrote, where it is kept now, and the end of what
     a crash left of things that are gone."""
-    faults: list[Fault] = attrs.field(factory=list)
+    faults: list[BadRecord] = attrs.field(factory=list)
     clean: bool = True
     """The earlier run ended in good order."""
     live_count: int = 0
@@ -211,14 +211,14 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
             found.next_number = decode_numbers(numbers)
         except StateError as error:
             found.next_number = NUMBERS_LOST
-            found.faults.append(Fault(keys.META_NUMBERS_KEY, numbers, str(error), "message numbers leap far ahead"))
+            found.faults.append(BadRecord(keys.META_NUMBERS_KEY, numbers, str(error), "message numbers leap far ahead"))
     clean = engine.get(keys.META_CLEAN_KEY)
     if clean is not None:
         try:
             found.clean = decode_clean(clean)
         except StateError as error:
             found.clean = False
-            found.faults.append(Fault(keys.META_CLEAN_KEY, clean, str(error), "the last stop counts as a crash"))
+            found.faults.append(BadRecord(keys.META_CLEAN_KEY, clean, str(error), "the last stop counts as a crash"))
     by_id: dict[int, RecoveredQueue] = {}
     for key, value in engine.iterate(*keys.family_range(keys.QUEUE)):
         queue_id = keys.parse_queue_key(key)
@@ -226,7 +226,7 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
         try:
             kind, priority, name = decode_queue(value)
         except StateError as error:
-            found.faults.append(Fault(key, value, str(error), "the messages of this queue are not found"))
+            found.faults.append(BadRecord(key, value, str(error), "the messages of this queue are not found"))
             continue
         by_id[queue_id] = RecoveredQueue(queue_id, name, priority, kind == KIND_TOPIC)
     for family in (keys.CHUNK, keys.SUMMARY, keys.STATE):  # records may be there whose queue record is lost
@@ -241,7 +241,7 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
             queue.next_sequence, queue.handed_to = decode_head(value)
         except StateError as error:
             queue.handed_to = ALL_SEEN
-            found.faults.append(Fault(key, value, str(error), f"all messages of {queue.name} count as redelivered"))
+            found.faults.append(BadRecord(key, value, str(error), f"all messages of {queue.name} count as redelivered"))
     _read_durables(engine, found)
     for key, value in engine.iterate(*keys.family_range(keys.CURSOR)):
         queue_id, durable_id = keys.parse_cursor_key(key)
@@ -253,11 +253,11 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
             except StateError as error:
                 record = CursorRecord(0, ALL_SEEN, (), {})
                 effect = f"durable subscription {found.durables[durable_id].name} begins with the oldest message"
-                found.faults.append(Fault(key, value, str(error), effect))
+                found.faults.append(BadRecord(key, value, str(error), effect))
             by_id[queue_id].cursors[durable_id] = record
     for damage in DamageSearch(engine).found():
         what = f"{damage.where}: {damage.what}"
-        found.faults.append(Fault(damage.key, damage.value or b"", what, damage.effect, damage.changes))
+        found.faults.append(BadRecord(damage.key, damage.value or b"", what, damage.effect, damage.changes))
     _wipe(engine, *keys.family_range(keys.PAGED))
     _read_transactions(engine, found)
     spans = _read_spans(engine, by_id, progress, heads, found.faults)
@@ -277,7 +277,7 @@ def _read_durables(engine: Engine, found: Recovered) -> None:
     """Read the durable subscriptions of the metadata, and move those over that an earlier version wrote."""
 
     def bad(key: bytes, value: bytes, error: StoreFormatError) -> None:
-        found.faults.append(Fault(key, value, str(error), "a durable subscription is lost", removal(key)))
+        found.faults.append(BadRecord(key, value, str(error), "a durable subscription is lost", removal(key)))
 
     found.durables.update(kept_durables(engine, bad))
     for key, value in engine.iterate(*keys.family_range(keys.DURABLE)):
@@ -286,7 +286,7 @@ def _read_durables(engine: Engine, found: Recovered) -> None:
             found.tidying += [*durable_changes(durable_id, record), delete(key)]
             found.durables[durable_id] = record
         except StateError as error:
-            found.faults.append(Fault(key, value, str(error), "a durable subscription is lost"))
+            found.faults.append(BadRecord(key, value, str(error), "a durable subscription is lost"))
 
 
 def _wipe(engine: Engine, start: bytes, stop: bytes) -> None:
@@ -309,7 +309,7 @@ def _read_spans(
     by_id: dict[int, RecoveredQueue],
     progress: Callable[[int], None],
     heads: HeadCodec,
-    faults: list[Fault],
+    faults: list[BadRecord],
 ) -> dict[int, dict[int, _Spans]]:
     spans: dict[int, dict[int, _Spans]] = {}
     messages_count = 0
@@ -351,7 +351,7 @@ def _pass_block(by_id: dict[int, RecoveredQueue], queue_id: int, index: int) -> 
         queue.next_sequence = max(queue.next_sequence, (index + 1) << keys.BLOCK_BITS)
 
 
-def _summary(engine: Engine, key: bytes, value: bytes, heads: HeadCodec, faults: list[Fault]) -> Summary | None:
+def _summary(engine: Engine, key: bytes, value: bytes, heads: HeadCodec, faults: list[BadRecord]) -> Summary | None:
     """Return a summary; where it can't be read, make it from its chunk. None: the chunk can't be read either."""
     queue_id, first = keys.parse_placed_key(key)
     room_count = keys.BLOCK_SIZE - (first & (keys.BLOCK_SIZE - 1))
@@ -365,14 +365,14 @@ def _summary(engine: Engine, key: bytes, value: bytes, heads: HeadCodec, faults:
         try:
             sequences, messages = decode_chunk(first, chunk or b"", heads, _Noted)
         except ChunkError as chunk_error:
-            faults.append(Fault(key, value, f"{error}; {chunk_error}", "its messages are not found"))
+            faults.append(BadRecord(key, value, f"{error}; {chunk_error}", "its messages are not found"))
             return None
-        faults.append(Fault(key, value, str(error), "none: it was made again from its chunk"))
+        faults.append(BadRecord(key, value, str(error), "none: it was made again from its chunk"))
         return summary_of(sequences, messages)
 
 
 def _read_states(
-    engine: Engine, by_id: dict[int, RecoveredQueue], faults: list[Fault]
+    engine: Engine, by_id: dict[int, RecoveredQueue], faults: list[BadRecord]
 ) -> dict[int, dict[int, tuple[int, dict[int, int]]]]:
     states: dict[int, dict[int, tuple[int, dict[int, int]]]] = {}
     for key, value in engine.iterate(*keys.family_range(keys.STATE)):
@@ -384,7 +384,7 @@ def _read_states(
             except StateError as error:
                 by_id[queue_id].handed_to = ALL_SEEN
                 effect = f"what was settled in block {index} of {by_id[queue_id].name} comes again"
-                faults.append(Fault(key, value, str(error), effect))
+                faults.append(BadRecord(key, value, str(error), effect))
     return states
 
 
@@ -482,7 +482,7 @@ def _read_transactions(engine: Engine, found: Recovered) -> None:
             commits[transaction_id] = decode_commit(value)
         except PieceError as error:
             commits[transaction_id] = CommitRecord(0, 0)
-            found.faults.append(Fault(key, value, str(error), "this transaction comes before others, at worst"))
+            found.faults.append(BadRecord(key, value, str(error), "this transaction comes before others, at worst"))
     start, stop = keys.family_range(keys.TRANSACTION)
     while (first := next(engine.iterate_keys(start, stop), None)) is not None:
         transaction_id, _place = keys.parse_transaction_key(first)
@@ -508,7 +508,7 @@ def _read_transactions(engine: Engine, found: Recovered) -> None:
 
 
 def _read_pieces(
-    engine: Engine, transaction: RecoveredTransaction, dropped: frozenset[Target], found: Recovered
+    engine: Engine, transaction: RecoveredTransaction, dropped: frozenset[SpoolTarget], found: Recovered
 ) -> None:
     """Find its pieces; those for queues that were `dropped` are deleted."""
     gone: list[Change] = []
@@ -524,7 +524,7 @@ def _read_pieces(
                 _sequences, messages = decode_chunk(0, piece.chunk, _AnyHead(), _Noted)
                 file_ids = [message.large[0] for message in messages if message.large is not None]
         except (PieceError, ChunkError) as error:
-            found.faults.append(Fault(key, value, str(error), "messages of a committed transaction are lost"))
+            found.faults.append(BadRecord(key, value, str(error), "messages of a committed transaction are lost"))
             continue
         transaction.pieces[place] = RecoveredPiece(piece.target, len(value), file_ids)
         found.body_counts.update(file_ids)

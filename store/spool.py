@@ -29,12 +29,12 @@ from ..flow import Account, Flow, SizeLimiter, SourceController
 from ..queues.large import LargeMessage
 from ..queues.message import Message, wire_bytes_of
 from ..queues.queue import MessageQueue
-from ..queues.spools import Target
+from ..queues.spools import SpoolTarget
 from ..queues.storage import Confirms
 from . import keys
 from .chunks import ChunkError, decode_chunk, encode_chunk
 from .engine import Change, CorruptionError, EngineError, delete, put
-from .places import Place
+from .places import GroupRecord
 from .queue_records import QueueRecords
 from .recovery import RecoveredTransaction
 from .spool_records import CommitRecord, PieceError, decode_piece, encode_commit, encode_piece
@@ -51,8 +51,8 @@ DELETE_COUNT: Final = 512
 """Pieces of an aborted transaction that go in one batch."""
 
 
-class Spooled:
-    """The part of a transaction that goes to one queue. Satisfies the port of the same name."""
+class StoreSpooled:
+    """The part of a transaction that goes to one queue. Satisfies `sluiceway.queues.spools.Spooled`."""
 
     __slots__ = ("count", "is_gone", "left_count", "number", "places", "wire_bytes")
 
@@ -82,13 +82,13 @@ class _Record(list[Change]):
 class _Read:
     """A read of a piece, with its callbacks."""
 
-    spool: Spool
+    spool: StoreSpool
     place: int
     done: Callable[[list[Message]], None]
     failed: Callable[[], None]
 
 
-class Spools:
+class StoreSpools:
     """The spools of one broker."""
 
     def __init__(
@@ -117,17 +117,17 @@ class Spools:
             SizeLimiter(WRITING_BYTES, clock=store.clock, label="spool"),
             clock=store.clock,
         )
-        self._by_target: dict[Target, dict[Spool, None]] = {}
+        self._by_target: dict[SpoolTarget, dict[StoreSpool, None]] = {}
         """Spools with pieces for a target."""
-        self.left = [Spool(self, found.transaction_id, found) for found in recovered]
+        self.left = [StoreSpool(self, found.transaction_id, found) for found in recovered]
         """Spools of an earlier run."""
         store.deleted_with = self._deleted_with
 
-    def has_piece_for(self, spool: Spool, target: Target) -> None:
+    def has_piece_for(self, spool: StoreSpool, target: SpoolTarget) -> None:
         """Note the first piece of a spool for this queue."""
         self._by_target.setdefault(target, {})[spool] = None
 
-    def has_moved(self, spool: Spool, target: Target) -> None:
+    def has_moved(self, spool: StoreSpool, target: SpoolTarget) -> None:
         """Note that a spool has nothing more for this queue."""
         if (left := self._by_target.get(target)) is not None:
             left.pop(spool, None)
@@ -146,10 +146,10 @@ class Spools:
             self.has_moved(spool, shelf.target)
         return changes
 
-    def begin(self) -> Spool:
+    def begin(self) -> StoreSpool:
         transaction_id = self._next_transaction_id
         self._next_transaction_id += 1
-        return Spool(self, transaction_id)
+        return StoreSpool(self, transaction_id)
 
     def take_commit_number(self) -> int:
         """Ever growing."""
@@ -204,8 +204,8 @@ class Spools:
         return messages
 
 
-class Spool:
-    """The part of one transaction that is not in memory. Satisfies the port of the same name."""
+class StoreSpool:
+    """The part of one transaction that is not in memory. Satisfies `sluiceway.queues.spools.Spool`."""
 
     __slots__ = (
         "_commit_number",
@@ -224,11 +224,11 @@ class Spool:
         "transaction_id",
     )
 
-    def __init__(self, spools: Spools, transaction_id: int, found: RecoveredTransaction | None = None) -> None:
+    def __init__(self, spools: StoreSpools, transaction_id: int, found: RecoveredTransaction | None = None) -> None:
         """`found`: it is one of an earlier run."""
         self._spools = spools
         self.transaction_id = transaction_id
-        self.targets: dict[Target, Spooled] = {}
+        self.targets: dict[SpoolTarget, StoreSpooled] = {}
         self._sizes = array("L")
         """In bytes, by place."""
         self._files: dict[int, list[int]] = {}
@@ -236,11 +236,11 @@ class Spool:
         self._left_count = 0
         self._early: list[_Read] = []
         """Wanted before they are written."""
-        self._targets: list[Target] = []
+        self._targets: list[SpoolTarget] = []
         self._target_by_place = array("I")
         """Each a place in `_targets`."""
         self._commit_number = self._committed_count = 0
-        self._dropped: dict[Target, None] = {}
+        self._dropped: dict[SpoolTarget, None] = {}
         """Queues that were deleted since it was committed."""
         self._record: _Record | None = None
         """The commit record, until it goes into a batch."""
@@ -260,11 +260,11 @@ class Spool:
     def size_of(self, place: int) -> int:
         return self._sizes[place]
 
-    def _add_place(self, target: Target, place: int) -> int:
+    def _add_place(self, target: SpoolTarget, place: int) -> int:
         """Assign a piece to its target. Returns the number of the target."""
         spooled = self.targets.get(target)
         if spooled is None:
-            spooled = self.targets[target] = Spooled(len(self._targets))
+            spooled = self.targets[target] = StoreSpooled(len(self._targets))
             self._targets.append(target)
             self._spools.has_piece_for(self, target)
         spooled.places.append(place)
@@ -293,7 +293,7 @@ class Spool:
 
     # ------------------------------------------------------------------ while it is open
 
-    def write(self, target: Target, messages: list[Message], source: SourceController | None) -> int:
+    def write(self, target: SpoolTarget, messages: list[Message], source: SourceController | None) -> int:
         store = self._spools.store
         chunk = encode_chunk(0, range(len(messages)), messages, store.heads)
         value = encode_piece(target, chunk)
@@ -349,7 +349,7 @@ class Spool:
         done: Callable[[], None],
         undone: Callable[[], None],
         *,
-        deleted: Iterable[Target] = (),
+        deleted: Iterable[SpoolTarget] = (),
     ) -> None:
         store = self._spools.store
         if not self._sizes:
@@ -360,7 +360,9 @@ class Spool:
             self._spools.has_moved(self, target)
         change = self._told()
         own = [
-            shelf for shelf in shelves if isinstance(shelf, QueueRecords | Place) and shelf.queue_id in store.shelves
+            shelf
+            for shelf in shelves
+            if isinstance(shelf, QueueRecords | GroupRecord) and shelf.queue_id in store.shelves
         ]
         if not own:
             store.change([change], done)
@@ -376,7 +378,7 @@ class Spool:
         record = CommitRecord(self._commit_number, self._committed_count, tuple(self._dropped))
         return put(keys.spool_key(self.transaction_id), encode_commit(record))
 
-    def drop(self, target: Target) -> list[Change]:
+    def drop(self, target: SpoolTarget) -> list[Change]:
         """Drop the pieces of a queue that is deleted. Returns the changes to write with the deletion."""
         self._dropped[target] = None
         if self._record is not None and not self._record.is_taken:

@@ -19,7 +19,7 @@ from typing import Final
 from attrs import frozen
 from zlib_ng.zlib_ng import crc32
 
-from ..queues.spools import Target
+from ..queues.spools import SpoolTarget
 from . import chunks
 from .keys import StoreFormatError
 from .states import KIND_QUEUE, KIND_TOPIC
@@ -45,7 +45,7 @@ class PieceError(StoreFormatError):
 class Piece:
     """A piece: the target of its messages, and the chunk with them."""
 
-    target: Target
+    target: SpoolTarget
     chunk: bytes
     """Chunk for `decode_chunk`, from sequence 0."""
 
@@ -63,17 +63,17 @@ class CommitRecord:
     """Transactions were committed in this order."""
     pieces_count: int
     """How many it had then."""
-    dropped: tuple[Target, ...] = ()
+    dropped: tuple[SpoolTarget, ...] = ()
     """Queues that were deleted since: what pieces it has left for these is to be deleted, too."""
 
 
-def encode_piece(target: Target, chunk: bytes) -> bytes:
+def encode_piece(target: SpoolTarget, chunk: bytes) -> bytes:
     """The value of a piece. Raises PieceError for a name or a priority that does not fit."""
     start = _encode_target(PIECE_LAYOUT, target)
     return start + _U32.pack(crc32(start)) + chunk
 
 
-def _encode_target(layout: int, target: Target) -> bytes:
+def _encode_target(layout: int, target: SpoolTarget) -> bytes:
     name, priority, topic = target
     if not 0 <= priority <= 9:
         raise PieceError(f"a piece for {name}: there is no priority {priority}")
@@ -84,7 +84,7 @@ def _encode_target(layout: int, target: Target) -> bytes:
         raise PieceError(f"a piece for the destination {name[:80]!r} can't be written: {error}") from error
 
 
-def _decode_target(kind: int, priority: int, data: bytes) -> Target:
+def _decode_target(kind: int, priority: int, data: bytes) -> SpoolTarget:
     if kind not in (KIND_QUEUE, KIND_TOPIC) or priority > 9:
         raise PieceError(f"a piece for a destination of kind {kind} with priority {priority}, which there is not")
     try:
@@ -134,11 +134,11 @@ def decode_commit(value: bytes) -> CommitRecord:
     return CommitRecord(commit_number, pieces_count)
 
 
-def _decode_dropped(value: bytes) -> tuple[Target, ...]:
+def _decode_dropped(value: bytes) -> tuple[SpoolTarget, ...]:
     end = len(value) - _U32.size
     if end < _COMMIT.size + _TARGET.size or _U32.unpack_from(value, end)[0] != crc32(value[:end]):
         raise PieceError("a commit record that does not match its checksum: it is damaged")
-    targets: list[Target] = []
+    targets: list[SpoolTarget] = []
     at = _COMMIT.size
     while at < end:
         if end - at < _TARGET.size:

@@ -37,22 +37,22 @@ from .beside import Beside
 from .chunks import HeadCodec
 from .config import StoreConfig
 from .counters import StoreCounters
-from .damage import Damage
+from .damage import DamageReports
 from .dirty import Dirty
 from .diskguard import DiskGuard
 from .engine import Change, EngineError, put, raise_it
 from .going_on import GoingOn
 from .gradual import Gradual
+from .io_threads import Worker
 from .large import BodyFiles
 from .paged import PagedBlocks
-from .places import Place
-from .ports import Housing, Log
+from .places import GroupRecord
+from .ports import DataFolder, Logger
 from .queue_records import QueueRecords
 from .recovery import Recovered
 from .reporting import facts_of
 from .states import encode_numbers
-from .together import Joint, Shelf, Together, records_of
-from .worker import Worker
+from .together import Shelf, StoreJoint, Together, records_of
 from .write_fence import Attached
 
 RETRY_MIN_SECONDS: Final = 0.1
@@ -95,8 +95,8 @@ class StoreQueue(FlowResource):
         at_turn_end: Callable[[Callable[[], None]], None],
         clock: Callable[[], float],
         manager: FlowManager,
-        log: Log,
-        housing: Housing | None = None,
+        log: Logger,
+        folder: DataFolder | None = None,
         recovered: Recovered | None = None,
         engine_name: str = "memory",
         bodies: BodyFiles | None = None,
@@ -118,7 +118,7 @@ class StoreQueue(FlowResource):
         self.loaded_count = 0
         """Messages read back."""
         self.counters = StoreCounters()
-        damage = Damage(self.counters, housing, log)
+        damage = DamageReports(self.counters, folder, log)
         self.corrupt, self.lost = damage.corrupt, damage.lost
         self._config = config
         self.engine_name = engine_name
@@ -171,10 +171,10 @@ class StoreQueue(FlowResource):
             counts_memory=False,
         )
         self.open()
-        if housing is not None:
+        if folder is not None:
             self._guard = DiskGuard(
                 config,
-                housing,
+                folder,
                 worker,
                 scheduling=scheduling,
                 beside_bytes=lambda: self.paged.size_bytes,
@@ -209,7 +209,7 @@ class StoreQueue(FlowResource):
             self._next_queue_id += 1
         return shelf
 
-    def place(self, make: Callable[[int], Place]) -> Place:
+    def place(self, make: Callable[[int], GroupRecord]) -> GroupRecord:
         """The place of a group of a log; `make` is given its number."""
         self._places_count += 1
         place = self.shelves[-self._places_count] = make(-self._places_count)
@@ -235,7 +235,7 @@ class StoreQueue(FlowResource):
     def bind(self, shelves: Iterable[Confirms]) -> None:
         self._together.bind(shelves)
 
-    def join(self, owner: FlowResource) -> Joint:
+    def join(self, owner: FlowResource) -> StoreJoint:
         return self._together.join(owner)
 
     # ------------------------------------------------------------------ the port of shelves
@@ -418,7 +418,7 @@ class StoreQueue(FlowResource):
         due_sync = self._unsynced_seconds is not None and (
             self.clock() >= self._unsynced_seconds + self._config.sync_interval_seconds  # the same sum as in _arm_next
         )
-        if batch.changes or batch.sync or due_sync or batch.put_outs or batch.noting:
+        if batch.changes or batch.sync or due_sync or batch.page_outs or batch.noting:
             batch.sync = batch.sync or due_sync
             self._batch = batch
             self._operations.charge(len(batch.changes), batch.size_bytes, None)
@@ -592,8 +592,8 @@ class StoreQueue(FlowResource):
             self._going_on.all_readers(self.shelves.values())
             self._together.next_joint()
         self._set_gate()
-        self._going_on.refused(put_out for put_out in batch.put_outs if put_out.is_refused)
-        batch.put_outs = [put_out for put_out in batch.put_outs if not put_out.is_refused]
+        self._going_on.refused(page_out for page_out in batch.page_outs if page_out.is_refused)
+        batch.page_outs = [page_out for page_out in batch.page_outs if not page_out.is_refused]
         self._scheduling.call_later(self._retry_seconds, self._write_again)
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)
 

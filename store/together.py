@@ -1,9 +1,9 @@
 """Bonds of transactions: shelves whose changes go to disk in one batch, or not at all.
 
 A transaction that takes effect in one go is *bound* at its end (`bind`): whatever gathers one of its shelves gathers
-all of them. One that takes effect in steps is a `Joint`: it binds each shelf in the step that changes it (bonds.py),
-and what is bound so is kept back, whole, until its end. A shelf that is bound to one that is kept back is kept back
-with it. So the end costs nothing, however many shelves there are.
+all of them. One that takes effect in steps is a `StoreJoint`: it binds each shelf in the step that changes it
+(bonds.py), and what is bound so is kept back, whole, until its end. A shelf that is bound to one that is kept back is
+kept back with it. So the end costs nothing, however many shelves there are.
 
 *One joint at a time*, and none while a batch is gathered in steps: so a shelf never has half of a transaction when it
 is gathered. A gathering that a joint has kept back comes before the next joint. While the disk fails nothing is
@@ -32,14 +32,14 @@ from .batch import Batch
 from .bonds import Bond, bond_of
 from .dirty import Dirty
 from .engine import Change, delete, delete_range
-from .places import Place
+from .places import GroupRecord
 from .queue_records import QueueRecords
 from .write_fence import Attached
 
 if TYPE_CHECKING:
     from .storequeue import StoreQueue
 
-Shelf = QueueRecords | Place
+Shelf = QueueRecords | GroupRecord
 """A source of batches: the records of a queue, or the place of a group of a log."""
 
 HEAVY_COUNT: Final = 24
@@ -63,7 +63,7 @@ before.
 """
 
 
-class Joint:
+class StoreJoint:
     """One transaction that takes effect in steps. Satisfies `sluiceway.queues.storage.Joint`."""
 
     __slots__ = ("_go_on", "_since", "_together", "bond", "has_ended", "is_broken", "owner", "waits")
@@ -100,7 +100,7 @@ class Joint:
             self._go_on()
 
     def add(self, shelf: Confirms) -> None:
-        if isinstance(shelf, QueueRecords | Place) and not self.has_ended and self._together.is_known(shelf):
+        if isinstance(shelf, QueueRecords | GroupRecord) and not self.has_ended and self._together.is_known(shelf):
             self._together.keep_back(self, shelf)
 
     def end(self) -> None:
@@ -115,9 +115,9 @@ class Together:
     def __init__(self, store: StoreQueue, dirty: Dirty) -> None:
         self._store = store
         self._dirty = dirty
-        self._active: dict[Joint, None] = {}
+        self._active: dict[StoreJoint, None] = {}
         """The active joint; several at the end of the broker, when no joint waits any more."""
-        self._waiting: deque[Joint] = deque()
+        self._waiting: deque[StoreJoint] = deque()
         self._skipped: set[Shelf | Bond] = set()
         """Kept back by the active joint, when a batch was gathered last: with all that is bound to it."""
         self._later: set[Shelf | Bond] = set()
@@ -141,7 +141,9 @@ class Together:
         """Bind shelves: what was added to and settled in them is one transaction. O(n): not for many."""
         known = self._store.shelves
         together = {
-            shelf: None for shelf in shelves if isinstance(shelf, QueueRecords | Place) and shelf.queue_id in known
+            shelf: None
+            for shelf in shelves
+            if isinstance(shelf, QueueRecords | GroupRecord) and shelf.queue_id in known
         }
         whole: Bond | None = None
         for shelf in together:
@@ -201,15 +203,15 @@ class Together:
             return
         # Where the transaction ends there: at its present end the record may come batches after what it is about.
         for each in attached:
-            heir.attach(heir.bound_to, heir.bound_to, *each)
+            heir.attach(heir.bound_to, heir.bound_to, each.changes, each.done, each.undone)
         for callback in waiting:
             heir.when_settled(callback)
 
     # ------------------------------------------------------------------ joints
 
-    def join(self, owner: FlowResource) -> Joint:
+    def join(self, owner: FlowResource) -> StoreJoint:
         """A new one; see `sluiceway.queues.storage.Store.join`."""
-        joint = Joint(self, owner, self._store.clock())
+        joint = StoreJoint(self, owner, self._store.clock())
         if self._may_begin and not self._waiting:
             self._active[joint] = None
         else:
@@ -227,7 +229,7 @@ class Together:
             return joint.owner, "a large transaction of it takes effect first"
         return self._store, "what large transactions before it have changed is written first"
 
-    def keep_back(self, joint: Joint, shelf: Shelf) -> None:
+    def keep_back(self, joint: StoreJoint, shelf: Shelf) -> None:
         """Bind a shelf that this joint has just changed."""
         shelf.bound_to = shelf.elements_end
         before = joint.bond
@@ -242,7 +244,7 @@ class Together:
             self._active[joint] = None  # at the end of the broker it has not waited for its turn
             joint.waits = False
 
-    def end(self, joint: Joint) -> None:
+    def end(self, joint: StoreJoint) -> None:
         """All of it has taken effect."""
         if joint in self._waiting:
             self._waiting.remove(joint)

@@ -15,7 +15,7 @@ from .keys import StoreFormatError
 
 LAYOUT: Final = 1
 
-_PLACE: Final = Struct("<BQQII")
+_POINTER: Final = Struct("<BQQII")
 _START: Final = Struct("<BHI")
 START_BYTES: Final = _START.size
 """Length of the start of a value in a segment: layout, length of its key, length of itself. Then the key, then the
@@ -23,13 +23,13 @@ value.
 """
 
 
-class PlaceError(StoreFormatError):
-    """A place that can't be read."""
+class PointerError(StoreFormatError):
+    """A pointer that can't be read."""
 
 
 @attrs.frozen
-class Place:
-    """Place of a value."""
+class ValuePointer:
+    """Pointer to a value in a segment of the value log."""
 
     segment: int
     offset: int
@@ -38,32 +38,32 @@ class Place:
     """Adler-32. (A CRC-32 would be the same for all chunks, since each of them ends with its own.)"""
 
 
-def encode_place(place: Place) -> bytes:
+def encode_pointer(pointer: ValuePointer) -> bytes:
     """The record of a value that lies in a segment."""
-    return _PLACE.pack(LAYOUT, place.segment, place.offset, place.size_bytes, place.checksum)
+    return _POINTER.pack(LAYOUT, pointer.segment, pointer.offset, pointer.size_bytes, pointer.checksum)
 
 
-def decode_place(value: bytes) -> Place:
-    """Decode a place. Raises PlaceError for anything that `encode_place` does not write."""
-    if len(value) != _PLACE.size:
-        raise PlaceError(f"a place of {len(value)} bytes: it has {_PLACE.size}")
-    layout, segment, offset, size_bytes, checksum = _PLACE.unpack(value)
+def decode_pointer(value: bytes) -> ValuePointer:
+    """Decode a pointer. Raises PointerError for anything that `encode_pointer` does not write."""
+    if len(value) != _POINTER.size:
+        raise PointerError(f"a pointer of {len(value)} bytes: it has {_POINTER.size}")
+    layout, segment, offset, size_bytes, checksum = _POINTER.unpack(value)
     if layout != LAYOUT:
-        raise PlaceError(f"the layout of a place is {layout}, known is {LAYOUT}: it is damaged, or of a later version")
-    return Place(segment, offset, size_bytes, checksum)
+        raise PointerError(f"a pointer has layout {layout}, known is {LAYOUT}: it is damaged, or of a later version")
+    return ValuePointer(segment, offset, size_bytes, checksum)
 
 
-def place_or_none(value: bytes) -> Place | None:
+def pointer_or_none(value: bytes) -> ValuePointer | None:
     """The same; None: it can't be read."""
     try:
-        return decode_place(value)
-    except PlaceError:
+        return decode_pointer(value)
+    except PointerError:
         return None
 
 
-def is_right(place: Place, value: bytes) -> bool:
+def is_right(pointer: ValuePointer, value: bytes) -> bool:
     """Whether this is what was written there."""
-    return len(value) == place.size_bytes and adler32(value) == place.checksum
+    return len(value) == pointer.size_bytes and adler32(value) == pointer.checksum
 
 
 def encode_start(key: bytes, size_bytes: int) -> bytes:

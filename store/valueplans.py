@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .engine import Change
-from .valuecodec import START_BYTES, Place
+from .valuecodec import START_BYTES, ValuePointer
 
 
 class KnownSegment:
@@ -23,11 +23,11 @@ class KnownSegment:
         self.is_stuck = False
         """Something of it can't be read, so it stays as it is."""
 
-    def add(self, name: bytes, place: Place) -> None:
+    def add(self, name: bytes, pointer: ValuePointer) -> None:
         """One more value."""
-        self.size_bytes = max(self.size_bytes, place.offset + place.size_bytes)
+        self.size_bytes = max(self.size_bytes, pointer.offset + pointer.size_bytes)
         self.live_count += 1
-        self.live_bytes += taken_bytes(name, place)
+        self.live_bytes += taken_bytes(name, pointer)
 
     def is_sparse(self, share: int) -> bool:
         """Less than this part of it is left."""
@@ -44,12 +44,12 @@ class Plan:
         """Segments that were full."""
         self.changes: list[Change] = []
         """Changes for the engine."""
-        self.new: dict[bytes, Place] = {}
-        """By their keys: places that come with it."""
-        self.gone: dict[bytes, Place | None] = {}
-        """Places that are deleted, by key; None: a place that can't be read."""
+        self.new: dict[bytes, ValuePointer] = {}
+        """By their keys: pointers that come with it."""
+        self.gone: dict[bytes, ValuePointer | None] = {}
+        """Pointers that are deleted, by key; None: a pointer that can't be read."""
         self.values: dict[bytes, bytes] = {}
-        """Values at the new places, by key."""
+        """Values at the new pointers, by key."""
         self.writes: dict[int, tuple[int, list[bytes]]] = {}
         """By segment: from where on, and what."""
 
@@ -66,6 +66,6 @@ class Walk(Iterator[tuple[bytes, bytes]]):
         return next(self.rows)
 
 
-def taken_bytes(name: bytes, place: Place) -> int:
+def taken_bytes(name: bytes, pointer: ValuePointer) -> int:
     """Return the bytes that a value takes of a segment, key included."""
-    return START_BYTES + len(name) + place.size_bytes
+    return START_BYTES + len(name) + pointer.size_bytes

@@ -2,7 +2,7 @@
 
 LevelDB writes what it is given three times and more: its log, a table, each level that the table sinks to. Chunks of
 waiting messages are large, are written once, read once and deleted. So where a batch has many bytes of them, they are
-appended to a *segment*, and what the engine below gets in their stead is their *place*: segment, offset, length and
+appended to a *segment*, and what the engine below gets in their stead is their *pointer*: segment, offset, length and
 checksum, under a key of the family `l`. Seen from above nothing differs: this is an engine like any other.
 
 *Order.* A value is synced before the engine is given the batch that names it, also if no callback waits for that batch:
@@ -11,20 +11,20 @@ what survives is still a prefix of whole batches, and the promises of engine.py 
 for each such batch is why a batch with little in it (`batch_bytes_min`) goes to the engine as it is: there a receipt
 costs one.
 
-*After a crash* whatever no place names was never written: `tidy` frees it, whole segments and what lies behind the last
-value of one. Not where places may have been lost: after a repair of LevelDB, beside a place that can't be read, or
-where a value has a summary and nothing else. A segment is written by one run only; numbers go on from the highest there
-is.
+*After a crash* whatever no pointer names was never written: `tidy` frees it, whole segments and what lies behind the
+last value of one. Not where pointers may have been lost: after a repair of LevelDB, beside a pointer that can't be
+read, or where a value has a summary and nothing else. A segment is written by one run only; numbers go on from the
+highest there is.
 
-*Space.* A segment of which nothing is left goes with the next sync, not sooner: a power cut could bring back the places
-that name it. Where less than a quarter of it is left, that is written anew, some with each batch, so that one message
+*Space.* A segment of which nothing is left goes with the next sync, not sooner: a power cut could bring back the
+pointers to it. Where less than a quarter of it is left, that is written anew, some with each batch, so that one message
 does not keep a segment. So segments take at most four times what they hold, one that is written to, and what is due.
 
-*What is missing.* A value was synced before its place was written, so a start finds every segment that has values, and
-all of it up to the last one. One that is missing or shorter was taken away, or is not mounted, or not restored yet: to
-go on would cost each message in it that is looked for. So that is an error, and a tool has to say that it knows.
+*What is missing.* A value was synced before its pointer was written, so a start finds every segment that has values,
+and all of it up to the last one. One that is missing or shorter was taken away, or is not mounted, or not restored yet:
+to go on would cost each message in it that is looked for. So that is an error, and a tool has to say that it knows.
 
-*After a write that raised* it is not known which places there are. Until a write succeeds and the places have been
+*After a write that raised* it is not known which pointers there are. Until a write succeeds and the pointers have been
 counted anew, no space is freed, and values that were written already stay where they are when they come again.
 
 One thread writes; others may read meanwhile. Where a reader finds its segment gone, the value was moved or deleted.
@@ -64,14 +64,14 @@ from .engine import (
 from .segments import Segments
 from .valuecodec import (
     START_BYTES,
-    Place,
-    PlaceError,
-    decode_place,
+    PointerError,
+    ValuePointer,
+    decode_pointer,
     decode_start,
-    encode_place,
+    encode_pointer,
     encode_start,
     is_right,
-    place_or_none,
+    pointer_or_none,
 )
 from .valuekeys import name_of, names_within, parts_around, queue_of
 from .valueplans import KnownSegment, Plan, Walk, taken_bytes
@@ -94,7 +94,7 @@ class ValueOptions:
     """
 
     record_bytes_min: int = 16 << 10
-    """Smaller values stay with the engine: each one here costs a look at its place when it is deleted."""
+    """Smaller values stay with the engine: each one here costs a look at its pointer when it is deleted."""
 
     batch_bytes_min: int = 128 << 10
     """Bytes of such values that make a batch worth a sync of its own: the receipt of one message of 64 KiB waits for
@@ -138,10 +138,10 @@ class ValueLog:
     ) -> None:
         """`begin` is called before anything is written to segments, in this run: the folder has to say so first.
         `trouble` is told, by the thread that writes, of segments that can't be removed or written anew; it is tried
-        again. `accept_missing`: segments may be missing; what lay there is damaged then, for good. `keeps_all`: places
-        may have been lost, so that what has none is to be kept.
+        again. `accept_missing`: segments may be missing; what lay there is damaged then, for good. `keeps_all`:
+        pointers may have been lost, so that what has none is to be kept.
 
-        Reads all places. Raises EngineError; ValuesMissingError if segments are missing, or end before their last
+        Reads all pointers. Raises EngineError; ValuesMissingError if segments are missing, or end before their last
         value.
         """
         self._engine = engine
@@ -160,10 +160,10 @@ class ValueLog:
         """Segments that go with the next sync, with their sizes."""
         self._sparse: set[int] = set()
         self._unread_count = 0
-        """Places that can't be read."""
+        """Pointers that can't be read."""
         self._is_uncertain = False
         """Whether a write raised whose result is not known yet."""
-        self._written: dict[bytes, tuple[bytes, Place]] = {}
+        self._written: dict[bytes, tuple[bytes, ValuePointer]] = {}
         """By their keys: values of batches that raised."""
         self._walks: WeakSet[Walk] = WeakSet()
         self._ends: dict[int, int] = {}
@@ -197,9 +197,9 @@ class ValueLog:
         self.unreadable: list[str] = []
         """Bad sectors that iterations met, in words; the first of them."""
         if keeps_all:
-            self.kept_because = "LevelDB was repaired, and may have lost the places of values"
+            self.kept_because = "LevelDB was repaired, and may have lost the pointers of values"
         elif self._unread_count:
-            self.kept_because = f"{count_in_words(self._unread_count, 'place')} of values can't be read"
+            self.kept_because = f"{count_in_words(self._unread_count, 'pointer')} of values can't be read"
         if self.kept_because is not None:
             self._kept.update(self._known)
 
@@ -247,7 +247,7 @@ class ValueLog:
     def _opened_twice(
         self, opened: Callable[[bytes, bytes], Iterator[T]], start: bytes, stop: bytes
     ) -> tuple[list[Iterator[T]], list[Iterator[T]]]:
-        """Open iterators over this range of the engine and over the places of its chunks, before and after: a chunk
+        """Open iterators over this range of the engine and over the pointers of its chunks, before and after: a chunk
         that comes to a segment or from one meanwhile is found by one of them, or by both.
         """
         within = names_within(start, stop)
@@ -272,23 +272,23 @@ class ValueLog:
 
     def _read(self, key: bytes, found: bytes) -> bytes:
         try:
-            place = decode_place(found)
-        except PlaceError as error:
+            pointer = decode_pointer(found)
+        except PointerError as error:
             raise CorruptionError(f"where the value of {key.hex()} lies can't be read: {error}") from error
-        if place.segment in self._lost:
-            raise CorruptionError(f"{self._segments.name(place.segment)} is missing")
-        value = self._segments.read(place.segment, place.offset, place.size_bytes, self._options.ahead_bytes)
-        if not is_right(place, value):
-            raise CorruptionError(f"segment {place.segment} is damaged or cut at {place.offset}: look at the disk")
+        if pointer.segment in self._lost:
+            raise CorruptionError(f"{self._segments.name(pointer.segment)} is missing")
+        value = self._segments.read(pointer.segment, pointer.offset, pointer.size_bytes, self._options.ahead_bytes)
+        if not is_right(pointer, value):
+            raise CorruptionError(f"segment {pointer.segment} is damaged or cut at {pointer.offset}: look at the disk")
         return value
 
     def _read_anyway(self, found: bytes) -> bytes:
         try:
-            place = decode_place(found)
-            if place.segment in self._lost:
+            pointer = decode_pointer(found)
+            if pointer.segment in self._lost:
                 return b""
-            return self._segments.read(place.segment, place.offset, place.size_bytes, self._options.ahead_bytes)
-        except (PlaceError, CorruptionError):
+            return self._segments.read(pointer.segment, pointer.offset, pointer.size_bytes, self._options.ahead_bytes)
+        except (PointerError, CorruptionError):
             return b""
         except UnreadableError as error:
             value = error.read_around()
@@ -374,27 +374,27 @@ class ValueLog:
             if found is None:
                 return False
             try:
-                plan.gone[name] = decode_place(found)
-            except PlaceError:
+                plan.gone[name] = decode_pointer(found)
+            except PointerError:
                 plan.gone[name] = None
         plan.changes.append(delete(name))
         return True
 
     def _place(self, plan: Plan, key: bytes, value: bytes) -> None:
-        """Give it a place."""
+        """Give it a pointer."""
         name = name_of(key)
         earlier = self._written.get(name)
         if earlier is not None and earlier[0] is value:
-            place = earlier[1]
+            pointer = earlier[1]
         else:
             number, segment = self._opened(plan)
             start = encode_start(key, len(value))
             plan.writes.setdefault(number, (segment.size_bytes, []))[1].extend((start, value))
-            place = Place(number, segment.size_bytes + len(start), len(value), adler32(value))
+            pointer = ValuePointer(number, segment.size_bytes + len(start), len(value), adler32(value))
             segment.size_bytes += len(start) + len(value)
-        plan.new[name] = place
+        plan.new[name] = pointer
         plan.values[name] = value
-        plan.changes.append(put(name, encode_place(place)))
+        plan.changes.append(put(name, encode_pointer(pointer)))
 
     def _opened(self, plan: Plan) -> tuple[int, KnownSegment]:
         """The segment for the next value."""
@@ -409,7 +409,7 @@ class ValueLog:
         return number, segment
 
     def _give_up(self, plan: Plan) -> None:
-        """Nothing of it was written: its places are free again."""
+        """Nothing of it was written: its pointers are free again."""
         for number, (offset, _parts) in plan.writes.items():
             if offset:
                 self._known[number].size_bytes = offset
@@ -427,7 +427,7 @@ class ValueLog:
             self._engine.write(plan.changes, sync=sync)
         except EngineError:
             self._is_uncertain = True
-            self._written = {name: (plan.values[name], place) for name, place in plan.new.items()}
+            self._written = {name: (plan.values[name], pointer) for name, pointer in plan.new.items()}
             raise
         self._written.clear()
         if self._is_uncertain:
@@ -435,7 +435,7 @@ class ValueLog:
             self._is_uncertain = False
         else:
             self._book(plan)
-        touched = {place.segment for place in plan.gone.values() if place is not None}
+        touched = {pointer.segment for pointer in plan.gone.values() if pointer is not None}
         self._look_over({*touched, *plan.writes, *plan.closed})
 
     def _write_values(self, plan: Plan) -> None:
@@ -474,8 +474,8 @@ class ValueLog:
 
     def _book(self, plan: Plan) -> None:
         """Take over a plan that is written."""
-        for name, place in plan.new.items():
-            self._known[place.segment].add(name, place)
+        for name, pointer in plan.new.items():
+            self._known[pointer.segment].add(name, pointer)
         for name, gone in plan.gone.items():
             queue = queue_of(name)
             self._by_queue[queue] -= 1
@@ -487,17 +487,17 @@ class ValueLog:
                 segment.live_bytes -= taken_bytes(name, gone)
 
     def _count(self) -> None:
-        """All places anew. Raises EngineError: what was known stays so."""
+        """All pointers anew. Raises EngineError: what was known stays so."""
         by_queue: Counter[bytes] = Counter()
         found: dict[int, KnownSegment] = {}
         unread_count = 0
         for name, value in self._engine.iterate(*keys.family_range(keys.VALUE)):
             by_queue[queue_of(name)] += 1
-            place = place_or_none(value)
-            if place is None:
+            pointer = pointer_or_none(value)
+            if pointer is None:
                 unread_count += 1
             else:
-                found.setdefault(place.segment, KnownSegment()).add(name, place)
+                found.setdefault(pointer.segment, KnownSegment()).add(name, pointer)
         self._by_queue = by_queue
         self._unread_count = unread_count
         for number, segment in self._known.items():
@@ -522,7 +522,7 @@ class ValueLog:
                 self._sparse.add(number)
 
     def _stays(self, number: int) -> bool:
-        """Return whether this segment may hold something that no place names, and so must stay."""
+        """Return whether this segment may hold something that no pointer names, and so must stay."""
         return number in self._ends or number in self._kept
 
     def _remove_doomed(self) -> None:
@@ -558,19 +558,19 @@ class ValueLog:
             at = offset + size_bytes
             name = name_of(key)
             try:
-                place = place_or_none(self._engine.get(name) or b"")
+                pointer = pointer_or_none(self._engine.get(name) or b"")
             except CorruptionError:  # it may be this one's: who is asked for it says so
                 segment.is_stuck = True
                 break
             except EngineError:
                 self._give_up(plan)
                 raise
-            if place is not None and (place.segment, place.offset) == (number, offset):
-                value = self._value_of(place)
+            if pointer is not None and (pointer.segment, pointer.offset) == (number, offset):
+                value = self._value_of(pointer)
                 if value is None:
                     segment.is_stuck = True
                     break
-                plan.gone[name] = place
+                plan.gone[name] = pointer
                 self._place(plan, key, value)
                 moved_bytes += size_bytes
         if plan.new:
@@ -595,22 +595,22 @@ class ValueLog:
             return None  # whoever wants something of it is told
         return (key, at + key_length, size_bytes) if len(key) == key_length else None
 
-    def _value_of(self, place: Place) -> bytes | None:
+    def _value_of(self, pointer: ValuePointer) -> bytes | None:
         """None: it can't be read, or is not what was written."""
         try:
-            value = self._segments.read(place.segment, place.offset, place.size_bytes)
+            value = self._segments.read(pointer.segment, pointer.offset, pointer.size_bytes)
         except EngineError:
             return None
-        return value if is_right(place, value) else None
+        return value if is_right(pointer, value) else None
 
     @property
     def useless_bytes(self) -> int:
-        """Bytes that no place names, of segments of an earlier run; after `tidy` what it has kept of them."""
+        """Bytes that no pointer names, of segments of an earlier run; after `tidy` what it has kept of them."""
         return sum([self._known[number].size_bytes - end for number, end in self._ends.items()])
 
     def tidy(self) -> tuple[int, int]:
-        """Free what no place names: it was on its way when an earlier run ended. Returns the number of segments, and
-        the bytes with the ends of others. What may have lost its place is kept; see `kept_because`.
+        """Free what no pointer names: it was on its way when an earlier run ended. Returns the number of segments, and
+        the bytes with the ends of others. What may have lost its pointer is kept; see `kept_because`.
 
         Raises EngineError.
         """
@@ -638,11 +638,11 @@ class ValueLog:
         """
         useless = [number for number in self._ends if number not in self._kept and not self._has_lost(number)]
         if len(useless) < len(self._ends) and self.kept_because is None:
-            self.kept_because = "chunks are among it that have a summary and no place"
+            self.kept_because = "chunks are among it that have a summary and no pointer"
         return useless
 
     def _has_lost(self, number: int) -> bool:
-        """Whether a value behind the last one with a place is missed. Raises EngineError."""
+        """Whether a value behind the last one with a pointer is missed. Raises EngineError."""
         at = self._ends[number]
         while (found := self._value_at(number, at)) is not None:
             key, offset, size_bytes = found

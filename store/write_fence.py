@@ -23,42 +23,24 @@ NOTHING_BEGUN: Final = 0
 
 
 class Attached(NamedTuple):
-    """Changes that go into the batch of a shelf."""
+    """Changes that go into the batch with elements `first` to `end - 1`."""
 
+    first: int
+    end: int
     changes: list[Change]
     done: Callable[[], None] | None
-    """Is told when they are written."""
+    """Called when the changes are written."""
     undone: Callable[[], None] | None
-    """Is told if they never will be: the broker made a mistake with the queue."""
+    """Called if they never will be: the broker made a mistake with the queue."""
 
 
-class _Attached:
-    """Changes that go where elements `first` to `end - 1` go."""
-
-    __slots__ = ("changes", "done", "end", "first", "undone")
-
-    def __init__(
-        self,
-        first: int,
-        end: int,
-        changes: list[Change],
-        done: Callable[[], None] | None,
-        undone: Callable[[], None] | None,
-    ) -> None:
-        self.first = first
-        self.end = end
-        self.changes = changes
-        self.done = done
-        self.undone = undone
-
-
-class Attachments:
+class WriteFence:
     """The attached changes of one shelf, in order of their elements."""
 
     __slots__ = ("_held", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[_Attached] = deque()
+        self._waiting: deque[Attached] = deque()
         """In no batch yet."""
         self._held: deque[tuple[int, int]] = deque()
         """First and end of elements that are not on disk yet."""
@@ -81,7 +63,7 @@ class Attachments:
         place = len(self._waiting)
         while place and self._waiting[place - 1].end > end:  # what a deleted queue left to this one is older
             place -= 1
-        self._waiting.insert(place, _Attached(first, end, changes, done, undone))
+        self._waiting.insert(place, Attached(first, end, changes, done, undone))
         if first < end:
             self._held.append((first, end))
 
@@ -114,7 +96,7 @@ class Attachments:
 
     def take_all(self) -> list[Attached]:
         """The queue is gone: what is in no batch."""
-        left = [Attached(one.changes, one.done, one.undone) for one in self._waiting]
+        left = list(self._waiting)
         self._waiting.clear()
         return left
 

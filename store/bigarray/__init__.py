@@ -2,15 +2,15 @@
 
 from .array import BigArray
 from .errors import (
+    ArrayBatchTooLargeError,
     ArrayError,
     ArrayFailedError,
     ArrayFormatError,
     ArrayFullError,
+    ArrayGapError,
     ArrayLockedError,
     ArrayReadOnlyError,
-    BatchTooLargeError,
     Gap,
-    GapError,
 )
 from .files import Files, RealFiles, current_boot_id
 from .options import ArrayOptions
@@ -18,7 +18,21 @@ from .reading import Cut, Item
 from .recovery import RecoveryReport
 
 __all__ = [
-    "ArrayError", "ArrayFailedError", "ArrayFormatError", "ArrayFullError", "ArrayLockedError", "ArrayOptions",
-    "ArrayReadOnlyError", "BatchTooLargeError", "BigArray", "Cut", "Files", "Gap", "GapError", "Item", "RealFiles",
-    "RecoveryReport", "current_boot_id",
+    "ArrayBatchTooLargeError",
+    "ArrayError",
+    "ArrayFailedError",
+    "ArrayFormatError",
+    "ArrayFullError",
+    "ArrayGapError",
+    "ArrayLockedError",
+    "ArrayOptions",
+    "ArrayReadOnlyError",
+    "BigArray",
+    "Cut",
+    "Files",
+    "Gap",
+    "Item",
+    "RealFiles",
+    "RecoveryReport",
+    "current_boot_id",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ is O(1), however many records it has, and so is reading by index; finding by tim
     recovery.py   open: repair after a crash
     FORMAT.md     the files, and what a process crash and a power cut cost
 
-Indexes count from 0 and are never used twice. A gap is a range of missing records: see `gaps` and GapError.
+Indexes count from 0 and are never used twice. A gap is a range of missing records: see `gaps` and ArrayGapError.
 
 Source: seed 001 ("Big Array"), DESIGN section 8. Not here: names, groups, limits; queues/logs has them.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import attrs
@@ -249,7 +248,7 @@ class BigArray:
         each is whole; their contents are trusted. All of them can be read when this returns, none if it raises;
         durability: see FORMAT.md and `flush`. One thread at a time.
 
-        Returns the index of the first record. Raises BatchTooLargeError if a batch does not fit into a data page,
+        Returns the index of the first record. Raises ArrayBatchTooLargeError if a batch does not fit into a data page,
         BatchError if one is invalid, ArrayFullError if there is no space (can be retried, as after any OSError),
         ArrayError otherwise: see its subclasses.
         """
@@ -325,7 +324,7 @@ class BigArray:
 
     @property
     def gaps(self) -> Sequence[Gap]:
-        """Known gaps, in order. Damage to the bytes of a batch is found only by a read: see GapError."""
+        """Known gaps, in order. Damage to the bytes of a batch is found only by a read: see ArrayGapError."""
         return self._reading.gaps.all
 
     @property
@@ -343,7 +342,7 @@ class BigArray:
         """Return the batch that holds this record: a view of the mapped page.
 
         `verify`: compare its checksum; its stamp is checked anyway. Raises IndexError if the index is not from
-        `first_index` to `next_index` - 1, GapError if the record is missing or damaged.
+        `first_index` to `next_index` - 1, ArrayGapError if the record is missing or damaged.
         """
         return self._reading.batch_of(index, verify=verify)
 
@@ -365,7 +364,7 @@ class BigArray:
         most `bytes_max` and does not reach beyond `stop`; at least that batch, whatever its size and end. A gap ends
         the run. O(log n). Checks the stamps of the first and last batch, no checksums.
 
-        Raises IndexError if `start` is not from `first_index` to `next_index` - 1, GapError if it is missing or
+        Raises IndexError if `start` is not from `first_index` to `next_index` - 1, ArrayGapError if it is missing or
         damaged.
         """
         return self._reading.cut(start, stop, bytes_max)
@@ -433,9 +432,7 @@ class BigArray:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -56,11 +56,11 @@ class ArrayReadOnlyError(ArrayError):
     """The array was opened for reading, or is closed."""
 
 
-class BatchTooLargeError(ArrayError):
+class ArrayBatchTooLargeError(ArrayError):
     """A batch does not fit into a data page."""
 
 
-class GapError(ArrayError, MissingRecordsError):
+class ArrayGapError(ArrayError, MissingRecordsError):
     """No record at this index; `gap` has the range and the reason."""
 
     def __init__(self, gap: Gap, why: str) -> None:

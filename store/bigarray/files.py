@@ -1,4 +1,4 @@
-"""File-system operations that an array uses. A port, so that tests can inject faults (faulty.py).
+"""File-system operations that an array uses. A port, so that tests can inject faults (tests/store/bigarray/faulty.py).
 
 Descriptors are numbers. Everything blocks and raises OSError.
 """

@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 
 from ...queues.logs.batches import Batch, BatchError
-from .errors import DAMAGED, Gap, GapError
+from .errors import DAMAGED, ArrayGapError, Gap
 from .files import Files
 from .gaps import Gaps
 from .head import Slot
@@ -168,14 +168,14 @@ class Reading:
     # ---------------------------------------------------------------- batches
 
     def found(self, index: int) -> tuple[Batch, int, int]:
-        """Return the batch that holds this record, its position and its time. Raises IndexError, GapError."""
+        """Return the batch that holds this record, its position and its time. Raises IndexError, ArrayGapError."""
         slot = self.slot
         next_index = slot.next_index
         if not slot.first_index <= index < next_index:
             raise self._out_of_range(index)
         gap = self.gaps.at(index)
         if gap is not None:
-            raise GapError(gap, "see the report of the array when it was opened")
+            raise ArrayGapError(gap, "see the report of the array when it was opened")
         try:
             position, time = self.item(index)
             batch = self.batch_at(position)
@@ -212,11 +212,11 @@ class Reading:
         self._pages.touch(page, offset, batch.total_bytes)
         return batch
 
-    def damaged(self, index: int, why: str) -> IndexError | GapError:
+    def damaged(self, index: int, why: str) -> IndexError | ArrayGapError:
         """Return the error for an unreadable record: removed meanwhile, or damaged."""
         if index < self.slot.first_index:
             return self._out_of_range(index)
-        return GapError(Gap(*self.alike(index), DAMAGED), why)
+        return ArrayGapError(Gap(*self.alike(index), DAMAGED), why)
 
     def _out_of_range(self, index: int) -> IndexError:
         slot = self.slot
@@ -232,7 +232,7 @@ class Reading:
         return batch
 
     def value(self, index: int) -> tuple[memoryview, int]:
-        """Return a record and its time. Raises IndexError, GapError."""
+        """Return a record and its time. Raises IndexError, ArrayGapError."""
         batch, _position, time = self.found(index)
         try:
             return batch.value(index - batch.first_index), time
@@ -240,7 +240,7 @@ class Reading:
             raise self.damaged(index, str(error)) from None
 
     def values(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Yield records. Raises IndexError, GapError on reaching the record."""
+        """Yield records. Raises IndexError, ArrayGapError on reaching the record."""
         while start < stop:
             batch, _position, _time = self.found(start)
             try:

@@ -40,7 +40,7 @@ from .head import (
 from .options import ITEM_BYTES, ArrayOptions
 from .pages import DATA_NAME, INDEX_NAME, Pages, PageShortError, data_path, index_path
 from .reading import OFFSET_MASK, Reading
-from .verifying import DamagedError, Walk, rewrite, walk
+from .verifying import VerifyError, Walk, rewrite, walk
 
 HEAD_NAME: Final = "head"
 GAPS_NAME: Final = "gaps"
@@ -56,15 +56,10 @@ class RecoveryReport:
     power_cut: bool = False
     """Whether the array was not closed in order and the machine was restarted since."""
     verified_batches_count: int = 0
-    verified_bytes: int = 0
-    cut_from_index: int | None = None
-    """First record that was not whole, or may have been lost; None: nothing is missing at the end."""
     why: str = ""
     """Damage found there."""
     new_gaps: tuple[Gap, ...] = ()
     """Gaps found by this open."""
-    removed_files: tuple[str, ...] = ()
-    """Page files left behind by retention or a crash."""
 
     @property
     def needs_telling(self) -> bool:
@@ -183,7 +178,6 @@ class Recovery:
         self._pages = pages
         self._head = head
         self._boot = boot
-        self._removed: list[str] = []
 
     def run(self, *, created: bool) -> RecoveryReport:
         """Recover; afterwards the slot, the gaps and the disk agree, and everything is synced. Raises OSError."""
@@ -219,11 +213,8 @@ class Recovery:
             clean=clean,
             power_cut=not clean and not same_boot,
             verified_batches_count=found.batches_count,
-            verified_bytes=found.bytes_count,
-            cut_from_index=None if missing is None else missing.from_index,
             why=found.why,
             new_gaps=tuple(gap for gap in reading.gaps.all if gap not in known),
-            removed_files=tuple(self._removed),
         )
 
     def _same_machine(self, start: int, found: Walk) -> Gap | None:
@@ -243,7 +234,7 @@ class Recovery:
             except OSError:
                 self._suspect()
                 raise
-            except (DamagedError, PageShortError) as error:
+            except (VerifyError, PageShortError) as error:
                 found.why = str(error)  # it was whole a moment ago: the disk is failing
                 found.end_index = start
             finally:
@@ -302,10 +293,10 @@ class Recovery:
         index_pages, data_pages = page_files(self._files.names(self._folder))
         for number in sorted(index_pages):
             if number > page:
-                self._remove(index_path(self._folder, number))
+                self._files.remove(index_path(self._folder, number))
         for number in sorted(data_pages):
             if number > slot.data_page:
-                self._remove(data_path(self._folder, number))
+                self._files.remove(data_path(self._folder, number))
         self._files.sync_folder(self._folder)
 
     def _cut_page(self, path: Path, keep_bytes: int, size_bytes: int) -> None:
@@ -320,10 +311,6 @@ class Recovery:
         finally:
             self._files.close(file)
 
-    def _remove(self, path: Path) -> None:
-        self._files.remove(path)
-        self._removed.append(path.name)
-
     def _remove_needless(self) -> None:
         """Remove pages below the first index, left by an interrupted retention."""
         slot = self._reading.slot
@@ -331,11 +318,11 @@ class Recovery:
         first_page = min(slot.first_index, max(slot.next_index - 1, 0)) // self._options.index_page_items
         for number in sorted(index_pages):
             if number < first_page:
-                self._remove(index_path(self._folder, number))
+                self._files.remove(index_path(self._folder, number))
         first_data_page = first_data_page_of(self._reading)
         for number in sorted(data_pages):
             if number < first_data_page:
-                self._remove(data_path(self._folder, number))
+                self._files.remove(data_path(self._folder, number))
 
     def _record_gaps(self) -> None:
         new = self._folder / "gaps.new"

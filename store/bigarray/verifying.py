@@ -16,7 +16,7 @@ from .reading import MORE, OFFSET_MASK, TIME_MASK, Reading
 _COPY_BYTES: Final = 1 << 20
 
 
-class DamagedError(Exception):
+class VerifyError(Exception):
     """Data to rewrite does not verify. Not for callers of the package."""
 
 
@@ -30,7 +30,6 @@ class Walk:
     """Position behind the last batch; None: none."""
     last_timestamp_ms: int = 0
     batches_count: int = 0
-    bytes_count: int = 0
     why: str = ""
     """Damage of what follows; empty: none."""
 
@@ -38,7 +37,7 @@ class Walk:
 def walk(reading: Reading, start: int, stop: int) -> Walk:
     """Check items, stamp and checksum of each batch from record `start` on, until one is not whole. O(bytes)."""
     found = Walk(start)
-    index, batches_count, bytes_count = start, 0, 0
+    index, batches_count = start, 0
     while index < stop:
         gap = reading.gaps.at(index)
         if gap is not None:
@@ -62,12 +61,11 @@ def walk(reading: Reading, start: int, stop: int) -> Walk:
             break
         index = batch.end_index
         batches_count += 1
-        bytes_count += batch.total_bytes
         if not time & MORE:
             found.end_index = index
             found.position = position + batch.total_bytes
             found.last_timestamp_ms = batch.timestamp_ms
-            found.batches_count, found.bytes_count = batches_count, bytes_count
+            found.batches_count = batches_count
     return found
 
 
@@ -82,11 +80,11 @@ def rewrite(
 ) -> set[int]:
     """Read the records `start` .. `end_index` - 1, check them, and write the same bytes in their place, so that the
     next sync takes them to the disk. `file_of`: the descriptor of a page, by its key; data pages have even keys, index
-    pages odd ones. Returns the keys of the pages. Raises OSError, DamagedError.
+    pages odd ones. Returns the keys of the pages. Raises OSError, VerifyError.
     """
     found = walk(reading, start, end_index)
     if found.end_index != end_index:
-        raise DamagedError(found.why)
+        raise VerifyError(found.why)
     keys: set[int] = set()
     for low, high in reading.gaps.between(start, end_index):
         places = [divmod(index, options.index_page_items) for index in (low, high)]

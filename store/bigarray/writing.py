@@ -19,13 +19,13 @@ from threading import Lock
 from typing import Final
 
 from ...queues.logs.batches import HEADER_BYTES, BatchError, stamped
-from .errors import ArrayFailedError, ArrayReadOnlyError, BatchTooLargeError, from_os
+from .errors import ArrayBatchTooLargeError, ArrayFailedError, ArrayReadOnlyError, from_os
 from .files import Bytes, Files
 from .head import CLEAN, SLOT_OFFSETS, SUSPECT, Slot, pack_slot
 from .options import ITEM_BYTES, ArrayOptions
 from .pages import Pages, PageShortError, data_path, index_path
 from .reading import ITEM, MORE, OFFSET_MASK, Reading
-from .verifying import DamagedError, rewrite
+from .verifying import VerifyError, rewrite
 
 _PARTS_MAX: Final = 1000
 """Number of parts in one pwritev; the system takes 1024."""
@@ -118,7 +118,7 @@ class Writing:
                 raise BatchError(f"batch {place} of {last + 1} has no records: it was not checked")
             if offset + total_bytes > page_bytes:
                 if total_bytes > page_bytes:
-                    raise BatchTooLargeError(
+                    raise ArrayBatchTooLargeError(
                         f"a batch of {total_bytes} bytes does not fit into a data page of {self._folder}, which has "
                         f"{page_bytes}. Append smaller batches, or create the array with larger pages."
                     )
@@ -447,7 +447,7 @@ class Writing:
         start = max(self.synced_safe, self.slot.first_index)
         try:
             return rewrite(self._files, self._file, self._reading, self._options, start=start, end_index=end_index)
-        except DamagedError as error:
+        except VerifyError as error:
             raise ArrayFailedError(
                 f"a sync in {self._folder} failed, and what was to be synced is lost: {error}. Look at that disk; then "
                 "close the array and open it anew: it says what is missing."

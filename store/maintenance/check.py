@@ -16,10 +16,10 @@ from ..engine import CorruptionError, Engine
 from ..keys import FORMAT_VERSION_MIN
 from ..pages import measure
 from ..values import ValueLog
-from .faults import Fault, QueueCount
+from .faults import QueueCount, StoreFault
 from .opening import open_store
 from .records import Progress, of_total
-from .survey import Survey
+from .survey import StoreSurvey
 
 FAULTS_KEPT_MAX: Final = 1_000
 """Number of faults that a report lists one by one; the others are only counted."""
@@ -39,7 +39,7 @@ class CheckReport:
     durables_count: int = 0
     subscriptions_count: int = 0
     """Number of subscriptions in the metadata: groups of logs."""
-    faults: list[Fault] = attrs.field(factory=list)
+    faults: list[StoreFault] = attrs.field(factory=list)
     """Faults, at most FAULTS_KEPT_MAX."""
     fault_counts: Counter[str] = attrs.field(factory=Counter)
     """Number of all faults, by kind."""
@@ -60,7 +60,7 @@ class CheckReport:
         """Number of unsettled messages."""
         return sum(queue.messages_count for queue in self.queues)
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: StoreFault) -> None:
         """Add a fault, without its values."""
         self.fault_counts[fault.kind] += 1
         self.lost_count += fault.lost_count
@@ -100,9 +100,9 @@ class CheckReport:
         }
 
 
-def database_fault(error: CorruptionError) -> Fault:
+def database_fault(error: CorruptionError) -> StoreFault:
     """Return the fault for damage that LevelDB can't read."""
-    return Fault("database", "LevelDB", str(error), BY_LEVELDB)
+    return StoreFault("database", "LevelDB", str(error), BY_LEVELDB)
 
 
 def check_folder(path: Path, heads: HeadCodec, *, on_progress: Progress | None = None) -> CheckReport:
@@ -155,16 +155,16 @@ def check(
     *,
     large_folder: Path | None = None,
     on_progress: Progress | None = None,
-    on_fault: Callable[[Fault], None] | None = None,
+    on_fault: Callable[[StoreFault], None] | None = None,
 ) -> CheckReport:
     """Read all of a store. `on_fault` gets each fault with its changes, as it is found; the other arguments are those
-    of `Survey`.
+    of `StoreSurvey`.
 
     Damage that LevelDB finds ends the check and is in the report. Raises EngineError if reading fails otherwise.
     O(bytes).
     """
     report = CheckReport()
-    survey = Survey(engine, heads, large_folder=large_folder)
+    survey = StoreSurvey(engine, heads, large_folder=large_folder)
     try:
         survey.on_progress = of_total(on_progress, engine)
         for fault in survey.faults():

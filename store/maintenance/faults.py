@@ -17,7 +17,7 @@ NO_MEND: Final = "nothing: it is left alone"
 
 
 @attrs.frozen
-class Fault:
+class StoreFault:
     """One fault, and its repair."""
 
     kind: str
@@ -77,11 +77,11 @@ def alive_count(summary_value: bytes | None, first: int, block: BlockRecords, se
     return 0 if end <= start else (bit_range(start, end) & ~settled).bit_count()
 
 
-def summary_fault(value: bytes | None, summary: Summary, first: int, where: str) -> Fault | None:
+def summary_fault(value: bytes | None, summary: Summary, first: int, where: str) -> StoreFault | None:
     """Return the fault of this chunk's summary, or None."""
     mend = "made again from the chunk"
     if value is None:
-        return Fault(
+        return StoreFault(
             "missing-summary",
             where,
             f"the chunk from {first} has no summary: a broker does not see its {summary.count} messages",
@@ -90,7 +90,7 @@ def summary_fault(value: bytes | None, summary: Summary, first: int, where: str)
     try:
         stored = decode_summary(value)
     except ChunkError as error:
-        return Fault("corrupt-summary", where, f"of the chunk from {first}: {error}", mend)
+        return StoreFault("corrupt-summary", where, f"of the chunk from {first}: {error}", mend)
     if stored == summary:
         return None
     differing = [
@@ -98,6 +98,6 @@ def summary_fault(value: bytes | None, summary: Summary, first: int, where: str)
         for field in attrs.fields(Summary)
         if getattr(stored, field.name) != getattr(summary, field.name)
     ]
-    return Fault(
+    return StoreFault(
         "wrong-summary", where, f"the summary of the chunk from {first} says otherwise: {', '.join(differing)}", mend
     )

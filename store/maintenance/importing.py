@@ -58,7 +58,7 @@ from .lines import (
 from .metadata import MetadataImport
 from .opening import open_store
 from .records import QueueName, body_path, make_large
-from .targets import Target, Targets
+from .targets import ImportedQueue, Targets
 
 BATCH_BYTES: Final = 4 << 20
 """Size of a write, about, and the most that one chunk has of wires."""
@@ -217,7 +217,7 @@ class Import:
         self._changes: list[Change] = []
         self._changes_bytes = 0
         # The messages in hand: of one queue and one block.
-        self._target: Target | None = None
+        self._target: ImportedQueue | None = None
         self._sequences: list[int] = []
         self._messages: list[Message] = []
         self._attempts: dict[int, int] = {}
@@ -401,7 +401,7 @@ class Import:
             self._attempts[sequence] = line.attempts
         self._messages_count += 1
 
-    def _find(self, destination: str, priority: int, *, topic: bool) -> Target:
+    def _find(self, destination: str, priority: int, *, topic: bool) -> ImportedQueue:
         name = QueueName(destination, priority, topic)
         if self._target is not None and self._target.name == name:
             return self._target

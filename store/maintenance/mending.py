@@ -19,7 +19,7 @@ from ..engine import CorruptionError
 from ..quarantine import Quarantine
 from ..values import ValueLog
 from .check import CheckReport, check, database_fault, values_notes
-from .faults import Fault
+from .faults import StoreFault
 from .opening import check_version
 from .records import Progress
 
@@ -51,7 +51,7 @@ def repair(
     Raises EngineError, FormatError, and DirectoryError if the attic can't be written; repairs made before stay.
     """
     database: RepairReport | None = None
-    unopened: Fault | None = None
+    unopened: StoreFault | None = None
     try:
         engine = directory.open_undamaged()
     except CorruptionError as error:
@@ -80,7 +80,7 @@ def repair(
         engine.close()
 
 
-def _only(fault: Fault) -> CheckReport:
+def _only(fault: StoreFault) -> CheckReport:
     report = CheckReport(complete=False)
     report.add(fault)
     return report
@@ -96,7 +96,7 @@ def _mend(
     directory.attic = Quarantine(directory.attic.path, bytes_max=UNBOUNDED, count_max=UNBOUNDED)
     done_count = aside_count = 0
 
-    def mend(fault: Fault) -> None:
+    def mend(fault: StoreFault) -> None:
         nonlocal done_count, aside_count
         if dry_run or not fault.changes:
             return

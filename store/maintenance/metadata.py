@@ -11,7 +11,7 @@ from .. import keys
 from ..durables import is_durable
 from ..engine import Change, Engine, put
 from ..keys import StoreFormatError
-from ..metadata.damage import TOPICS, Damage, DamageSearch
+from ..metadata.damage import TOPICS, DamageSearch, MetadataDamage
 from ..metadata.port import checked_name
 from ..metadata.records import (
     HubInfo,
@@ -28,22 +28,22 @@ from ..metadata.records import (
     encode_preferences,
     encode_subscription_state,
 )
-from .faults import Fault
+from .faults import StoreFault
 from .lines import ExportFormatError, OwnerLine, PageRangesLine, SubscriptionDataLine
 
 MetadataLine = OwnerLine | PageRangesLine | SubscriptionDataLine
 
 
-def metadata_faults(search: DamageSearch) -> Iterator[Fault]:
+def metadata_faults(search: DamageSearch) -> Iterator[StoreFault]:
     """Yield the faults, each with its repair. Raises EngineError."""
     for damage in search.found():
         yield _fault(damage)
 
 
-def _fault(damage: Damage) -> Fault:
+def _fault(damage: MetadataDamage) -> StoreFault:
     aside = () if damage.value is None else ((f"{damage.kind}-{damage.key.hex()}", damage.value),)
     mend = f"made again: {damage.effect}" if damage.value is None else f"moved to the attic: {damage.effect}"
-    return Fault(damage.kind, damage.where, damage.what, mend, changes=damage.changes, aside=aside)
+    return StoreFault(damage.kind, damage.where, damage.what, mend, changes=damage.changes, aside=aside)
 
 
 # ---------------------------------------------------------------------- out

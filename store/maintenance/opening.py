@@ -6,7 +6,6 @@ The lock is the broker's own, so a tool never works on a folder in use by a brok
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import attrs
@@ -40,9 +39,7 @@ class OpenStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 

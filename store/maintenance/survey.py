@@ -56,7 +56,7 @@ from ..states import (
     encode_queue,
     encode_state,
 )
-from .faults import CARRY_OVER, NO_MEND, Fault, QueueCount, alive_count, summary_fault
+from .faults import CARRY_OVER, NO_MEND, QueueCount, StoreFault, alive_count, summary_fault
 from .metadata import metadata_faults
 from .records import BlockRecords, QueueName, blocks, body_path, make_large, queue_of
 
@@ -77,10 +77,10 @@ class _Found:
     """Whether a chunk can't be read: its part of the state is no fault of the state."""
     crossing: bool = False
     """Whether a chunk reaches into the next block: then the state is ambiguous."""
-    faults: list[Fault] = attrs.field(factory=list)
+    faults: list[StoreFault] = attrs.field(factory=list)
 
 
-class Survey:
+class StoreSurvey:
     """One pass over a store. Run `faults` to its end; then the other attributes are filled. See the module."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Survey:
         self._first_of_unknown: Message | None = None
         """First message of the current queue, if that has no record."""
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[StoreFault]:
         """Yield all faults. Raises EngineError where LevelDB itself can't read on."""
         yield from self._queue_records()
         self._read_heads()
@@ -128,7 +128,7 @@ class Survey:
         self._count_paged()
         self._find_strangers()
         for key, value in self._bad:
-            yield Fault(
+            yield StoreFault(
                 "bad-key",
                 f"record {key.hex()}",
                 "its key is none of its family: nothing reads it",
@@ -142,7 +142,7 @@ class Survey:
 
     # ------------------------------------------------------------------ queues
 
-    def _queue_records(self) -> Iterator[Fault]:
+    def _queue_records(self) -> Iterator[StoreFault]:
         names: dict[tuple[str, int, bool], int] = {}
         for key, value in self._engine.iterate(*keys.family_range(keys.QUEUE)):
             try:
@@ -153,7 +153,7 @@ class Survey:
             try:
                 kind, priority, name = decode_queue(value)
             except StoreFormatError as error:
-                yield Fault(
+                yield StoreFault(
                     "corrupt-queue",
                     f"queue {queue_id}",
                     str(error),
@@ -165,7 +165,7 @@ class Survey:
             queue = self.queues[queue_id] = QueueCount(queue_id, name, priority, kind == KIND_TOPIC)
             same_id = names.setdefault((name, priority, queue.topic), queue_id)
             if same_id != queue_id:
-                yield Fault(
+                yield StoreFault(
                     "double-queue",
                     name,
                     f"it is there twice with priority {priority}, as number {same_id} and {queue_id}: a broker sees "
@@ -181,7 +181,7 @@ class Survey:
             except StoreFormatError:
                 continue
 
-    def _heads_and_cursors(self) -> Iterator[Fault]:
+    def _heads_and_cursors(self) -> Iterator[StoreFault]:
         for key, value in self._engine.iterate(*keys.family_range(keys.HEAD)):
             try:
                 queue_id = keys.parse_queue_key(key)
@@ -196,7 +196,7 @@ class Survey:
                 decode_head(value)
             except StoreFormatError as error:
                 end = self._ends.get(queue_id, 0)
-                yield Fault(
+                yield StoreFault(
                     "corrupt-head",
                     queue.name,
                     str(error),
@@ -207,13 +207,13 @@ class Survey:
         yield from self._durable_records()
         yield from self._cursor_records()
 
-    def _durable_records(self) -> Iterator[Fault]:
+    def _durable_records(self) -> Iterator[StoreFault]:
         names: dict[DurableKey, int] = {}
         bad: list[tuple[bytes, bytes, StoreFormatError]] = []
         for durable_id, record in kept_durables(self._engine, lambda *one: bad.append(one)):
             yield from self._durable(durable_id, record, names)
         for key, value, error in bad:
-            yield Fault(
+            yield StoreFault(
                 "corrupt-durable",
                 f"durable subscription {key.hex()}",
                 str(error),
@@ -231,7 +231,7 @@ class Survey:
             try:
                 record = decode_durable(value)
             except StoreFormatError as error:
-                yield Fault(
+                yield StoreFault(
                     "corrupt-durable",
                     f"durable subscription {durable_id}",
                     str(error),
@@ -242,10 +242,10 @@ class Survey:
                 continue
             yield from self._durable(durable_id, record, names)
 
-    def _durable(self, durable_id: int, record: DurableRecord, names: dict[DurableKey, int]) -> Iterator[Fault]:
+    def _durable(self, durable_id: int, record: DurableRecord, names: dict[DurableKey, int]) -> Iterator[StoreFault]:
         same_id = names.setdefault(key_of(record.client_id, record.name, record.destination), durable_id)
         if same_id != durable_id or durable_id in self.durables:
-            yield Fault(
+            yield StoreFault(
                 "double-durable",
                 f"durable subscription {record.name!r} of client {record.client_id!r}",
                 f"it is there twice, as number {same_id} and {durable_id}"
@@ -255,7 +255,7 @@ class Survey:
             )
         self.durables[durable_id] = record
 
-    def _cursor_records(self) -> Iterator[Fault]:
+    def _cursor_records(self) -> Iterator[StoreFault]:
         left_count = 0
         for key, value in self._engine.iterate(*keys.family_range(keys.CURSOR)):
             try:
@@ -273,7 +273,7 @@ class Survey:
             try:
                 decode_cursor(value)
             except StoreFormatError as error:
-                yield Fault(
+                yield StoreFault(
                     "corrupt-cursor",
                     name,
                     f"of durable subscription {self.durables[durable_id].name!r}: {error}",
@@ -287,8 +287,8 @@ class Survey:
                 "deletes them"
             )
 
-    def _of_no_queue(self, key: bytes, queue_id: int, what: str) -> Fault:
-        return Fault(
+    def _of_no_queue(self, key: bytes, queue_id: int, what: str) -> StoreFault:
+        return StoreFault(
             "orphan-record",
             f"queue {queue_id}",
             f"{what} is there, but no such queue",
@@ -298,7 +298,7 @@ class Survey:
 
     # ------------------------------------------------------------------ messages
 
-    def _blocks(self) -> Iterator[Fault]:
+    def _blocks(self) -> Iterator[StoreFault]:
         unknown: QueueCount | None = None
         self._first_of_unknown = None
         for place, block in enumerate(blocks(self._engine, self._note_bad_key)):
@@ -317,14 +317,14 @@ class Survey:
         if self.on_progress is not None:
             self.on_progress(self.messages_read_count)
 
-    def _unknown_queue(self, queue: QueueCount) -> Iterator[Fault]:
+    def _unknown_queue(self, queue: QueueCount) -> Iterator[StoreFault]:
         """Report blocks without a queue record: the first message may name the queue."""
         queue_id = queue.queue_id
         where = f"queue {queue_id}"
         first, self._first_of_unknown = self._first_of_unknown, None
         if first is None:
             ranges = [keys.queue_range(family, queue_id) for family in (keys.SUMMARY, keys.STATE)]
-            yield Fault(
+            yield StoreFault(
                 "orphan-record",
                 where,
                 "summaries or states of it are there, but no such queue and no messages",
@@ -337,19 +337,19 @@ class Survey:
         name = queue_of(first)
         if name is None:
             queue.name = where
-            yield Fault(
+            yield StoreFault(
                 "unknown-queue", where, f"{what}; by its headers the first is for {first.head.destination!r}", NO_MEND
             )
             return
         twin = name in {QueueName(other.name, other.priority, other.topic) for other in self.queues.values()}
         queue.name, queue.priority, queue.topic = name
         if twin:
-            yield Fault(
+            yield StoreFault(
                 "unknown-queue", where, f"{what}; by their headers {name.name}, which is there as well", CARRY_OVER
             )
             return
         value = encode_queue(KIND_TOPIC if name.topic else KIND_QUEUE, name.priority, name.name)
-        yield Fault(
+        yield StoreFault(
             "unknown-queue",
             where,
             what,
@@ -357,7 +357,7 @@ class Survey:
             changes=(put(keys.queue_key(queue_id), value),),
         )
 
-    def _block(self, block: BlockRecords, queue: QueueCount) -> list[Fault]:
+    def _block(self, block: BlockRecords, queue: QueueCount) -> list[StoreFault]:
         found = _Found()
         where = queue.name or f"queue {block.queue_id}"
         queue.chunks_count += len(block.chunks)
@@ -371,7 +371,7 @@ class Survey:
                 found.torn = True
                 lost_count = alive_count(value, first, block, settled)
                 found.faults.append(
-                    Fault(
+                    StoreFault(
                         "orphan-summary",
                         where,
                         f"the chunk from {first} is missing, its summary is there",
@@ -400,7 +400,7 @@ class Survey:
         except StoreFormatError as error:
             key = keys.state_key(block.queue_id, block.index)
             found.faults.append(
-                Fault(
+                StoreFault(
                     "corrupt-state",
                     where,
                     f"block {block.index}: {error}",
@@ -424,7 +424,7 @@ class Survey:
             if summary_value is not None:
                 changes.append(delete(summary_key))
             found.faults.append(
-                Fault(
+                StoreFault(
                     "corrupt-chunk",
                     where,
                     str(error),
@@ -448,7 +448,7 @@ class Survey:
         summary = summary_of(sequences, messages)
         if sequences[-1] >> keys.BLOCK_BITS != block.index:
             found.faults.append(
-                Fault(
+                StoreFault(
                     "crossing-chunk",
                     where,
                     f"the chunk from {first} crosses the border of its block: it ends with {sequences[-1]}",
@@ -461,7 +461,7 @@ class Survey:
         span = bit_range(first - block.base, summary.end_sequence - block.base)
         if span & found.span:
             found.faults.append(
-                Fault(
+                StoreFault(
                     "overlapping-chunks",
                     where,
                     f"the chunk from {first} begins before the one before it has ended",
@@ -514,7 +514,7 @@ class Survey:
         missing_count = (holes & ~settled).bit_count()
         if missing_count:
             found.faults.append(
-                Fault(
+                StoreFault(
                     "missing-messages",
                     where,
                     f"block {block.index}: {missing_count} messages count as alive that no chunk has",
@@ -530,7 +530,7 @@ class Survey:
                 found.faults[-1] = attrs.evolve(last, changes=(*last.changes, change))
         elif not found.span:
             found.faults.append(
-                Fault(
+                StoreFault(
                     "orphan-state",
                     where,
                     f"block {block.index} has a state, but no chunk",
@@ -540,7 +540,7 @@ class Survey:
             )
         else:
             found.faults.append(
-                Fault(
+                StoreFault(
                     "state-beyond-chunks",
                     where,
                     f"the state of block {block.index} speaks of messages that no chunk has, or counts attempts of "
@@ -552,7 +552,7 @@ class Survey:
 
     # ------------------------------------------------------------------ the store itself
 
-    def _meta(self) -> Iterator[Fault]:
+    def _meta(self) -> Iterator[StoreFault]:
         numbers_end = self._numbers_end
         wanted: dict[bytes, tuple[Callable[[bytes], int], bytes, str]] = {
             keys.META_FORMAT_KEY: (decode_format, encode_format(keys.FORMAT_VERSION_MIN), "format"),
@@ -564,14 +564,14 @@ class Survey:
             value = self._engine.get(key)
             if value is None:
                 if self.queues:
-                    yield Fault(
+                    yield StoreFault(
                         "missing-meta", f"record {name!r}", "it is not there", "made again", changes=(put(key, good),)
                     )
                 continue
             try:
                 read[name] = decode(value)
             except StoreFormatError as error:
-                yield Fault(
+                yield StoreFault(
                     "corrupt-meta",
                     f"record {name!r}",
                     str(error),
@@ -583,7 +583,7 @@ class Survey:
         if not self.clean:
             self.notes.append("the last broker did not stop in order: what it left is in order all the same")
         if read.get("numbers", numbers_end) < numbers_end:
-            yield Fault(
+            yield StoreFault(
                 "low-numbers",
                 "record 'numbers'",
                 f"messages have numbers up to {numbers_end - 1}, new ones would begin with {read['numbers']}: "
@@ -637,7 +637,7 @@ class Survey:
         if count:
             self.notes.append(f"{count} records of kinds that this version does not know; they are left alone")
 
-    def _large_bodies(self) -> Iterator[Fault]:
+    def _large_bodies(self) -> Iterator[StoreFault]:
         folder = self._large_folder
         if folder is None:
             return
@@ -651,7 +651,7 @@ class Survey:
                 if there_bytes == length_bytes:
                     continue
                 what = f"the file of a large body has {there_bytes} bytes, not {length_bytes}"
-            yield Fault(
+            yield StoreFault(
                 "bad-body",
                 str(path),
                 what,

@@ -5,7 +5,7 @@ Otherwise all of them are shifted behind the existing ones, by whole blocks, so 
 gap in the sequences equals settled messages. Order within a queue is kept whatever the lines say: a message that would
 go before one already taken is shifted behind it.
 
-Invariant: the changes that `Target` gives belong together; between two calls the store is consistent.
+Invariant: the changes that `ImportedQueue` gives belong together; between two calls the store is consistent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..states import KIND_QUEUE, KIND_TOPIC, decode_head, decode_queue, encode_h
 from .records import QueueName
 
 
-class Target:
+class ImportedQueue:
     """One queue."""
 
     __slots__ = (
@@ -148,26 +148,26 @@ class Targets:
             for key, _value in engine.iterate(*keys.family_range(family), reverse=True):
                 self._next_id = max(self._next_id, keys.parse_placed_key(key)[0] + 1)
                 break
-        self._targets: dict[QueueName, Target] = {}
+        self._targets: dict[QueueName, ImportedQueue] = {}
 
-    def find(self, name: QueueName) -> Target:
+    def find(self, name: QueueName) -> ImportedQueue:
         """Return the queue of this name, a new one if needed. Raises EngineError and StoreFormatError."""
         target = self._targets.get(name)
         if target is None:
             queue_id = self._ids.get(name)
             if queue_id is None:
-                target = Target(self._next_id, name, base=0, handed_to=0, known=False)
+                target = ImportedQueue(self._next_id, name, base=0, handed_to=0, known=False)
                 self._next_id += 1
             else:
                 target = self._known(queue_id, name)
             self._targets[name] = target
         return target
 
-    def used(self) -> list[Target]:
+    def used(self) -> list[ImportedQueue]:
         """Return the queues found by `find`, in that order."""
         return list(self._targets.values())
 
-    def _known(self, queue_id: int, name: QueueName) -> Target:
+    def _known(self, queue_id: int, name: QueueName) -> ImportedQueue:
         value = self._engine.get(keys.head_key(queue_id))
         end, handed_to = decode_head(value) if value is not None else (0, 0)
         for family in (keys.SUMMARY, keys.CHUNK, keys.STATE):
@@ -180,7 +180,7 @@ class Targets:
                 else:
                     end = max(end, number + 1 << keys.BLOCK_BITS)
                 break
-        return Target(queue_id, name, base=_block_border(end), handed_to=handed_to, known=True)
+        return ImportedQueue(queue_id, name, base=_block_border(end), handed_to=handed_to, known=True)
 
 
 def _block_border(sequence: int) -> int:

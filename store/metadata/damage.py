@@ -7,7 +7,7 @@ subscription of a topic consists of its preferences only: without them it is los
 
 Bound: one short entry for each subscription.
 
-Source: FORMAT.md, "Damage".
+Source: FORMAT.md, "MetadataDamage".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOPICS: Final = b"/topic/"
 
 
 @attrs.frozen
-class Damage:
+class MetadataDamage:
     """One damaged or missing record."""
 
     kind: str
@@ -64,7 +64,7 @@ class DamageSearch:
         self._lost: set[bytes] = set()
         """Keys, without their family, of lost durable subscriptions: both records go."""
 
-    def found(self) -> Iterator[Damage]:
+    def found(self) -> Iterator[MetadataDamage]:
         """Yield all damage. Raises EngineError where the store can't be read on."""
         yield from self._topics(keys.OWNER, "owner", decode_owner, "the topic has no owner")
         yield from self._topics(
@@ -102,7 +102,9 @@ class DamageSearch:
                 keys.PREFERENCES + rest, "preferences", "its preferences", "it has none any more", NO_PREFERENCES
             )
 
-    def _topics(self, family: bytes, kind: str, decode: Callable[[bytes], object], effect: str) -> Iterator[Damage]:
+    def _topics(
+        self, family: bytes, kind: str, decode: Callable[[bytes], object], effect: str
+    ) -> Iterator[MetadataDamage]:
         for key, value in self._engine.iterate(*keys.family_range(family)):
             try:
                 topic = keys.parse_topic_key(key)
@@ -112,7 +114,7 @@ class DamageSearch:
             try:
                 decode(value)
             except StoreFormatError as error:
-                yield Damage(f"corrupt-{kind}", topic, str(error), effect, key, value, (delete(key),))
+                yield MetadataDamage(f"corrupt-{kind}", topic, str(error), effect, key, value, (delete(key),))
 
     def _parts(
         self,
@@ -122,7 +124,7 @@ class DamageSearch:
         effect: str,
         instead: bytes,
         seen: set[bytes],
-    ) -> Iterator[Damage]:
+    ) -> Iterator[MetadataDamage]:
         for key, value in self._engine.iterate(*keys.family_range(family)):
             try:
                 topic, subscriber = keys.parse_subscription_key(key)
@@ -139,7 +141,7 @@ class DamageSearch:
                 effect, changes = _mend(key, effect, instead)
                 if family == keys.PREFERENCES and _is_durable(key[1:]):
                     self._lost.add(key[1:])
-                yield Damage(f"corrupt-{kind}", where, str(error), effect, key, value, changes)
+                yield MetadataDamage(f"corrupt-{kind}", where, str(error), effect, key, value, changes)
 
 
 def _is_durable(rest: bytes) -> bool:
@@ -156,12 +158,14 @@ def _mend(key: bytes, effect: str, instead: bytes) -> tuple[str, tuple[Change, .
     return "none: it says nothing of a durable subscription", (put(key, instead),)
 
 
-def _missing(key: bytes, kind: str, part: str, effect: str, instead: bytes) -> Damage:
+def _missing(key: bytes, kind: str, part: str, effect: str, instead: bytes) -> MetadataDamage:
     topic, subscriber = keys.parse_subscription_key(key)
     where = f"subscription {subscriber} of {topic}"
     effect, changes = _mend(key, effect, instead)
-    return Damage(f"missing-{kind}", where, f"{part} is not there", effect, key, None, changes)
+    return MetadataDamage(f"missing-{kind}", where, f"{part} is not there", effect, key, None, changes)
 
 
-def _bad_key(key: bytes, value: bytes, error: KeyFormatError) -> Damage:
-    return Damage("bad-key", f"record {key[:32].hex()}", str(error), "nothing reads it", key, value, (delete(key),))
+def _bad_key(key: bytes, value: bytes, error: KeyFormatError) -> MetadataDamage:
+    return MetadataDamage(
+        "bad-key", f"record {key[:32].hex()}", str(error), "nothing reads it", key, value, (delete(key),)
+    )

@@ -23,8 +23,8 @@ from typing import Any, Final, TypeVar
 
 from ...queues.environment import Scheduling, TimerHandle
 from ..engine import Change, CorruptionError, Engine, EngineError, delete, put
+from ..io_threads import Worker
 from ..keys import StoreFormatError
-from ..worker import Worker
 from .port import MetadataClosedError, MetadataError, MetadataFailedError, MetadataStatistics
 
 T = TypeVar("T")

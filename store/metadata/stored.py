@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ...queues.environment import Scheduling
 from .. import keys
-from ..worker import Worker
+from ..io_threads import Worker
 from .operations import OperationLine, View
 from .port import (
     MetadataError,

@@ -9,11 +9,11 @@ from typing import Final, Protocol
 
 from sluiceway.store import keys
 from sluiceway.store.engine import DELETE_RANGE, Change, Engine
-from sluiceway.store.faulty import FaultyEngine, FaultySegments
 from sluiceway.store.leveldb import LevelDbEngine
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.segments import SegmentFiles
 from sluiceway.store.values import SUFFIX, ValueLog, ValueOptions
+from tests.store.faulty import FaultyEngine, FaultySegments
 
 TINY: Final = ValueOptions(record_bytes_min=2, batch_bytes_min=3, segment_bytes=200, moved_bytes=40, ahead_bytes=100)
 """So that values of some bytes lie in segments, and segments come and go."""

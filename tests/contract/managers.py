@@ -12,11 +12,11 @@ from random import Random
 from typing import Any, Protocol
 
 from sluiceway.store.engine import Engine
-from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.io_threads import InlineWorker, ThreadWorker, Worker
 from sluiceway.store.leveldb import LevelDbEngine
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
-from sluiceway.store.worker import InlineWorker, ThreadWorker, Worker
+from tests.store.faulty import FaultyEngine
 
 ANSWER_SECONDS_MAX = 20.0
 

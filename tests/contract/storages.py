@@ -15,7 +15,7 @@ from sluiceway.store.leveldb import LevelDbEngine
 from sluiceway.store.states import DurableRecord
 from tests.queues.memory_store import Disk, MemoryStore
 from tests.queues.rig import FakeConsumer, Head, World
-from tests.store.rig import FakeHousing, StoreWorld
+from tests.store.rig import FakeFolder, StoreWorld
 
 DURABLE_ID = 1
 """The durable subscription that each world knows of."""
@@ -80,10 +80,10 @@ class LevelDbWorld(StoreWorld):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._room = FakeHousing()
+        self._room = FakeFolder()
         engine = LevelDbEngine(folder / "db")
         engine.write(durable_changes(DURABLE_ID, DurableRecord("c", "d", "/topic/a", "", 1, 1)), sync=True)
-        super().__init__(engine, housing=self._room)
+        super().__init__(engine, folder=self._room)
 
     def crashed(self) -> LevelDbWorld:
         self.engine.close()

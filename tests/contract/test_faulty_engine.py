@@ -18,7 +18,7 @@ from sluiceway.store.engine import (
     delete_range,
     put,
 )
-from sluiceway.store.faulty import Failure, FaultyEngine, Pace
+from tests.store.faulty import Failure, FaultyEngine, WriteTimes
 
 LAST = b"\xff" * 8
 
@@ -247,7 +247,7 @@ def test_what_is_not_there_cannot_be_corrupted() -> None:
 def test_slowness_is_counted_in_virtual_seconds() -> None:
     spent: list[float] = []
     engine = FaultyEngine(
-        Random(1), pace=Pace(write_seconds=1.0, sync_seconds=10.0, seconds_per_byte=0.5), spend=spent.append
+        Random(1), times=WriteTimes(write_seconds=1.0, sync_seconds=10.0, seconds_per_byte=0.5), spend=spent.append
     )
     engine.write([put(b"ab", b"cd")], sync=False)
     engine.write([put(b"ab", b"cd")], sync=True)

@@ -121,7 +121,6 @@ def test_a_receipt_says_consumed_when_nothing_was_left_to_write(world: StorageWo
     consumer.settle()
     world.flush()
     assert told == ["consumed"]
-    assert storage_of(queue).cancelled_count == 3
 
 
 def test_what_was_settled_does_not_come_back(world: StorageWorld) -> None:
@@ -226,10 +225,10 @@ def test_after_a_stop_just_what_was_delivered_is_marked(world: StorageWorld) -> 
     world.flush()
     consumer = attached(world, queue, 3)
     world.flush()
-    consumer.give_back(consumer.held[:1])
+    consumer.requeue(consumer.held[:1])
     world.flush()
     consumer.held[0].subscription.close()
-    consumer.give_back()
+    consumer.requeue()
     world = world.stopped()
     again = attached(world, restored(world))
     world.flush()
@@ -244,7 +243,7 @@ def test_attempts_that_were_counted_are_known_after_a_crash(world: StorageWorld)
     world.flush()
     consumer = attached(world, queue, 1)
     world.flush()
-    consumer.give_back()
+    consumer.requeue()
     world.flush()
     world = world.crashed()
     again = attached(world, restored(world))
@@ -267,11 +266,11 @@ def test_a_block_that_was_put_out_is_read_again_with_all_that_is_alive(world: St
     queue = world.shared()
     sent = [*put(world, queue, 3), *put(world, queue, 3, persistent=False)]
     queue.open_stored()
-    put_out: list[int] = []
-    storage_of(queue).put_out(0, put_out.append)
-    assert not put_out
+    page_out: list[int] = []
+    storage_of(queue).page_out(0, page_out.append)
+    assert not page_out
     world.flush()
-    assert put_out == [0]
+    assert page_out == [0]
     found = load(world, storage_of(queue), 0)
     assert [message.wire for _sequence, message in sorted(found.items())] == [message.wire for message in sent]
     assert [message.head.persistent for _sequence, message in sorted(found.items())] == [True] * 3 + [False] * 3

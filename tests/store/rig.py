@@ -32,7 +32,7 @@ from sluiceway.store.config import StoreConfig
 from sluiceway.store.engine import Change, Engine, EngineError
 from sluiceway.store.queue_records import QueueRecords
 from sluiceway.store.recovery import Recovered, closing_records, opening_records, recover
-from sluiceway.store.storequeue import NUMBERS_AHEAD, Housing, StoreQueue
+from sluiceway.store.storequeue import NUMBERS_AHEAD, DataFolder, StoreQueue
 from tests.queues.rig import Head, World
 
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class RecordingLog:
         return [event for at, event, _facts in self.events if at == level]
 
 
-class FakeHousing:
+class FakeFolder:
     """A folder with as much room as a test says."""
 
     def __init__(self, free_bytes: int = 1 << 40) -> None:
@@ -169,7 +169,7 @@ class StoreWorld(World):
         now_seconds: float = 100.0,
         later: bool = False,
         budget_count: int = 1024,
-        housing: Housing | None = None,
+        folder: DataFolder | None = None,
         pages: Path | None = None,
     ) -> None:
         """Opens what an earlier world left in `engine`."""
@@ -189,7 +189,7 @@ class StoreWorld(World):
             clock=lambda: self.now_seconds,
             manager=self.manager,
             log=self.log,
-            housing=housing,
+            folder=folder,
             pages=pages,
             recovered=self.recovered,
         )

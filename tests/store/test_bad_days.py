@@ -26,13 +26,13 @@ from sluiceway.queues.topic import Topic
 from sluiceway.store import keys
 from sluiceway.store.directory import DirectoryError, NoSpaceError
 from sluiceway.store.engine import DELETE_RANGE, CorruptionError, put
-from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.io_threads import ThreadWorker
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.recovery import NUMBERS_LOST, recover
-from sluiceway.store.spool import Spools
-from sluiceway.store.worker import ThreadWorker
+from sluiceway.store.spool import StoreSpools
 from tests.queues.rig import FakeConsumer, Head, World
-from tests.store.rig import FakeHousing, OfferingProducer, RigHeads, StoreWorld, shelf_of, tight
+from tests.store.faulty import FaultyEngine
+from tests.store.rig import FakeFolder, OfferingProducer, RigHeads, StoreWorld, shelf_of, tight
 
 GRAVE = "/queue/dead-letters"
 
@@ -76,7 +76,7 @@ def test_dead_letters_may_leave_in_any_order() -> None:
     queue.subscribe(consumer)
     world.flush()
     for sequence in (7, 2000, 5):
-        consumer.give_back([delivery for delivery in consumer.held if delivery.sequence == sequence])
+        consumer.requeue([delivery for delivery in consumer.held if delivery.sequence == sequence])
         world.run()
     undertaker = world.consumer(auto=True)
     grave.subscribe(undertaker)
@@ -96,7 +96,7 @@ def put_first_block_out(world: StoreWorld, queue: MessageQueue) -> None:
     assert block is not None and pager is not None
     block.leaving = True
     pager._leaving_bytes += 1
-    shelf_of(queue).put_out(0, lambda index: pager._stored(1, block, index))
+    shelf_of(queue).page_out(0, lambda index: pager._stored(1, block, index))
     world.flush()
     assert block.outside is not None
 
@@ -118,20 +118,20 @@ def with_damage_in_hand() -> tuple[StoreWorld, ConsumedQueue, FakeConsumer]:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("ending", ["settle", "give_back", "both"])
+@pytest.mark.parametrize("ending", ["settle", "requeue", "both"])
 def test_a_consumer_may_be_done_with_what_was_lost_in_its_hands(ending: str) -> None:
     world, queue, consumer = with_damage_in_hand()
     held = list(consumer.held)
-    consumer.give_back(held[:1])  # its block has to come in, and can't
+    consumer.requeue(held[:1])  # its block has to come in, and can't
     world.flush()
     assert world.store.counters.lost_count == 8
     if ending == "settle":
         consumer.settle()
-    elif ending == "give_back":
-        consumer.give_back()
+    elif ending == "requeue":
+        consumer.requeue()
     else:
         consumer.settle(held[4:12])
-        consumer.give_back()
+        consumer.requeue()
     world.flush()
     consumer.settle()
     world.flush()
@@ -141,7 +141,7 @@ def test_a_consumer_may_be_done_with_what_was_lost_in_its_hands(ending: str) -> 
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("ending", ["settle", "give_back", "leave"])
+@pytest.mark.parametrize("ending", ["settle", "requeue", "leave"])
 def test_a_durable_subscription_may_be_done_with_what_was_lost_in_its_hands(ending: str) -> None:
     engine = FaultyEngine(Random(1))
     world = StoreWorld(engine)
@@ -153,13 +153,13 @@ def test_a_durable_subscription_may_be_done_with_what_was_lost_in_its_hands(endi
         world.flush(seconds=0.1)
     put_first_block_out(world, topic)
     engine.corrupt(world.records(keys.CHUNK)[0])
-    consumer.give_back(consumer.held[:1])
+    consumer.requeue(consumer.held[:1])
     world.flush()
     assert world.store.counters.lost_count == 8
     if ending == "settle":
         consumer.settle()
-    elif ending == "give_back":
-        consumer.give_back()
+    elif ending == "requeue":
+        consumer.requeue()
     else:
         subscription.close()
         consumer.held.clear()
@@ -210,7 +210,7 @@ class DamagedEngine(MemoryEngine):
 
 def test_a_piece_that_the_engine_finds_damaged_is_told_and_holds_nobody_up() -> None:
     world = StoreWorld(DamagedEngine())
-    spools = Spools(world.store)
+    spools = StoreSpools(world.store)
     spool = spools.begin()
     spool.write(("/queue/a", 4, False), world.messages(3), None)
     world.flush()
@@ -237,7 +237,7 @@ def test_damaged_records_of_the_store_itself_keep_nobody_from_starting(key: byte
 # ---------------------------------------------------------------------- the folder
 
 
-class BrokenHousing(FakeHousing):
+class BrokenFolder(FakeFolder):
     """A folder that takes nothing, and says nothing."""
 
     is_silent = False
@@ -257,7 +257,7 @@ def test_damage_is_told_also_when_the_attic_has_no_room() -> None:
     world.put(world.queue(), 8)
     world.flush(seconds=0.1)
     engine.corrupt(world.records(keys.CHUNK)[0])
-    later = StoreWorld(engine.crash(), now_seconds=world.now_seconds, housing=BrokenHousing())
+    later = StoreWorld(engine.crash(), now_seconds=world.now_seconds, folder=BrokenFolder())
     later.restored().subscribe(later.consumer())
     later.flush()
     assert later.log.names("error") == ["corrupt record can't be kept", "messages lost"]
@@ -265,12 +265,12 @@ def test_damage_is_told_also_when_the_attic_has_no_room() -> None:
 
 
 def test_a_folder_that_does_not_answer_is_told_and_asked_again() -> None:
-    housing = BrokenHousing()
-    housing.is_silent = True
-    world = StoreWorld(MemoryEngine(), housing=housing)
+    folder = BrokenFolder()
+    folder.is_silent = True
+    world = StoreWorld(MemoryEngine(), folder=folder)
     world.flush()
     assert set(world.log.names("error")) == {"cannot see the free space of the disk"}
-    housing.is_silent = False
+    folder.is_silent = False
     told_count = len(world.log.events)
     world.flush()
     assert len(world.log.events) == told_count

@@ -19,7 +19,6 @@ from sluiceway.store import keys, states
 from sluiceway.store.chunks import encode_chunk_and_summary
 from sluiceway.store.directory import open_directory
 from sluiceway.store.engine import CorruptionError, EngineFailedError, UnreadableError, put
-from sluiceway.store.faulty import FaultyEngine, FaultySegments
 from sluiceway.store.maintenance.check import check_folder
 from sluiceway.store.maintenance.export import Export
 from sluiceway.store.maintenance.mending import repair
@@ -30,7 +29,8 @@ from sluiceway.store.recovery import recover
 from sluiceway.store.segments import BAD_SECTORS_MAX, SegmentFiles, read_around
 from sluiceway.store.values import ValueLog, ValueOptions
 from tests.queues.rig import FakeConsumer
-from tests.store.rig import FakeHousing, StoreWorld, shelf_of, tight
+from tests.store.faulty import FaultyEngine, FaultySegments
+from tests.store.rig import FakeFolder, StoreWorld, shelf_of, tight
 
 SMALL = ValueOptions(record_bytes_min=10, batch_bytes_min=20, segment_bytes=100_000)
 NAMES = [keys.chunk_key(1, number) for number in range(5)]
@@ -129,10 +129,8 @@ class Stored:
         assert isinstance(engine, ValueLog) and isinstance(engine._engine, FaultyEngine)
         assert len(self.segments.sizes()) == 1
         self.segments = self.segments.crash()
-        self.housing = FakeHousing()
-        self.world = StoreWorld(
-            self._opened(engine._engine.crash()), now_seconds=world.now_seconds, housing=self.housing
-        )
+        self.folder = FakeFolder()
+        self.world = StoreWorld(self._opened(engine._engine.crash()), now_seconds=world.now_seconds, folder=self.folder)
 
     def _opened(self, engine: FaultyEngine) -> ValueLog:
         return ValueLog(engine, self.segments, SMALL)
@@ -176,7 +174,7 @@ def test_a_bad_sector_that_stays_costs_its_record_and_the_others_of_the_block_co
     stored.world.flush(seconds=3.0, steps=6)
     assert consumer.numbers == [*range(8), *range(16, 24)]
     assert (stored.world.store.counters.corrupt_count, stored.world.store.counters.lost_count) == (1, 8)
-    [(name, aside)] = stored.housing.attic
+    [(name, aside)] = stored.folder.attic
     assert name.startswith("chunk-") and len(aside) > 12_000
     assert b"13.xxxx" in aside and bytes(4096) in aside
 
@@ -185,7 +183,7 @@ def test_a_disk_that_reads_nothing_for_an_hour_costs_nothing(stored: Stored) -> 
     stored.segments.bad = [(0, 0, 1 << 30)]
     consumer = stored.consume()
     stored.world.flush(seconds=3600.0, steps=1200)
-    assert consumer.numbers == [] and stored.housing.attic == []
+    assert consumer.numbers == [] and stored.folder.attic == []
     stored.segments.bad = []
     stored.world.flush(seconds=10.0)
     assert consumer.numbers == [*range(24)]

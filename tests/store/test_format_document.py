@@ -164,10 +164,10 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
         lambda _key, reads: states.encode_head(*reads),
     ),
     "chunk": (lambda key: keys.chunk_key(*keys.parse_placed_key(key)), chunk_reads, chunk_again),
-    "place": (
+    "pointer": (
         lambda key: keys.value_key(*keys.parse_placed_key(key)),
-        lambda _key, value: astuple(valuecodec.decode_place(value)),
-        lambda _key, reads: valuecodec.encode_place(valuecodec.Place(*reads)),
+        lambda _key, value: astuple(valuecodec.decode_pointer(value)),
+        lambda _key, reads: valuecodec.encode_pointer(valuecodec.ValuePointer(*reads)),
     ),
     "value-in-segment": (
         lambda key: keys.chunk_key(*keys.parse_placed_key(key)),

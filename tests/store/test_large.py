@@ -16,7 +16,7 @@ import pytest
 from sluiceway.dispatcher import DispatcherClosedError
 from sluiceway.flow import Flow, FlowManager, FlowResource, SourceController
 from sluiceway.queues.large import BodyError, BodyReference
-from sluiceway.store.bodythread import BodyThread, InlineRunner, Job
+from sluiceway.store.io_threads import InlineRunner, IoThread, Job
 from sluiceway.store.large import PIECE_BYTES, SYNC_BYTES, WAITING_BYTES_MAX, BodyFiles, Staging
 
 
@@ -363,7 +363,7 @@ def test_a_damaged_file_says_so_when_it_is_read(rig: Rig, damage: str, said: str
 def test_a_thread_does_jobs_in_order_and_tells_on_the_loop() -> None:
     told: Queue[Callable[[], None]] = Queue()
     results: list[object] = []
-    thread = BodyThread("test", told.put)
+    thread = IoThread("test", told.put)
     for number in range(100):
         thread.put(Job(lambda number=number: (number, threading.current_thread().name), results.append))
     for _ in range(100):
@@ -381,7 +381,7 @@ def test_a_thread_goes_on_when_the_loop_has_ended() -> None:
     def submit(_callback: Callable[[], None]) -> None:
         raise DispatcherClosedError("over")
 
-    thread = BodyThread("test", submit)
+    thread = IoThread("test", submit)
     for number in range(3):
         thread.put(Job(lambda number=number: done.append(number), lambda _result: None))
     thread.close()
@@ -419,4 +419,4 @@ def test_what_a_job_told_of_holds_nothing() -> None:
     job.run()
     job.tell()
     assert len(gc.get_referrers(held)) <= before
-    assert [getattr(job, name) for name in Job.__slots__] == [None] * len(Job.__slots__)
+    assert all(getattr(job, name) is None for name in ("_done", "_fault", "_result", "_work"))

@@ -12,10 +12,10 @@ from sluiceway.queues.message import Message
 from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
 from sluiceway.store.chunks import decode_summary
-from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.states import decode_state
 from tests.queues.rig import FakeConsumer, numbers
+from tests.store.faulty import Failure, FaultyEngine
 from tests.store.rig import StoreWorld, shelf_of, tight
 
 LEAST_SECONDS = 0.005
@@ -115,7 +115,7 @@ def test_a_queue_that_goes_with_its_connection_leaves_nothing(world: StoreWorld)
         world.put(queue, 8)
         arrived: list[int] = []
         queue.open_stored()
-        shelf_of(queue).put_out(0, arrived.append)
+        shelf_of(queue).page_out(0, arrived.append)
         world.flush()
         assert arrived == [0]
         attached(world, queue, 1)
@@ -279,7 +279,7 @@ def test_a_block_leaves_only_when_the_disk_has_all_of_it(world: StoreWorld) -> N
     queue = world.queue()
     run = [*world.put(queue, 3), *world.put(queue, 3, persistent=False), *world.put(queue, 2)]
     gone: list[int] = []
-    shelf_of(queue).put_out(0, gone.append)
+    shelf_of(queue).page_out(0, gone.append)
     world.run()
     assert gone == []
     world.write()
@@ -295,7 +295,7 @@ def test_a_block_of_many_chunks_is_written_anew_as_one_when_it_leaves(world: Sto
         run += world.put(queue)
         world.flush(seconds=0.1)
     assert world.leftovers() == {"chunk": 8, "summary": 8}
-    shelf_of(queue).put_out(0, lambda _index: None)
+    shelf_of(queue).page_out(0, lambda _index: None)
     world.flush()
     assert world.leftovers() == {"chunk": 1, "summary": 1, "state": 1}
     assert loaded(world, queue, 0) == [message.wire for message in run]
@@ -313,7 +313,7 @@ def test_a_sealed_block_leaves_out_what_was_settled(world: StoreWorld) -> None:
         world.put(queue)
         world.flush(seconds=0.5)
     consumer.settle([consumer.held[place] for place in (0, 3, 7)])
-    shelf_of(queue).put_out(0, lambda _index: None)
+    shelf_of(queue).page_out(0, lambda _index: None)
     world.flush()
     (key,) = world.records(keys.SUMMARY)
     assert decode_summary(world.engine.get(key) or b"").count == 5
@@ -330,7 +330,7 @@ def test_what_was_only_paged_out_is_deleted_with_the_last_of_its_block(world: St
     world.put(queue, 5)
     world.put(queue, 3, persistent=False)
     world.run()
-    shelf_of(queue).put_out(0, lambda _index: None)
+    shelf_of(queue).page_out(0, lambda _index: None)
     world.flush()
     consumer.settle(consumer.held[:5])
     world.flush()
@@ -347,7 +347,7 @@ def test_a_restart_clears_up_what_shared_a_block_with_what_was_paged_out(world: 
     world.put(queue, 5)
     world.put(queue, 3, persistent=False)
     world.run()
-    shelf_of(queue).put_out(0, lambda _index: None)
+    shelf_of(queue).page_out(0, lambda _index: None)
     world.flush()
     consumer.settle(consumer.held[:5])
     world.flush()
@@ -483,13 +483,13 @@ def test_an_end_in_good_order_leaves_exact_marks(world: StoreWorld) -> None:
     consumer = attached(world, queue, 4)
     world.put(queue, 8)
     world.run()
-    consumer.give_back([consumer.held[1]])
+    consumer.requeue([consumer.held[1]])
     world.run()
-    consumer.give_back([held for held in consumer.held if held.number == 1])
+    consumer.requeue([held for held in consumer.held if held.number == 1])
     for subscription in list(queue.subscriptions.values()):
         subscription.close()
-    consumer.give_back([held for held in consumer.held if held.number == 3])
-    consumer.give_back(attempted=False)
+    consumer.requeue([held for held in consumer.held if held.number == 3])
+    consumer.requeue(attempted=False)
     later = StoreWorld(world.close_in_order(), now_seconds=world.now_seconds)
     again = attached(later, later.restored())
     later.flush()
@@ -502,11 +502,11 @@ def test_attempts_survive_a_crash_also_those_that_were_charged_before_the_messag
     consumer = attached(world, queue)
     world.put(queue, 2)
     world.run()
-    consumer.give_back([consumer.held[0]])
+    consumer.requeue([consumer.held[0]])
     world.run()
     world.flush()
     assert world.store.counters.written_count == 2
-    consumer.give_back([held for held in consumer.held if held.number == 1])
+    consumer.requeue([held for held in consumer.held if held.number == 1])
     world.flush()
     later = crashed(world)
     again = attached(later, later.restored())
@@ -523,8 +523,8 @@ def test_attempts_of_a_run_that_ended_well_outlive_a_crash_of_the_next(world: St
         world.flush()
         for subscription in list(queue.subscriptions.values()):
             subscription.close()
-        consumer.give_back([consumer.held[-1]])
-        consumer.give_back(attempted=False)
+        consumer.requeue([consumer.held[-1]])
+        consumer.requeue(attempted=False)
         second = StoreWorld(world.close_in_order(), now_seconds=world.now_seconds)
         attached(second, second.restored(), 1)
         second.flush()

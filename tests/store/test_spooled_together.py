@@ -17,7 +17,7 @@ from sluiceway.store import keys
 from sluiceway.store.batch import Batch
 from sluiceway.store.engine import Engine
 from sluiceway.store.places import StoredPlaces
-from sluiceway.store.spool import Spools
+from sluiceway.store.spool import StoreSpools
 from sluiceway.store.together import Together
 from tests.scenarios.tiny_steps import tiny_steps
 from tests.store.journal_engine import JournalEngine
@@ -61,7 +61,7 @@ def test_no_batch_has_a_commit_before_its_last_piece(
     reader = world.consumer()
     subscription = queues[-1].subscribe(reader)
     world.flush()
-    spools = Spools(world.store)
+    spools = StoreSpools(world.store)
     spool = spools.begin()
     spool.write(TARGET, world.messages(3), None)
     world.flush()
@@ -116,7 +116,7 @@ def test_what_a_deleted_queue_leaves_to_a_long_one_is_written_where_its_transact
     world.put(long, 2)
     subscription = long.subscribe(world.consumer())
     world.flush()
-    spool = Spools(world.store).begin()
+    spool = StoreSpools(world.store).begin()
     spool.write(TARGET, world.messages(3), None)
     world.flush()
     begun_count = len(engine.batches)
@@ -148,7 +148,7 @@ def test_the_group_of_a_log_is_deleted_around_a_commit(
     subscriptions = [queue.subscribe(world.consumer()) for queue in queues]
     for queue in queues:
         world.put(queue, 2)
-    spool = Spools(world.store).begin()
+    spool = StoreSpools(world.store).begin()
     spool.write(TARGET, world.messages(3), None)
     world.flush()
     begun_count = len(engine.batches)
@@ -175,7 +175,7 @@ def test_nothing_is_paged_out_of_an_abandoned_queue(world: StoreWorld, engine: J
     world.put(queue, 3_000)
     shelf = shelf_of(queue)
     world.store.abandon(shelf)
-    shelf.put_out(0, lambda _index: None)
+    shelf.page_out(0, lambda _index: None)
     world.put(queue)
     assert world.is_flushed
     world.flush()
@@ -193,7 +193,7 @@ def test_a_deleted_queue_takes_what_is_left_for_it_along(
     world.put(settled, 2)
     subscription = settled.subscribe(world.consumer())
     world.flush()
-    spool = Spools(world.store).begin()
+    spool = StoreSpools(world.store).begin()
     for _ in range(3):
         spool.write(TARGET, world.messages(2), None)
         spool.write(("/queue/other", 4, False), world.messages(2), None)

@@ -18,7 +18,7 @@ from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.store import keys
 from sluiceway.store.directory import open_directory
 from sluiceway.store.engine import Engine, delete, put
-from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.io_threads import InlineWorker
 from sluiceway.store.keys import KeyFormatError
 from sluiceway.store.maintenance.check import check
 from sluiceway.store.maintenance.export import Export
@@ -42,9 +42,9 @@ from sluiceway.store.metadata import (
 )
 from sluiceway.store.metadata.records import MetadataFormatError
 from sluiceway.store.recovery import recover
-from sluiceway.store.worker import InlineWorker
 from tests.contract.managers import Answer, Loop, MakesStoredManagers, faulty
 from tests.queues.rig import World
+from tests.store.faulty import Failure, FaultyEngine
 
 LOG = "/log/a"
 WANTS = SubscriptionPreferences({"from": "latest"})

@@ -13,13 +13,13 @@ from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.engine import Change, delete, put
-from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.store.states import decode_numbers
 from sluiceway.store.storequeue import NUMBERS_AHEAD, RETRY_MAX_SECONDS, RETRY_MIN_SECONDS
 from tests.queues.rig import FakeConsumer, Head, make_policy, numbers
-from tests.store.rig import FakeHousing, OfferingProducer, StoreWorld, shelf_of, tight
+from tests.store.faulty import Failure, FaultyEngine
+from tests.store.rig import FakeFolder, OfferingProducer, StoreWorld, shelf_of, tight
 
 MIB = 1024 * 1024
 
@@ -432,18 +432,18 @@ def test_a_queue_that_filled_up_while_the_disk_failed_pages_out_when_it_works_ag
 
 
 def test_with_too_little_free_space_the_gate_is_shut_and_opens_again() -> None:
-    housing = FakeHousing()
-    world = StoreWorld(MemoryEngine(), config=StoreConfig(disk_free_min_bytes=MIB), housing=housing)
+    folder = FakeFolder()
+    world = StoreWorld(MemoryEngine(), config=StoreConfig(disk_free_min_bytes=MIB), folder=folder)
     queue = world.queue()
     producer = OfferingProducer(world, queue)
     world.flush(seconds=2.0)
     assert world.store.accepting
-    housing.room_bytes = MIB - 1
+    folder.room_bytes = MIB - 1
     world.flush(seconds=1.5)
     producer.send(world.messages(1, head=Head(persistent=True)))
     assert producer.is_blocked
     assert world.store.state == "disk low"
-    housing.room_bytes = MIB
+    folder.room_bytes = MIB
     world.flush(seconds=1.5)
     assert not producer.is_blocked
     assert queue.elements.live_count == 1
@@ -452,7 +452,7 @@ def test_with_too_little_free_space_the_gate_is_shut_and_opens_again() -> None:
 
 
 def test_with_a_store_that_is_too_large_the_gate_is_shut_until_it_shrinks() -> None:
-    world = StoreWorld(MemoryEngine(), config=StoreConfig(bytes_max=3000), housing=FakeHousing())
+    world = StoreWorld(MemoryEngine(), config=StoreConfig(bytes_max=3000), folder=FakeFolder())
     queue = world.queue()
     world.put(queue, 4, wire_bytes=1000)
     world.flush(seconds=3.0)
@@ -465,13 +465,13 @@ def test_with_a_store_that_is_too_large_the_gate_is_shut_until_it_shrinks() -> N
 
 
 def test_a_full_disk_keeps_nobody_from_settling() -> None:
-    housing = FakeHousing()
-    world = StoreWorld(MemoryEngine(), config=StoreConfig(disk_free_min_bytes=MIB), housing=housing)
+    folder = FakeFolder()
+    world = StoreWorld(MemoryEngine(), config=StoreConfig(disk_free_min_bytes=MIB), folder=folder)
     queue = world.queue()
     consumer = attached(world, queue)
     world.put(queue, 3)
     world.flush()
-    housing.room_bytes = 0
+    folder.room_bytes = 0
     world.flush(seconds=1.5)
     consumer.settle()
     told: list[str] = []

@@ -13,11 +13,11 @@ from sluiceway.store import keys
 from sluiceway.store.batch import Batch
 from sluiceway.store.bonds import bond_of
 from sluiceway.store.engine import put
-from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.together import Together
 from tests.queues.rig import make_policy
 from tests.scenarios.tiny_steps import tiny_steps
+from tests.store.faulty import Failure, FaultyEngine
 from tests.store.journal_engine import JournalEngine
 from tests.store.rig import StoreWorld, shelf_of
 

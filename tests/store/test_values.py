@@ -21,15 +21,15 @@ from sluiceway.store.engine import (
     delete_range,
     put,
 )
-from sluiceway.store.faulty import Failure, FaultyEngine, FaultySegments
 from sluiceway.store.keys import FORMAT_VERSION, FORMAT_VERSION_MIN
 from sluiceway.store.leveldb import LevelDbEngine
 from sluiceway.store.maintenance.check import check_folder
 from sluiceway.store.maintenance.compacting import compact
 from sluiceway.store.maintenance.mending import repair
 from sluiceway.store.maintenance.opening import open_store
-from sluiceway.store.valuecodec import Place, PlaceError, decode_place, encode_place
+from sluiceway.store.valuecodec import PointerError, ValuePointer, decode_pointer, encode_pointer
 from sluiceway.store.values import ValueLog, ValueOptions, ValuesMissingError
+from tests.store.faulty import Failure, FaultyEngine, FaultySegments
 
 SMALL = ValueOptions(record_bytes_min=10, batch_bytes_min=20, segment_bytes=400, moved_bytes=100)
 NAMES = [keys.chunk_key(1, number) for number in range(20)]
@@ -61,7 +61,7 @@ def test_large_chunks_lie_in_segments_and_the_engine_has_their_places(
     log.write([put(NAMES[0], b"a" * 100), put(NAMES[1], b"small"), summary], sync=False)
     assert engine.get(NAMES[0]) is None and engine.get(NAMES[1]) == b"small"
     assert engine.get(summary[1]) == summary[2], "nothing but chunks"
-    place = decode_place(engine.get(keys.value_key(1, 0)) or b"")
+    place = decode_pointer(engine.get(keys.value_key(1, 0)) or b"")
     assert segments.read(place.segment, place.offset, place.size_bytes) == b"a" * 100
     assert log.get(NAMES[0]) == b"a" * 100
     assert [key for key, _value in log.iterate(b"", b"\xff")] == [summary[1], NAMES[0], NAMES[1]]
@@ -117,10 +117,10 @@ def test_a_reader_finds_what_was_moved_meanwhile(log: ValueLog, engine: FaultyEn
     fill(log, NAMES[0])
     found = engine.get(keys.value_key(1, 0))
     assert found is not None
-    place = decode_place(found)
-    moved = Place(7, 3, place.size_bytes, place.checksum)
+    place = decode_pointer(found)
+    moved = ValuePointer(7, 3, place.size_bytes, place.checksum)
     engine_get = engine.get
-    answers = [found, encode_place(moved)]
+    answers = [found, encode_pointer(moved)]
     segments.write(7, 3, [log.get(NAMES[0]) or b""], sync=True)
     segments.remove(place.segment)
     log._engine = type("Moving", (), {"get": lambda _self, key: answers.pop(0) if answers else engine_get(key)})()
@@ -486,7 +486,7 @@ def test_what_has_a_summary_and_no_place_is_not_given_back_before_the_summary_go
     before = segments.sizes()
     again = ValueLog(engine, segments, SMALL)
     assert again.tidy() == (0, 0)
-    assert again.kept_because == "chunks are among it that have a summary and no place"
+    assert again.kept_because == "chunks are among it that have a summary and no pointer"
     assert segments.sizes() == before
     engine.write([delete(keys.SUMMARY + NAMES[7][1:])], sync=True)
     again = ValueLog(engine, segments, SMALL)
@@ -503,7 +503,7 @@ def test_beside_a_place_that_cannot_be_read_nothing_is_given_back(
     engine.write([put(keys.VALUE + NAMES[5][1:], b"?")], sync=True)
     engine.write([delete(keys.VALUE + name[1:]) for name in (NAMES[4], NAMES[6], NAMES[7])], sync=True)
     again = ValueLog(engine, segments, SMALL)
-    assert again.tidy() == (0, 0) and again.kept_because == "1 place of values can't be read"
+    assert again.tidy() == (0, 0) and again.kept_because == "1 pointer of values can't be read"
     again.write([delete(name) for name in NAMES[:8]], sync=True)
     assert segments.sizes() == before
     again = ValueLog(engine, segments, SMALL)
@@ -514,8 +514,8 @@ def test_beside_a_place_that_cannot_be_read_nothing_is_given_back(
 def test_a_place_that_cannot_be_read_is_damage(log: ValueLog, engine: FaultyEngine, value: bytes) -> None:
     fill(log, NAMES[0])
     engine.write([put(keys.value_key(1, 0), value)], sync=True)
-    with pytest.raises(PlaceError):
-        decode_place(value)
+    with pytest.raises(PointerError):
+        decode_pointer(value)
     with pytest.raises(CorruptionError, match="lies can't be read"):
         log.get(NAMES[0])
     log.write([delete(NAMES[0])], sync=True)
@@ -645,4 +645,4 @@ def test_a_check_says_that_values_have_lost_their_places(tmp_path: Path) -> None
     engine.write([delete(keys.VALUE + NAMES[2][1:]), put(keys.SUMMARY + NAMES[2][1:], b"summary")], sync=True)
     engine.close()
     report = check_folder(tmp_path, HeaderCodec())
-    assert any("kept, for chunks are among it that have a summary and no place" in note for note in report.notes)
+    assert any("kept, for chunks are among it that have a summary and no pointer" in note for note in report.notes)

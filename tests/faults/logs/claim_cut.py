@@ -32,8 +32,6 @@ from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
-from sluiceway.store.bigarray.faulty import FaultyFiles
-from sluiceway.store.faulty import FaultyEngine
 from sluiceway.store.log_storage import LogStorageConfig
 from tests.faults.logs.lives import MortalFiles, array_options
 from tests.faults.logs.power_cut import FailingFiles, SlowLogBroker
@@ -43,6 +41,8 @@ from tests.faults.store.small_store import small
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import records_of
 from tests.scenarios.stage import wall_clock_ms
+from tests.store.bigarray.faulty import FaultyFiles
+from tests.store.faulty import FaultyEngine
 
 MODULE: Final = "tests.faults.logs.claim_cut"
 

@@ -19,11 +19,11 @@ import sluiceway.store.log_storage
 from sluiceway.broker import Broker
 from sluiceway.config import Config, DestinationPolicy, Listener
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.store.bigarray.faulty import FaultyFiles
-from sluiceway.store.faulty import FaultyEngine
 from sluiceway.store.log_storage import LogStorageConfig
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage, wall_clock_ms
+from tests.store.bigarray.faulty import FaultyFiles
+from tests.store.faulty import FaultyEngine
 
 SMALL: Final = LogStorageConfig(data_page_bytes=4096, index_page_count=64, mapped_pages_max=3)
 """Pages of a few batches, so that a handful of records fills several."""

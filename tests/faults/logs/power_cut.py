@@ -26,10 +26,8 @@ import sluiceway.store.log_storage
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.store.bigarray.faulty import FaultyFiles
-from sluiceway.store.bodythread import Job
 from sluiceway.store.config import StoreConfig
-from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.io_threads import Job
 from sluiceway.store.log_storage import LogStorageConfig
 from tests.faults.logs.claims import ClaimError, LogClaims
 from tests.faults.logs.clients import Auditor, Connection, Habits, RandomClient
@@ -38,6 +36,8 @@ from tests.faults.rounds import PATIENCE_SECONDS, play, play_many
 from tests.faults.store.slow_disk import MortalEngine, Pace, SlowDiskBroker, _Thread
 from tests.faults.store.small_store import small
 from tests.scenarios.stage import wall_clock_ms
+from tests.store.bigarray.faulty import FaultyFiles
+from tests.store.faulty import FaultyEngine
 
 MODULE: Final = "tests.faults.logs.power_cut"
 LOGS: Final = ("/log/a", "/log/b.c")

@@ -10,11 +10,11 @@ import pytest
 import trio
 
 from sluiceway.broker import Broker
-from sluiceway.store.faulty import FaultyEngine
 from sluiceway.store.log_storage import LogStorage
 from tests.faults.broker_log import BrokerLog
 from tests.faults.logs.lives import LogLives, everything, receipted, records
 from tests.scenarios.stage import wall_clock_ms
+from tests.store.faulty import FaultyEngine
 
 LOG: Final = "/log/orders"
 

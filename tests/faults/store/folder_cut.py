@@ -34,7 +34,6 @@ import sluiceway.store.log_storage
 from sluiceway.broker import Broker
 from sluiceway.config import Config
 from sluiceway.store.engine import Engine
-from sluiceway.store.faulty import Failure
 from sluiceway.store.values import ValueLog, ValueOptions
 from tests.faults.logs.power_cut import SlowRunner
 from tests.faults.rounds import play, play_many
@@ -46,6 +45,7 @@ from tests.faults.store.small_store import small
 from tests.faults.store.watched_folder import WatchedFolder
 from tests.scenarios.stage import wall_clock_ms
 from tests.scenarios.tiny_steps import tiny_steps
+from tests.store.faulty import Failure
 
 MODULE: Final = "tests.faults.store.folder_cut"
 MEMORY: Final = "/dev/shm"
@@ -73,8 +73,8 @@ class FolderBroker(Broker):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sluiceway.shard, "ThreadWorker", worker)
-            patch.setattr(sluiceway.bodies, "BodyThread", runner)
-            patch.setattr(sluiceway.store.log_storage, "BodyThread", runner)
+            patch.setattr(sluiceway.bodies, "IoThread", runner)
+            patch.setattr(sluiceway.store.log_storage, "IoThread", runner)
             patch.setattr(sluiceway.store.directory, "ValueLog", partial(ValueLog, options=self._values))
             patch.setattr(sluiceway.store.leveldb, "LevelDbOptions", lambda: SMALL_BUFFER)
             yield

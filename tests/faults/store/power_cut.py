@@ -27,7 +27,6 @@ from sluiceway.protocols.streams import MemoryStream
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.engine import Engine
-from sluiceway.store.faulty import Failure, FaultyEngine, FaultySegments
 from sluiceway.store.values import ValueLog, ValueOptions
 from tests.faults.rounds import PATIENCE_SECONDS, play, play_many
 from tests.faults.store.claims import ClaimError, Claims
@@ -36,6 +35,7 @@ from tests.faults.store.slow_disk import MortalEngine, Pace, SlowDiskBroker
 from tests.faults.store.small_store import small
 from tests.scenarios.stage import wall_clock_ms
 from tests.scenarios.tiny_steps import tiny_steps
+from tests.store.faulty import Failure, FaultyEngine, FaultySegments
 
 MODULE: Final = "tests.faults.store.power_cut"
 QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c")

@@ -18,7 +18,7 @@ import pytest
 import sluiceway.shard
 from sluiceway.broker import Broker
 from sluiceway.store.engine import Change, Engine, EngineError
-from sluiceway.store.faulty import FaultyEngine
+from tests.store.faulty import FaultyEngine
 
 T = TypeVar("T")
 

@@ -45,7 +45,7 @@ def attic(monkeypatch: pytest.MonkeyPatch) -> Quarantine:
     found = Quarantine()
 
     def make(config: StoreConfig, **options: Any) -> StoreQueue:
-        return StoreQueue(config, **{**options, "housing": found})
+        return StoreQueue(config, **{**options, "folder": found})
 
     monkeypatch.setattr("sluiceway.shard.StoreQueue", make)
     return found

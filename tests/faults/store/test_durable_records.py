@@ -19,13 +19,13 @@ from sluiceway.queues.durables import Done, Durable, DurableTable
 from sluiceway.store import keys
 from sluiceway.store.durables import kept_durables, removal
 from sluiceway.store.engine import Change, Engine, EngineFailedError, delete, put
-from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.maintenance.check import check
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.states import encode_durable
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
 from tests.scenarios.stage import Stage
+from tests.store.faulty import Failure, FaultyEngine
 
 T = "/topic/prices"
 NAME = {"activemq.subscriptionName": "audit"}

@@ -14,13 +14,13 @@ import trio
 
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.engine import Change
-from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.storequeue import StoreQueue
 from tests.faults.store.slow_disk import MortalEngine
 from tests.faults.store.small_store import constants, small
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives, durability
 from tests.scenarios.stage import Stage
+from tests.store.faulty import Failure, FaultyEngine
 
 Q: Final = "/queue/orders"
 OTHER: Final = "/queue/others"
@@ -201,7 +201,7 @@ def with_disk(disk: Disk, config: StoreConfig) -> Callable[..., StoreQueue]:
     """Makes stores that believe to be on this disk."""
 
     def make(_config: StoreConfig, **options: Any) -> StoreQueue:
-        return StoreQueue(config, **{**options, "housing": disk})
+        return StoreQueue(config, **{**options, "folder": disk})
 
     return make
 

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 import pytest
 import trio
 
-from sluiceway.store.faulty import Failure
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
 from tests.scenarios.tiny_steps import tiny_steps
+from tests.store.faulty import Failure
 
 QUEUES = ("/queue/a", "/queue/b", "/queue/c")
 COUNT = 300

@@ -8,8 +8,8 @@ import pytest
 
 from sluiceway.store import keys
 from sluiceway.store.engine import Change, Engine, EngineError, delete, delete_range, put
-from sluiceway.store.faulty import Failure, FaultyEngine, FaultySegments
 from sluiceway.store.values import ValueLog, ValueOptions
+from tests.store.faulty import Failure, FaultyEngine, FaultySegments
 
 LIVES = 6
 BATCHES = 25

@@ -32,8 +32,8 @@ from typing import Final
 import pytest
 
 from sluiceway.store.engine import Change, DiskFullError, EngineFailedError
-from sluiceway.store.faulty import Failure
 from sluiceway.store.leveldb import Database, LevelDbEngine
+from tests.store.faulty import Failure
 
 _TRIES_COUNT: Final = 1_000
 """To copy LevelDB's files between two of its changes."""

@@ -12,14 +12,14 @@ import pytest
 
 from sluiceway.queues.logs.batches import BatchError, encode
 from sluiceway.store.bigarray import (
+    ArrayBatchTooLargeError,
     ArrayError,
     ArrayFormatError,
+    ArrayGapError,
     ArrayLockedError,
     ArrayReadOnlyError,
-    BatchTooLargeError,
     BigArray,
     Gap,
-    GapError,
 )
 from sluiceway.store.bigarray.head import FIXED, SLOT_BYTES, SLOT_OFFSETS, encode_fixed
 from tests.store.bigarray.twin import SMALL
@@ -51,7 +51,7 @@ def readable(array: BigArray) -> set[int]:
         try:
             assert array.read(index)[: len(str(index))] == b"%d" % index
             there.add(index)
-        except GapError as error:
+        except ArrayGapError as error:
             assert error.from_index <= index < error.to_index
             assert error.reason == "damaged"
     return there
@@ -102,7 +102,7 @@ def test_a_damaged_batch_costs_its_records_only(folder: Path) -> None:
         file.write(b"\xff\xff")
     with opened(folder) as array:
         assert readable(array) == set(range(60)) - {2, 3}
-        with pytest.raises(GapError) as caught:
+        with pytest.raises(ArrayGapError) as caught:
             array.cut(3, 60, 1000)
         assert caught.value.gap == Gap(2, 4, "damaged")
         assert array.cut(4, 60, 1 << 20).first_index == 4
@@ -115,7 +115,7 @@ def test_damaged_records_are_found_when_they_are_verified(folder: Path) -> None:
         file.write(b"\xff")
     with opened(folder) as array:
         array.batch_of(0)
-        with pytest.raises(GapError, match="checksum"):
+        with pytest.raises(ArrayGapError, match="checksum"):
             array.batch_of(0, verify=True)
         array.batch_of(2, verify=True)
 
@@ -135,7 +135,7 @@ def test_any_damage_to_a_data_page_is_survived(folder: Path) -> None:
                     assert bytes(batch.value(index - batch.first_index)).startswith(b"%d" % index)
                     cut = array.cut(index, 60, 600)
                     assert cut.first_index <= index < cut.end_index
-                except GapError:
+                except ArrayGapError:
                     pass
 
 
@@ -151,7 +151,7 @@ def test_any_damage_to_an_index_page_is_survived(folder: Path) -> None:
                 for look in (lambda i=index: array.read(i), lambda i=index: array.cut(i, 60, 600)):  # type: ignore[misc]
                     try:
                         look()
-                    except GapError:
+                    except ArrayGapError:
                         pass
             array.find_closest_index(1_000)
 
@@ -259,7 +259,7 @@ def test_a_view_outlives_its_page(folder: Path) -> None:
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:
     with opened(folder) as array:
-        with pytest.raises(BatchTooLargeError, match="does not fit into a data page"):
+        with pytest.raises(ArrayBatchTooLargeError, match="does not fit into a data page"):
             array.append(b"x" * 1024)
         whole = encode([b"x"])
         for broken in (b"", whole[:-8], whole + b"12345678", whole[:32] + bytes(4) + whole[36:]):

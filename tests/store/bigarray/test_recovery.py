@@ -11,7 +11,7 @@ import pytest
 
 from sluiceway.queues.logs.batches import encode
 from sluiceway.queues.logs.codecs import Codec
-from sluiceway.store.bigarray import ArrayError, ArrayOptions, BigArray, Gap, GapError
+from sluiceway.store.bigarray import ArrayError, ArrayGapError, ArrayOptions, BigArray, Gap
 from sluiceway.store.bigarray.head import SLOT_BYTES, SLOT_OFFSETS, newest
 from tests.store.bigarray.twin import Twin
 
@@ -60,7 +60,7 @@ class Torn:
         for index in range(self.base, self.next):
             try:
                 assert array.read(index) == b"%d" % (index - self.base) * 20
-            except GapError:
+            except ArrayGapError:
                 return index - self.base
         return self.next - self.base
 
@@ -113,7 +113,7 @@ def test_a_power_cut_goes_on_at_the_lease(torn: Torn) -> None:
         assert not array.report.power_cut, "it was closed in order"
         assert array.next_index == slot.lease_index + 1
         assert array.read(slot.lease_index) == b"new"
-        with pytest.raises(GapError, match=f"Go on at {slot.lease_index}"):
+        with pytest.raises(ArrayGapError, match=f"Go on at {slot.lease_index}"):
             array.read(torn.next)
         assert array.cut(0, 1 << 40, 1 << 20).end_index == torn.next, "no run goes over a gap"
 

@@ -15,9 +15,9 @@ import pytest
 
 from sluiceway.queues.logs.batches import encode, split
 from sluiceway.queues.logs.codecs import Codec
-from sluiceway.store.bigarray import ArrayError, ArrayOptions, BigArray, GapError
+from sluiceway.store.bigarray import ArrayError, ArrayGapError, ArrayOptions, BigArray
 from sluiceway.store.bigarray.errors import LOST
-from sluiceway.store.bigarray.faulty import FaultyFiles
+from tests.store.bigarray.faulty import FaultyFiles
 
 SMALL: Final = ArrayOptions(
     index_page_items=16,
@@ -90,7 +90,7 @@ class Twin:
     def _is_kept(self, index: int) -> bool:
         try:
             value = bytes(self.there.read(index))
-        except GapError as error:
+        except ArrayGapError as error:
             assert error.reason == LOST
             return False
         assert value == self.records[index].value, f"{index} is something else than it was"
@@ -191,7 +191,7 @@ class Twin:
         assert missing == expected, "gaps are exactly where something is missing"
         for index in range(self.first, self.next):
             if index in expected:
-                with pytest.raises(GapError):
+                with pytest.raises(ArrayGapError):
                     array.read(index)
                 continue
             record = self.records[index]
@@ -210,7 +210,7 @@ class Twin:
         found = []
         try:
             found = [bytes(value) for value in self._until_gap(start, stop)]
-        except GapError as error:
+        except ArrayGapError as error:
             raise AssertionError("the gap was cut off") from error
         expected = []
         for index in range(start, stop):
@@ -224,14 +224,14 @@ class Twin:
         try:
             for value in self.there.read_range(start, stop):
                 found.append(bytes(value))
-        except GapError:
+        except ArrayGapError:
             assert start + len(found) not in self.records
         return found
 
     def compare_cut(self, start: int, stop: int, bytes_max: int) -> None:
         array = self.there
         if start not in self.records:
-            with pytest.raises(GapError):
+            with pytest.raises(ArrayGapError):
                 array.cut(start, stop, bytes_max)
             return
         cut = array.cut(start, stop, bytes_max)

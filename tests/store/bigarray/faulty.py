@@ -30,7 +30,7 @@ from typing import Final
 
 import attrs
 
-from .files import Bytes, RealFiles
+from sluiceway.store.bigarray.files import Bytes, RealFiles
 
 BLOCK_BYTES: Final = 512
 

@@ -28,8 +28,8 @@ from typing import Final
 
 import attrs
 
-from .chunks import Part
-from .engine import (
+from sluiceway.store.chunks import Part
+from sluiceway.store.engine import (
     PUT,
     Change,
     CorruptionError,
@@ -40,8 +40,8 @@ from .engine import (
     UnreadableError,
     put,
 )
-from .memory import MemoryEngine
-from .segments import read_around
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.segments import read_around
 
 
 class Failure(Enum):
@@ -73,7 +73,7 @@ _ERRORS: Final[dict[Failure, type[EngineError]]] = {
 
 
 @attrs.frozen
-class Pace:
+class WriteTimes:
     """How long writes take, in virtual seconds."""
 
     write_seconds: float = 0.0
@@ -120,19 +120,25 @@ class FaultyEngine(_Failing):
     """An engine with switches for faults; without them it keeps the contract like any other.
 
     :param random: decides what chance decides; shared with the engines that `crash` and `power_cut` return.
-    :param pace: what writes cost.
+    :param times: what writes cost.
     :param spend: told the seconds of each write, before it is applied and whether or not it then fails.
     """
 
     __slots__ = (
-        "_durable", "_pace", "_seen", "_spend", "_unsynced", "sync_count", "write_count",
+        "_durable",
+        "_seen",
+        "_spend",
+        "_times",
+        "_unsynced",
+        "sync_count",
+        "write_count",
     )  # fmt: skip
 
     def __init__(
-        self, random: Random, *, pace: Pace | None = None, spend: Callable[[float], None] | None = None
+        self, random: Random, *, times: WriteTimes | None = None, spend: Callable[[float], None] | None = None
     ) -> None:
         super().__init__(random)
-        self._pace = pace or Pace()
+        self._times = times or WriteTimes()
         self._spend = spend
         self._seen = MemoryEngine()
         self._durable = MemoryEngine()
@@ -163,8 +169,8 @@ class FaultyEngine(_Failing):
         self._seen.check_open()
         if self._spend is not None:
             size_bytes = sum(len(key) + len(value) for _kind, key, value in changes)
-            seconds = self._pace.write_seconds + size_bytes * self._pace.seconds_per_byte
-            self._spend(seconds + self._pace.sync_seconds if sync else seconds)
+            seconds = self._times.write_seconds + size_bytes * self._times.seconds_per_byte
+            self._spend(seconds + self._times.sync_seconds if sync else seconds)
         self._perhaps_fail(Failure.DISK_FULL, "writing")
         self._perhaps_fail(Failure.WRITE, "writing")
         self._seen.write(changes, sync=False)
@@ -231,7 +237,7 @@ class FaultyEngine(_Failing):
         """Return an engine with all that is durable and `survived_count` of the batches after it. What survived a power
         cut was on the disk; what survived a crash counts as not synced.
         """
-        successor = FaultyEngine(self._random, pace=self._pace, spend=self._spend)
+        successor = FaultyEngine(self._random, times=self._times, spend=self._spend)
         batches = self._unsynced[:survived_count]
         everything = [put(key, value) for key, value in self._durable.contents()]
         successor._durable.write(everything, sync=False)
