@@ -38,7 +38,6 @@ class ResourceKind(StrEnum):
     """Parked messages of connections that have ended."""
 
     QUEUE = "queue", Role.DESTINATION
-    EXCLUSIVE_QUEUE = "exclusive queue", Role.DESTINATION
     RELAY = "relay", Role.DESTINATION
     DELAY_QUEUE = "delay queue", Role.DESTINATION
     TOPIC = "topic", Role.DESTINATION

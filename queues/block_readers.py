@@ -69,7 +69,7 @@ class BlockReaders:
             self._awaiting.setdefault(cursor.waiting_for, {})[subscription] = None
             pager.want(cursor.waiting_for)
 
-    def came_in(self, index: int) -> None:
+    def paged_in(self, index: int) -> None:
         """Let subscriptions go on that wait for this block, which is in memory, or gone."""
         waiting = self._awaiting.pop(index, None)
         if waiting is not None:

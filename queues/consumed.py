@@ -92,16 +92,16 @@ class ConsumedQueue(MessageQueue):
     def has_waiting(self, subscription: Subscription) -> bool:
         return self.elements.live_count > self.unsettled_count or self.intake.blocks_somebody
 
-    def take(self, count_max: int, bytes_max: int) -> Slice | None:
+    def acquire(self, count_max: int, bytes_max: int) -> Slice | None:
         """The next elements that are not past their date; those that are leave here. None: nothing lies ahead, or what
         does has to come into memory first.
         """
         cursor = self._cursor
         passed_count = 0
         while passed_count < PASS_COUNT:
-            part = cursor.take(count_max, bytes_max)
+            part = cursor.acquire(count_max, bytes_max)
             if part is not None and self.storage is not None and not self.storage.may_hand_over(part.first, part.end):
-                cursor.untake(part, 0)
+                cursor.rewind(part, 0)
                 cursor.waiting_for = Wait.NOTED
                 return None
             if part is None and self.states.delayed is not None and (count := self._pass_block(self.states.delayed)):
@@ -116,12 +116,7 @@ class ConsumedQueue(MessageQueue):
                     continue
             if part is None or not self.expiry.is_needed:
                 return part
-            now_ms = self.environment.now_ms()
-            expired = [
-                sequence
-                for sequence, message in zip(part.sequences, part.messages, strict=True)
-                if 0 < message.expires_at_ms <= now_ms
-            ]
+            expired = part.expired(self.environment.now_ms())
             if not expired:
                 return part
             rest = part.without(expired)
@@ -142,7 +137,7 @@ class ConsumedQueue(MessageQueue):
             elif message.due_at_ms > now_ms:
                 later = self.delays.index()
                 if later.is_full and not part.returned:
-                    self._cursor.untake(part, place)
+                    self._cursor.rewind(part, place)
                     self._cursor.waiting_for = Wait.CROWDED
                     passed += part.sequences[place:]
                     break
@@ -197,12 +192,12 @@ class ConsumedQueue(MessageQueue):
                 self._reading_index = index
                 self.pager.read_ahead(index)
 
-    def came_in(self, index: int) -> None:
-        super().came_in(index)
+    def paged_in(self, index: int) -> None:
+        super().paged_in(index)
         self.distribution.resume(index)
-        self.delays.came_in(index)
+        self.delays.paged_in(index)
         if self.states.dead_lettering is not None:
-            self.states.dead_lettering.came_in()
+            self.states.dead_lettering.paged_in()
         if self._cursor.arrived(index):
             self.context.request_dispatch()
 
@@ -323,7 +318,7 @@ class ConsumedQueue(MessageQueue):
             return len(sequences) if first.outside is not None else 0
         return sum([elements.get(sequence) is None for sequence in sequences])
 
-    def given_back(
+    def requeued(
         self,
         subscription: Subscription,
         sequences: SequenceOf[int],
@@ -334,7 +329,7 @@ class ConsumedQueue(MessageQueue):
     ) -> None:
         distribution = self.distribution
         if self.closed:
-            distribution.given_back(subscription, ())
+            distribution.requeued(subscription, ())
             return
         keys = distribution.keys_of(sequences) if distribution.grouped_count else ()
         if self._lost_in_hand:
@@ -348,7 +343,7 @@ class ConsumedQueue(MessageQueue):
         else:
             distribution.requeue(sequences)
         self.context.request_dispatch()
-        distribution.given_back(subscription, keys)
+        distribution.requeued(subscription, keys)
 
     def _come_back(self, sequences: SequenceOf[int], charged: SequenceOf[int], *, for_good: bool) -> None:
         """Make elements available again that were seen; those `charged` among them have failed once more."""
@@ -401,7 +396,7 @@ class ConsumedQueue(MessageQueue):
         for count, failed in waiting.items():
             self.delays.put(failed, now_ms + backoff_ms(policy, count))
         if out := set(spent).union(*waiting.values()):
-            cursor.let_in(out)
+            cursor.release_acquired(out)
             sequences = [sequence for sequence in sequences if sequence not in out]
         return sequences, spent
 

@@ -1,15 +1,15 @@
 """Places in a CursoredQueue: what was handed out, what came back, what is settled.
 
-Reading never takes anything out: `Cursor.take` hands a `Slice` of what lies ahead of the cursor and moves on. What is
-given back lies in the cursor's heap of returns and goes first, in order, with its number of attempts.
+Reading removes nothing: `Cursor.acquire` hands out a `Slice` of what lies ahead of the cursor and moves on. Requeued
+elements lie in the cursor's heap of returns and go first, in order, with their number of attempts.
 
-Where the next element is not in memory `take` finds nothing, and the cursor is *waiting* for its block: `has_more` is
-False until `arrived`.
+Where the next element is not in memory `acquire` finds nothing, and the cursor is *waiting* for its block: `has_more`
+is False until `arrived`.
 
-Whoever seeks by a selector takes what lies anywhere (`take_out`): what of that lies ahead of the cursor is remembered
+Whoever seeks by a selector takes what lies anywhere (`acquire_at`): what of that lies ahead of the cursor is remembered
 as *out* until it is settled or comes back, and the cursor passes over it.
 
-Invariants: the position of a cursor goes back only by `untake`; a sequence is in at most one of {ahead of the cursor,
+Invariants: the position of a cursor goes back only by `rewind`; a sequence is in at most one of {ahead of the cursor,
 returned, handed out, settled}. What is out is in somebody's hands.
 
 Source: seed 002 "CursoredQueue"; anchors d7, d17.
@@ -48,7 +48,7 @@ class Wait(Enum):
 
 
 class Cursor:
-    """A place in a CursoredQueue. `take` hands out what was given back first, then what lies ahead. The owner of the
+    """A place in a CursoredQueue. `acquire` hands out what was given back first, then what lies ahead. The owner of the
     queue removes what is settled.
     """
 
@@ -79,7 +79,7 @@ class Cursor:
         self.out_to = 0
         """Nothing from here on was ever taken out."""
         self.waiting_for: int | Wait | None = None
-        """The block that has to come into memory before `take` finds anything, or what else has to happen."""
+        """The block that has to come into memory before `acquire` finds anything, or what else has to happen."""
         self.seen_to = 0
         """Elements below this may have been seen by a consumer of an earlier run of the broker: all of them, or just
         those with a number of attempts (`seen_exactly`)."""
@@ -96,7 +96,7 @@ class Cursor:
 
     @property
     def has_more(self) -> bool:
-        """Whether `take` may find something. O(1)."""
+        """Whether `acquire` may find something. O(1)."""
         return self.waiting_for is None and (bool(self._returned) or self.position < self._queue.next_sequence)
 
     def arrived(self, what: int | Wait) -> bool:
@@ -118,7 +118,7 @@ class Cursor:
         """Whether this element is not in a consumer's hands."""
         return (sequence >= self.position and sequence not in self._out) or sequence in self._returned_set
 
-    def take(self, count_max: int, bytes_max: int) -> Slice | None:
+    def acquire(self, count_max: int, bytes_max: int) -> Slice | None:
         """The next elements in order: at most `count_max` (at least 1), and `bytes_max` wire bytes but for the first.
 
         They count as handed out. None: nothing lies ahead, or what does is not in memory (then `waiting_for` says so).
@@ -195,21 +195,21 @@ class Cursor:
             self._returned_set.discard(sequence)
         return Slice(messages, sequences, wire_bytes, attempts or None, returned=True) if messages else None
 
-    def untake(self, part: Slice, start: int) -> None:
-        """Nobody wanted `part` from its element `start` on: as if it had not been taken. Not for tracking cursors.
+    def rewind(self, part: Slice, start: int) -> None:
+        """Go back to element `start` of `part`, as if the rest had not been acquired. Not for tracking cursors.
 
-        Only for the latest `take` of which something is left. O(1), but O(n log n) for what had been given back.
+        Only for the latest `acquire` of which something is left. O(1), but O(n log n) for what had been given back.
         """
         if start >= len(part.messages):
             return
         if part.returned:
-            self.give_back(part.sequences[start:], attempted=False)
+            self.requeue(part.sequences[start:], attempted=False)
             return
         if part.end > self.position:
             raise QueueInvariantError(f"elements up to {part.end - 1} were not taken: the cursor is at {self.position}")
         self.position = part.sequences[start]
 
-    def give_back(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> int:
+    def requeue(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> int:
         """These come back, to be handed out again before anything later. `attempted`: they were really handed over, and
         that is charged to the `charged` ones among them (None: to all).
 
@@ -247,7 +247,7 @@ class Cursor:
             returned.extend(sequences)
             heapq.heapify(returned)
 
-    def take_out(self, sequences: SequenceOf[int]) -> None:
+    def acquire_at(self, sequences: SequenceOf[int]) -> None:
         """Hand these out, which ascend and are available, wherever they lie. O(n), and O(block) for the position."""
         first, end = sequences[0], sequences[-1] + 1
         self.out_to = max(self.out_to, end)
@@ -268,8 +268,8 @@ class Cursor:
             self.position = first
         return self.position == first
 
-    def let_in(self, sequences: Iterable[int]) -> None:
-        """These are not in anybody's hands any more; they lie where they lay, and somebody else knows why they wait."""
+    def release_acquired(self, sequences: Iterable[int]) -> None:
+        """Take elements out of the hands of consumers. They stay in their places; another index knows why they wait."""
         for sequence in sequences if self._out else ():
             self._out.discard(sequence)
             self.noted_to = max(self.noted_to, sequence + 1)
@@ -339,7 +339,7 @@ class TrackingCursor(Cursor):
     """One of many readers of the same elements: the discipline of topics.
 
     It keeps its own settled set above a *front*, the lowest element that it may still need, and tells the queue when
-    the front moves. A slice is shared with the others at the same position. Do not `untake`.
+    the front moves. A slice is shared with the others at the same position. Do not `rewind`.
     """
 
     __slots__ = ("_settled", "front", "withdrawn")
@@ -401,7 +401,7 @@ class TrackingCursor(Cursor):
         held = sorted(self.held_of(self._queue.live_sequences(self.front, self.position)))
         for sequence in held:
             self._attempts.setdefault(sequence, 0)
-        super().give_back(held, attempted=False)
+        super().requeue(held, attempted=False)
         self.waiting_for = None
         return len(held)
 
@@ -447,7 +447,7 @@ class TrackingCursor(Cursor):
             front = self._needed_from(self.front)
         return self._move_front(front)
 
-    def give_back(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> int:
+    def requeue(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> int:
         """See Cursor."""
         wanted = [sequence for sequence in sequences if sequence >= self.front]
         for sequence in wanted:
@@ -455,7 +455,7 @@ class TrackingCursor(Cursor):
                 raise QueueInvariantError(f"element {sequence} was settled: it can't be given back")
         front = self.front
         counted = None if charged is None else [sequence for sequence in charged if sequence >= front]
-        super().give_back(wanted, attempted=attempted, charged=counted)
+        super().requeue(wanted, attempted=attempted, charged=counted)
         if self.withdrawn:
             self.withdrawn.difference_update(wanted)
         return sum(1 for sequence in sequences if sequence < self.front)

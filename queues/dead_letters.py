@@ -262,7 +262,7 @@ class DeadLettering:
         self._gate.wait_in_line(source)
         return True
 
-    def came_in(self) -> None:
+    def paged_in(self) -> None:
         """A block is in memory: what of it is dead-lettering can be moved."""
         if self._reasons:
             self.move()
@@ -326,7 +326,7 @@ class DeadLettering:
         self._gate.close()
 
     def _read(self, sequence: int) -> tuple[Message, None] | None:
-        """None: it is not in memory; `came_in` is called when it is."""
+        """None: it is not in memory; `paged_in` is called when it is."""
         elements = self._queue.elements
         message = elements.get(sequence)
         if message is None and self._queue.pager is not None:

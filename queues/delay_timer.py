@@ -107,7 +107,7 @@ class DelayTimer:
                 pager.want(index)
                 return
 
-    def came_in(self, index: int) -> None:
+    def paged_in(self, index: int) -> None:
         """Note that this block is in memory, or gone."""
         if self._unknown and index == self._unknown[-1]:
             self._learn(index)

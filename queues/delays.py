@@ -100,7 +100,7 @@ class Publisher:
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         topic = self._topic()
-        refuses = topic.policy.full == "reject"
+        refuses = topic.rejects
         done = 0
         for _same, run in groupby(
             part.messages, key=lambda message: (id(message.head), message.expires_at_ms, refuses and message.number)
@@ -118,7 +118,7 @@ class Publisher:
             subscription.settle(part.sequences[done : done + len(messages)], wire_bytes, moved_to=topic.name)
             done += len(messages)
         if done < len(part.messages):
-            subscription.give_back(part.sequences[done:], attempted=False)
+            subscription.requeue(part.sequences[done:], attempted=False)
         store, storage, other = self._environment.store, self._queue.storage, topic.storage
         if done and store is not None and storage is not None and other is not None:
             store.bind((storage, other))

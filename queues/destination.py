@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -13,7 +13,7 @@ from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
 from .groups import GroupTable
 from .message import PRIORITY_DEFAULT, Envelope
-from .names import Address
+from .names import DestinationName
 from .partitioned import PartitionedQueue, by_priority
 from .parts import Partitioning, PartShares, key_of, priority_and_part
 from .policy import HEADER_PREFIX, QueuePolicy
@@ -25,6 +25,9 @@ from .topic import Topic
 
 if TYPE_CHECKING:
     from .registry import WildcardConsumer
+
+MAKERS: Final = {"queue": shared_queue, "relay": relay_queue}
+"""Functions that make a queue, by kind: `policy.QUEUE_KINDS`."""
 
 
 @attrs.define
@@ -63,7 +66,7 @@ class Destination:
         "wildcards",
     )
 
-    def __init__(self, address: Address, policy: QueuePolicy, environment: QueueEnvironment) -> None:
+    def __init__(self, address: DestinationName, policy: QueuePolicy, environment: QueueEnvironment) -> None:
         self.address = address
         self.policy = policy
         self.policies_age = 0
@@ -103,8 +106,7 @@ class Destination:
                 if self.is_paused:
                     topic.pause()
                 return topic
-            make_queue = relay_queue if self.policy.kind == "relay" else shared_queue
-            queue = make_queue(
+            queue = MAKERS[self.policy.kind](
                 name,
                 self.policy,
                 environment,

@@ -18,8 +18,8 @@ from .subscription import Subscription
 
 class ConsumedDistribution(ABC):
     """A strategy for a queue whose messages are consumed: each goes to one consumer. The strategy takes elements by
-    `ConsumedQueue.take` and passes them on by `ConsumedQueue.hand_over`. What is not abstract concerns only strategies
-    with groups or selectors.
+    `ConsumedQueue.acquire` and passes them on by `ConsumedQueue.hand_over`. What is not abstract concerns only
+    strategies with groups or selectors.
 
     Attributes:
         grouped_count: elements with a message group. Plain, because the hot path reads it.
@@ -53,7 +53,7 @@ class ConsumedDistribution(ABC):
     def settled(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
         """Note that a subscription settled elements with these group keys (`keys_of`), and perhaps others."""
 
-    def given_back(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
+    def requeued(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
         """Note that a subscription gave back elements with these group keys, and perhaps others."""
 
     # ------------------------------------------------------------------ the rest of the port of all queues

@@ -42,7 +42,7 @@ class SingleDistribution(ConsumedDistribution):
             room_count, room_bytes = queue.room_of(subscription)
             if not room_count:
                 continue
-            part = queue.take(min(budget, room_count), room_bytes)
+            part = queue.acquire(min(budget, room_count), room_bytes)
             if part is None:
                 return False
             budget -= part.cost
@@ -50,4 +50,4 @@ class SingleDistribution(ConsumedDistribution):
         return False
 
     def requeue(self, sequences: SequenceOf[int]) -> None:
-        self._cursor.give_back(sequences, attempted=False)
+        self._cursor.requeue(sequences, attempted=False)

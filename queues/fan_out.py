@@ -140,12 +140,12 @@ class FanOut:
                 if subscription.shares and len(reader.subscriptions) > 1:
                     room_count = min(room_count, reader.share_of(min(len(reader.subscriptions), len(ring))))
             if selection is None:
-                looked = part = cursor.take(min(FAN_OUT_COUNT, room_count), room_bytes)
+                looked = part = cursor.acquire(min(FAN_OUT_COUNT, room_count), room_bytes)
                 if elements.outside_count:
                     blocks.page_in(subscription, cursor, part)
             else:  # what it does not take needs no room
                 look_count = max(LOOK_COUNT_MIN, 2 * room_count)
-                looked = part = cursor.take(min(FAN_OUT_COUNT, look_count, selection.selector.looks_max), UNBOUNDED)
+                looked = part = cursor.acquire(min(FAN_OUT_COUNT, look_count, selection.selector.looks_max), UNBOUNDED)
                 if elements.outside_count:
                     blocks.page_in(subscription, cursor, part)
                 if part is not None:
@@ -208,12 +208,7 @@ class FanOut:
         `looked`: all that the cursor has passed.
         """
         queue = self._queue
-        now_ms = queue.environment.now_ms()
-        expired = [
-            sequence
-            for sequence, message in zip(part.sequences, part.messages, strict=True)
-            if 0 < message.expires_at_ms <= now_ms
-        ]
+        expired = part.expired(queue.environment.now_ms())
         if not expired:
             return part
         queue.expired_count += len(expired)

@@ -64,7 +64,7 @@ class FullAction(ABC):
         """
 
 
-class Block(FullAction):
+class BlockSenders(FullAction):
     """Senders wait."""
 
     name = "block"
@@ -144,6 +144,6 @@ class DeadLetter(FullAction):
 
 
 ACTIONS: Final[Mapping[str, FullAction]] = MappingProxyType(
-    {action.name: action for action in (Block(), Reject(), DropNewest(), DropOldest(), DeadLetter())}
+    {action.name: action for action in (BlockSenders(), DropOldest(), DropNewest(), Reject(), DeadLetter())}
 )
 """By their names; `policy.FULL_ACTIONS` has the same."""

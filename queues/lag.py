@@ -158,7 +158,7 @@ class Laggards:
         """Return whether laggards must do with memory: too much goes to the disk for them, and none is durable."""
         return self._budget is not None and not self._readers.count and self._budget.is_exhausted()
 
-    def went_out(self, indices: list[int]) -> None:
+    def paged_out(self, indices: list[int]) -> None:
         """Note blocks that went to the disk."""
         if self._budget is not None and not self._readers.count:
             for block in map(self._elements.block, indices):

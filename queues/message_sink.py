@@ -37,7 +37,7 @@ class MessageSink(Protocol):
         """Take a run, or refuse it for now (False) and block `source`."""
 
 
-class Target(Protocol):
+class SinkOwner(Protocol):
     """What an inlet belongs to: a destination, or the log itself."""
 
     producers_count: int

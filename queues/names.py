@@ -36,7 +36,7 @@ class Kind(Enum):
 
 
 @attrs.frozen
-class Address:
+class DestinationName:
     """One parsed destination name."""
 
     canonical: str
@@ -137,13 +137,13 @@ def _is_slip(word: str, known: str) -> bool:
     return swapped or left[1:] == right[1:] or left[1:] == right or left == right[1:]
 
 
-def parse(text: str) -> Address:
+def parse(text: str) -> DestinationName:
     """One name (not a composite). Raises DestinationNameError. Cached: a broker sees few distinct names often."""
     return _parse(text)
 
 
 @functools.lru_cache(maxsize=4096)
-def _parse(text: str) -> Address:
+def _parse(text: str) -> DestinationName:
     if not text or text.isspace():
         raise DestinationNameError("the destination is empty: name one, such as /queue/orders")
     if len(text) > NAME_LENGTH_MAX:
@@ -159,20 +159,20 @@ def _parse(text: str) -> Address:
             wildcard = _is_wildcard(text[len(prefix) :])
             if wildcard and (local or remote):
                 raise DestinationNameError(f"{text!r}: wildcards are not for temporary destinations, name one of them")
-            return _checked(Address(text, kind, local, remote, wildcard))
+            return _checked(DestinationName(text, kind, local, remote, wildcard))
         if text == prefix[:-1]:
             raise DestinationNameError(f"the destination {text!r} has no name: write {prefix}NAME")
     canonical = text if text.startswith("/") else f"/queue/{text}"
-    return _checked(Address(canonical, Kind.QUEUE, wildcard=_is_wildcard(text)))
+    return _checked(DestinationName(canonical, Kind.QUEUE, wildcard=_is_wildcard(text)))
 
 
-def _checked(address: Address) -> Address:
+def _checked(address: DestinationName) -> DestinationName:
     if address.wildcard:
         check_pattern(address.canonical)
     return address
 
 
-def parse_composite(text: str) -> tuple[Address, ...]:
+def parse_composite(text: str) -> tuple[DestinationName, ...]:
     """The parts of `a,b,c`; one part if there is no comma. Raises DestinationNameError."""
     if "," not in text:
         return (parse(text),)

@@ -65,7 +65,7 @@ class Observer(Protocol):
     def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
         """These are written to the disk."""
 
-    def paged(self, first: int, end: int, *, came_in: bool) -> None:
+    def paged(self, first: int, end: int, *, paged_in: bool) -> None:
         """These have left memory for the disk, or have come back."""
 
     def restored(self, end: int) -> None:
@@ -137,10 +137,10 @@ class CompositeObserver:
         self._first.stored(sequences, synced=synced)
         self._second.stored(sequences, synced=synced)
 
-    def paged(self, first: int, end: int, *, came_in: bool) -> None:
+    def paged(self, first: int, end: int, *, paged_in: bool) -> None:
         """See Observer."""
-        self._first.paged(first, end, came_in=came_in)
-        self._second.paged(first, end, came_in=came_in)
+        self._first.paged(first, end, paged_in=paged_in)
+        self._second.paged(first, end, paged_in=paged_in)
 
     def restored(self, end: int) -> None:
         """See Observer."""

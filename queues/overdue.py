@@ -42,7 +42,7 @@ class Overdue:
             self._all_let_go = True
             self._arm()
 
-    def given_back(self, sequences: SequenceOf[int]) -> None:
+    def requeued(self, sequences: SequenceOf[int]) -> None:
         """Expire what is past its date of these, which a reader has just given back."""
         queue = self._queue
         if queue.expiry.is_needed:

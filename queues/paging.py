@@ -81,13 +81,13 @@ class Paged(Protocol):
     def pinned_below(self) -> int:
         """Elements below this must stay in memory as they are."""
 
-    def came_in(self, index: int) -> None:
+    def paged_in(self, index: int) -> None:
         """This block is in memory, or gone: go on."""
 
     def losing(self, sequences: SequenceOf[int]) -> None:
         """These can't be read, and leave now, whoever holds them."""
 
-    def went_out(self, indices: list[int]) -> None:
+    def paged_out(self, indices: list[int]) -> None:
         """These blocks are outside."""
 
 
@@ -251,7 +251,7 @@ class Pager:
             size_bytes = _charge_of(block)
             self._leaving_bytes += size_bytes
             excess_bytes -= size_bytes
-            self._storage_of().put_out(
+            self._storage_of().page_out(
                 index, partial(self._stored, size_bytes, block), partial(self._refused, size_bytes, block, index)
             )
             if excess_bytes <= 0:
@@ -332,8 +332,8 @@ class Pager:
                 self.paged_out_count += 1
                 self._limiter.move_out(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
                 if self._queue.observer is not None:
-                    self._queue.observer.paged(block.base, block.base + block.length, came_in=False)
-                self._queue.went_out([index])
+                    self._queue.observer.paged(block.base, block.base + block.length, paged_in=False)
+                self._queue.paged_out([index])
                 self._controller.poll()
         if self.is_over:
             self.relieve()  # some of it was settled meanwhile, or pinned: it made less room than expected
@@ -385,7 +385,7 @@ class Pager:
         if self._closed:
             return
         if block is None or block.outside is None:
-            self._queue.came_in(index)
+            self._queue.paged_in(index)
         elif not block.outside.wanted:
             block.outside.wanted = True
             self._storage_of().load(index, self._arrived)
@@ -409,8 +409,8 @@ class Pager:
                 self._limiter.move_in(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
                 self.paged_in_count += 1
                 if self._queue.observer is not None:
-                    self._queue.observer.paged(base, base + block.length, came_in=True)
-        self._queue.came_in(index)
+                    self._queue.observer.paged(base, base + block.length, paged_in=True)
+        self._queue.paged_in(index)
         if self.is_over:
             self.relieve()
 

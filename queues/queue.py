@@ -1,6 +1,6 @@
 """What all queue kinds have in common behind the intake (intake.py): expiry, paging, counters, subscriptions.
 
-A kind says what settling means (`settled`, `given_back`), and has a `Distribution`, which says how elements reach its
+A kind says what settling means (`settled`, `requeued`), and has a `Distribution`, which says how elements reach its
 subscriptions.
 
 Expiry (expiry.py). One timer stands for the earliest date. What is due goes in portions of EXPIRE_COUNT, so that a
@@ -524,7 +524,7 @@ class MessageQueue(FlowResource):
         """Elements below this must stay in memory as they are."""
         return 0
 
-    def came_in(self, index: int) -> None:
+    def paged_in(self, index: int) -> None:
         """This block is in memory, or gone: whoever waited for it goes on."""
         block = self.elements.block(index)
         if block is not None and block.outside is None:
@@ -533,7 +533,7 @@ class MessageQueue(FlowResource):
     def losing(self, sequences: SequenceOf[int]) -> None:
         """Hook of the kinds: these can't be read from the store, and leave now, whoever holds them."""
 
-    def went_out(self, indices: list[int]) -> None:
+    def paged_out(self, indices: list[int]) -> None:
         """These blocks are outside: one date stands for all of theirs."""
         self.expiry.move_out(indices)
 
@@ -591,7 +591,7 @@ class MessageQueue(FlowResource):
         """A subscription is done with these."""
 
     @abstractmethod
-    def given_back(
+    def requeued(
         self,
         subscription: Subscription,
         sequences: SequenceOf[int],
@@ -600,7 +600,7 @@ class MessageQueue(FlowResource):
         charged: SequenceOf[int] | None = None,
         for_good: bool = False,
     ) -> None:
-        """A subscription returns these; see Subscription.give_back."""
+        """A subscription returns these; see Subscription.requeue."""
 
     @abstractmethod
     def make_room(self, over_count: int, over_bytes: int) -> None:

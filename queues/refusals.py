@@ -169,10 +169,10 @@ class Refusals:
 
     # ------------------------------------------------------------------ out
 
-    def came_in(self) -> None:
+    def paged_in(self) -> None:
         """A block is in memory."""
         if self._dead_lettering is not None:
-            self._dead_lettering.came_in()
+            self._dead_lettering.paged_in()
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -262,8 +262,8 @@ class RefusalTable:
 
     def again(self, refusals: Refusals, sequences: SequenceOf[int]) -> None:
         """Let elements come again that were withdrawn and whose time has come."""
-        refusals.cursor.give_back(sequences, attempted=False)
-        self._overdue.given_back(sequences)
+        refusals.cursor.requeue(sequences, attempted=False)
+        self._overdue.requeued(sequences)
         if refusals.reader is not None:
             self._waking.wake_all(refusals.reader)
         else:
@@ -287,7 +287,7 @@ class RefusalTable:
             self._by_cursor[cursor].forget_below(floor, skipped)
         return passed
 
-    def came_in(self) -> None:
+    def paged_in(self) -> None:
         """Let what is given up go on to the dead letters, in steps: a block is in memory."""
         if self._by_cursor:
             self._environment.do_in_steps(self._queue, self._coming_in(list(self._by_cursor.values())))
@@ -296,7 +296,7 @@ class RefusalTable:
     def _coming_in(all_refusals: list[Refusals]) -> Iterator[None]:
         for refusals in all_refusals:
             if not refusals.closed:
-                refusals.came_in()
+                refusals.paged_in()
             yield
 
     def close_cursor(self, cursor: TrackingCursor) -> None:

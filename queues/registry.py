@@ -30,7 +30,7 @@ from .destination import Destination
 from .durables import Done, Durable, DurableKeeper, DurableTable
 from .environment import QueueEnvironment
 from .message import Envelope
-from .names import Address, DestinationNameError, first_segment, meant_by, parse
+from .names import DestinationName, DestinationNameError, first_segment, meant_by, parse
 from .partitioned import Attachment
 from .policy import QueuePolicy
 from .queue import MessageQueue
@@ -109,7 +109,7 @@ class WildcardConsumer:
     def __init__(
         self,
         registry: DestinationRegistry,
-        address: Address,
+        address: DestinationName,
         consumer: Consumer,
         *,
         exclusive: bool,
@@ -237,7 +237,7 @@ class DestinationRegistry:
     def __init__(
         self,
         environment: QueueEnvironment,
-        policy_for: Callable[[Address], QueuePolicy],
+        policy_for: Callable[[DestinationName], QueuePolicy],
         *,
         destinations_max: int = 100_000,
         durables_max: int = 10_000,
@@ -314,7 +314,7 @@ class DestinationRegistry:
 
     def replace_policies(
         self,
-        policy_for: Callable[[Address], QueuePolicy],
+        policy_for: Callable[[DestinationName], QueuePolicy],
         *,
         dead_letter_queues: Iterable[str],
         destinations_max: int,
@@ -345,7 +345,7 @@ class DestinationRegistry:
         for queue in destination.queues:
             queue.policy = attrs.evolve(queue.policy, **live)
 
-    def get(self, address: Address, *, is_stored: bool = False, is_ours: bool = False) -> Destination:
+    def get(self, address: DestinationName, *, is_stored: bool = False, is_ours: bool = False) -> Destination:
         """The destination of this name, made if it is not there. Raises DestinationLimitError, but not if it
         `is_stored`: what an earlier run left of it has to have a place, also under a limit that was lowered since.
         `is_ours`: no client makes it, but the broker, to keep what is there.
@@ -375,7 +375,7 @@ class DestinationRegistry:
         destination.idle_since_seconds = None
         return destination
 
-    def check_prefix(self, address: Address, *, to_send: bool) -> None:
+    def check_prefix(self, address: DestinationName, *, to_send: bool) -> None:
         """Raise DestinationNameError for a name whose prefix is a known one but for a slip, such as `/queu/a`: what is
         sent there nobody would get. Not if the configuration names destinations with that first segment
         (`own_segments`); and what is there from before can still be received.
@@ -417,13 +417,13 @@ class DestinationRegistry:
         found = next((durable for durable in self.durables if durable.durable_id == durable_id), None)
         return ("", "") if found is None else (found.name, found.client_id)
 
-    def policy_for(self, address: Address) -> QueuePolicy:
+    def policy_for(self, address: DestinationName) -> QueuePolicy:
         """The policy that a destination of this name has, or would have."""
         return self._policy_for(address)
 
     def attach(
         self,
-        address: Address,
+        address: DestinationName,
         consumer: Consumer,
         *,
         exclusive: bool = False,
@@ -451,7 +451,7 @@ class DestinationRegistry:
 
     def attach_wildcard(
         self,
-        address: Address,
+        address: DestinationName,
         consumer: Consumer,
         *,
         exclusive: bool = False,
@@ -476,13 +476,13 @@ class DestinationRegistry:
         self._wildcards.add(path_of(address.canonical), wildcard)
         return wildcard
 
-    def matching(self, address: Address) -> Iterator[Destination | None]:
+    def matching(self, address: DestinationName) -> Iterator[Destination | None]:
         """Those that this wildcard covers now; None: a look that found none. May be gone on with later: see
         wildcards.py.
         """
         return self._names.matching(path_of(address.canonical))
 
-    def browse(self, address: Address, viewer: Viewer, selection: Selection | None = None) -> QueueBrowser:
+    def browse(self, address: DestinationName, viewer: Viewer, selection: Selection | None = None) -> QueueBrowser:
         """Show this viewer what a queue holds now, of which it takes what it selects (None: all): highest priority
         first. One that is not there is not made.
         """
@@ -493,7 +493,7 @@ class DestinationRegistry:
 
     def attach_durable(
         self,
-        address: Address,
+        address: DestinationName,
         consumer: Consumer,
         client_id: str,
         name: str,
@@ -526,7 +526,7 @@ class DestinationRegistry:
             partition.readers.add(durable.durable_id)
         destination.durable_ids.add(durable.durable_id)
 
-    def restore_durable(self, durable: Durable, address: Address, *, exactly: bool = True) -> None:
+    def restore_durable(self, durable: Durable, address: DestinationName, *, exactly: bool = True) -> None:
         """An earlier run left this one; its topic's partitions have their readers already. `exactly`: see
         `DurableTable.restore`.
         """

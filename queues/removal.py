@@ -210,7 +210,7 @@ class Removal:
                 over_bytes -= self._charge_of(oldest)
                 self._drop_for_room((oldest,))
                 continue
-            part = cursor.take(DROP_COUNT, UNBOUNDED)
+            part = cursor.acquire(DROP_COUNT, UNBOUNDED)
             if part is None:
                 index = cursor.waiting_for
                 if index is None:
@@ -232,7 +232,7 @@ class Removal:
                 if states.dead_lettering is None or sequence not in states.dead_lettering:
                     going.append(sequence)
                     freed_bytes += message.size_bytes
-            cursor.untake(part, cut)
+            cursor.rewind(part, cut)
             self._drop_for_room(going)
             over_count -= len(going)
             over_bytes -= freed_bytes

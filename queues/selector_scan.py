@@ -1,7 +1,7 @@
 """Consumers with a selector on a queue whose messages are shared out: each looks for what it takes.
 
 The cursor of the queue passes nothing by for them. Each has a *search*: how far it has looked. What its selector takes
-is taken from where it lies (`Cursor.take_out`), so order holds for everybody else: what nobody present takes stays
+is taken from where it lies (`Cursor.acquire_at`), so order holds for everybody else: what nobody present takes stays
 where it is, blocks nothing that lies behind, and is there for whoever comes. A search does not go back: what becomes
 available below the place it has come to (given back, due, its group free) is noted for it by name, and looked at first.
 So each message is looked at once per consumer, and once more whenever it comes back.

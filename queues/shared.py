@@ -258,7 +258,7 @@ class SharedDistribution(ConsumedDistribution):
             if self.grouped_count:
                 room_count = min(room_count, look_count)
                 look_count *= 2
-            part = queue.take(min(budget, room_count), room_bytes)
+            part = queue.acquire(min(budget, room_count), room_bytes)
             # Asked anew: an expiry may have made room, which a sender filled with grouped ones.
             if part is not None and self.grouped_count:
                 part = self._ungrouped_head(part)
@@ -277,7 +277,7 @@ class SharedDistribution(ConsumedDistribution):
             count += 1
         else:
             return part
-        self._cursor.untake(part, count)
+        self._cursor.rewind(part, count)
         if not count:
             return None
         return part.head(count)
@@ -312,13 +312,13 @@ class SharedDistribution(ConsumedDistribution):
                 continue
             # What was given back is not put back for nothing, so it is taken one by one.
             count_max = 1 if self._cursor.next_returned is not None else min(budget, look_count)
-            part = self._queue.take(count_max, UNBOUNDED)
+            part = self._queue.acquire(count_max, UNBOUNDED)
             if part is None:
                 break
             cost = PLACED_COST << part.returned
             for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
                 if not self._place(shares, sequence, message):
-                    self._cursor.untake(part, place)
+                    self._cursor.rewind(part, place)
                     return budget - place * cost
             budget -= len(part.messages) * cost
             look_count = min(2 * look_count, LOOK_COUNT_MAX)
@@ -445,7 +445,7 @@ class SharedDistribution(ConsumedDistribution):
         for sequence in sequences if self._aside else ():
             if self._aside.key_of(sequence) is not None:
                 self._aside.discard(sequence)
-        self._cursor.take_out(sequences)
+        self._cursor.acquire_at(sequences)
         if self.grouped_count:
             for sequence, message in zip(sequences, messages, strict=True):
                 key = message.head.group
@@ -505,9 +505,9 @@ class SharedDistribution(ConsumedDistribution):
             self.grouped_count = 0  # blocks that left unread took theirs along
         if keys and not self.grouped_count:
             self._queue.context.request_dispatch()  # blocks that were held in memory for their keys may leave
-        self.given_back(subscription, keys)
+        self.requeued(subscription, keys)
 
-    def given_back(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
+    def requeued(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
         for key in keys:
             self._groups.done(key)
         if subscription.closed:
@@ -516,7 +516,7 @@ class SharedDistribution(ConsumedDistribution):
     def requeue(self, sequences: SequenceOf[int]) -> None:
         """What is set aside of a key lies behind what comes back of it, so that goes to the front of the same line."""
         others = sequences if not self._aside else [s for s in sequences if not self._returns_to_line(s)]
-        self._cursor.give_back(others, attempted=False)
+        self._cursor.requeue(others, attempted=False)
         if self.scan.searches:
             self.scan.available_again(sequences)
 

@@ -143,7 +143,7 @@ class Skipping:
         stop = places[count]
         del places[count:]
         if part.returned:
-            cursor.give_back(part.sequences[stop:], attempted=False)
+            cursor.requeue(part.sequences[stop:], attempted=False)
         else:
             cursor.position = part.sequences[stop]
         return part.head(stop)

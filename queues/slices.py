@@ -82,6 +82,14 @@ class Slice:
         """
         return len(self.messages) << 2 if self.returned else len(self.messages)
 
+    def expired(self, now_ms: int) -> list[int]:
+        """Return the sequences of elements that are past their date. O(n)."""
+        return [
+            sequence
+            for sequence, message in zip(self.sequences, self.messages, strict=True)
+            if 0 < message.expires_at_ms <= now_ms
+        ]
+
     def without(self, sequences: Iterable[int]) -> Slice | None:
         """What is left when these are taken out; None if nothing is."""
         out = set(sequences)

@@ -44,7 +44,7 @@ from .storage import Confirms
 DROP_COUNT: Final = 256
 """Number of pieces that are dropped at a time: a millisecond."""
 
-Target = tuple[str, int, bool]
+SpoolTarget = tuple[str, int, bool]
 """A queue: full name of its destination, priority, whether it is a topic (and not what waits in front of one)."""
 
 
@@ -67,10 +67,10 @@ class Spool(Protocol):
     """The part of one transaction that is not in memory."""
 
     @property
-    def targets(self) -> Mapping[Target, Spooled]:
+    def targets(self) -> Mapping[SpoolTarget, Spooled]:
         """Parts, by the queue that they go to."""
 
-    def write(self, target: Target, messages: list[Message], source: SourceController | None) -> int:
+    def write(self, target: SpoolTarget, messages: list[Message], source: SourceController | None) -> int:
         """Write one more piece. Blocks `source` while too much waits for the disk. Returns the size of the piece on
         the disk, in bytes.
         """
@@ -80,16 +80,16 @@ class Spool(Protocol):
 
     def commit(
         self,
-        storages: Iterable[Confirms],
+        changed: Iterable[Confirms],
         done: Callable[[], None],
         undone: Callable[[], None],
         *,
-        deleted: Iterable[Target] = (),
+        deleted: Iterable[SpoolTarget] = (),
     ) -> None:
-        """Promise that the transaction is carried out, whatever happens, in one batch with all that was settled in
-        these storages. `done` is called when the disk has the promise; `undone` in place of that, if the broker makes
-        a mistake with a storage before: the promise is never written, and the spool is to be aborted. `deleted`:
-        queues that are gone already; pieces for a queue that is deleted later go with its deletion.
+        """Promise that the transaction is carried out, whatever happens, in one batch with all that was settled in the
+        queues and groups that it `changed`. `done` is called when the disk has the promise; `undone` in place of that,
+        if the broker makes a mistake with one of them before: the promise is never written, and the spool is to be
+        aborted. `deleted`: queues that are gone already; pieces for a queue that is deleted later go with its deletion.
         """
 
     def read(self, place: int, done: Callable[[list[Message]], None], failed: Callable[[], None]) -> None:
@@ -272,7 +272,7 @@ def _kind_of(message: Message) -> object:
     return head.persistent if plain else id(head)
 
 
-def queue_of(target: Target, registry: DestinationRegistry, *, is_stored: bool = False) -> MessageQueue | None:
+def queue_of(target: SpoolTarget, registry: DestinationRegistry, *, is_stored: bool = False) -> MessageQueue | None:
     """Return the queue that a target names now, made if need be. None: a temporary destination that is gone. Raises
     DestinationLimitError, but not for pieces that are stored (`is_stored`): an earlier run committed them.
     """

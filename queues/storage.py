@@ -1,8 +1,9 @@
-"""What queues need of a store: the port. `store` implements it.
+"""The port of queues to a store; `store` implements it.
 
 Everything here is synchronous and never waits. The store looks at a queue's elements when it has time to write (it
-*pulls*): what was settled before that is simply not there any more, so a consumer that keeps up costs no writes and no
-bookkeeping. Answers come as callbacks on the dispatch loop.
+*pulls*): an element that was settled before is simply not there any more, so a consumer that keeps up costs no writes
+and no bookkeeping. Answers come as callbacks on the dispatch loop. One contract suite holds for the store and for its
+fake in tests (tests/contract/test_queue_storage.py).
 
 Source: seed 002 "Persistence Store" (delayed saves); anchors d8, d10, d21.
 """
@@ -20,11 +21,11 @@ from .message import Message
 from .observer import Observer
 
 Saved = Callable[[str], None]
-"""Called once with how safe it is: "disk" or "consumed"."""
+"""Callback that is called once with the durability of elements: "disk" or "consumed"."""
 
 
 class RestoredCursor(Protocol):
-    """Where a durable subscription stood."""
+    """Place of a durable subscription in an earlier run."""
 
     @property
     def front(self) -> int: ...
@@ -34,18 +35,20 @@ class RestoredCursor(Protocol):
 
     @property
     def settled(self) -> Iterable[range]:
-        """Above the front."""
+        """Runs of settled elements above the front."""
 
     @property
     def attempts(self) -> Mapping[int, int]: ...
 
 
 class Restored(Protocol):
-    """What an earlier run left of a queue."""
+    """A queue of an earlier run."""
 
     @property
     def outside(self) -> Mapping[int, tuple[Outside, int]]:
-        """By block: what is known of it, and how many elements are alive. Bit 0 is the first place of the block."""
+        """Facts about a block, and number of its elements that are alive, by block. Bit 0 is the first place of the
+        block.
+        """
 
     @property
     def next_sequence(self) -> int: ...
@@ -55,42 +58,44 @@ class Restored(Protocol):
 
     @property
     def attempts(self) -> Mapping[int, int]:
-        """By sequence: how often elements that came back were handed over."""
+        """How often elements that came back were handed over, by sequence."""
 
     @property
     def grouped(self) -> Set[int]:
-        """Blocks in which some belong to a message group."""
+        """Blocks with elements that belong to a message group."""
 
     @property
     def due(self) -> Set[int]:
-        """Blocks in which some must not be delivered before a time."""
+        """Blocks with elements that must not be delivered before a time."""
 
     @property
     def cursors(self) -> Mapping[int, RestoredCursor]:
-        """Of durable subscriptions, by their ids."""
+        """Cursors of durable subscriptions, by their ids."""
 
 
 class Elements(Protocol):
-    """What is in a queue, for the store to pull from. Blocks are aligned, and of the size that the store has, too."""
+    """Elements of a queue, for the store to pull from. Blocks are aligned, and of the size that the store has, too."""
 
     @property
     def next_sequence(self) -> int:
         """The sequence that the next element gets."""
 
     def block(self, index: int) -> object | None:
-        """None: nothing of this block is there, in memory or outside."""
+        """Return the block; None: nothing of it is there, in memory or outside."""
 
     def extent(self, index: int) -> range:
-        """Sequences of this block, if it is in memory; else none."""
+        """Return the sequences of a block that is in memory; else none."""
 
     def resident(self, first: int, end: int, *, persistent: bool = False) -> tuple[SequenceOf[int], list[Message]]:
-        """What is alive of these, which are of one block, if that is in memory. `persistent`: nothing else. O(n)."""
+        """Return the elements of this range of one block that are alive, if the block is in memory. `persistent`: only
+        persistent ones. O(n).
+        """
 
     def holds_any(self, first: int, end: int) -> bool:
-        """Whether some of these are alive."""
+        """Return whether some elements of this range are alive."""
 
     def count_live(self, first: int, end: int) -> int:
-        """How many of these are alive. O(blocks)."""
+        """Return how many elements of this range are alive. O(blocks)."""
 
 
 class PulledQueue(Protocol):
@@ -100,11 +105,11 @@ class PulledQueue(Protocol):
     def name(self) -> str: ...
     @property
     def name_on_disk(self) -> str:
-        """Of its destination, without the priority."""
+        """Name of the destination, without the priority."""
 
     @property
     def keeps(self) -> bool:
-        """Persistent messages are to outlive the broker."""
+        """Whether persistent messages are to outlive the broker."""
 
     @property
     def priority(self) -> int: ...
@@ -112,7 +117,7 @@ class PulledQueue(Protocol):
     def elements(self) -> Elements: ...
     @property
     def observer(self) -> Observer | None:
-        """Is told what is written."""
+        """Observer that is told what is written."""
 
     @property
     def handed_to(self) -> int:
@@ -120,78 +125,81 @@ class PulledQueue(Protocol):
 
     @property
     def is_consumed(self) -> bool:
-        """Somebody takes from it, so that what has just come in may soon be settled."""
+        """Whether the queue has consumers, so that what has just come in may soon be settled."""
 
     def reader_states(self) -> Mapping[int, DurableReader]:
-        """The places of durable subscriptions, by their ids: of a topic."""
+        """Return the places of durable subscriptions of a topic, by their ids."""
 
     def reader_noted(self, reader: DurableReader) -> None:
-        """The place of this one is on disk as it was told last: it may go on."""
+        """Let a reader go on: its place is on disk as it was told last."""
 
     def make_readers(self, count_max: int) -> int:
-        """Make so many of those places of durable subscriptions that are being made in steps. Returns how many are
-        left.
+        """Make up to `count_max` of the places of durable subscriptions that are being made in steps. Returns how many
+        are left.
         """
 
     def seen(self) -> Mapping[int, int]:
-        """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
+        """Return how often elements that consumers have had, and that are not settled, were handed over in vain."""
 
     def attempts_among(self, sequences: SequenceOf[int]) -> Mapping[int, int]:
-        """Those of these that came back from a consumer, and how often they were handed over in vain."""
+        """Return which of these elements came back from a consumer, and how often they were handed over in vain."""
 
     def restored(self, found: Restored) -> None:
-        """An earlier run left this. Called once, before anything is added."""
+        """Take over what an earlier run left. Called once, before anything is added."""
 
     def may_go_on(self) -> None:
-        """What it was told to wait for has happened: look again."""
+        """Look again: the queue was told to wait for something that has happened."""
 
 
 class Confirms(Protocol):
-    """Says when what was settled is on disk."""
+    """Port to the confirmation that settled elements are settled on disk."""
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call this when all that was settled so far is so on disk."""
+        """Call back when all that was settled so far is settled on disk."""
 
 
 class QueueStorage(Confirms, Protocol):
     """The stored side of one queue."""
 
     def added(self, count: int) -> None:
-        """So many persistent elements were appended."""
+        """Note that so many persistent elements were appended."""
 
     def settled(self, sequences: SequenceOf[int]) -> None:
-        """These, which ascend, left for good."""
+        """Note that these elements left for good. The sequences ascend."""
 
     def trimmed(self, floor: int) -> None:
-        """All below this left for good: every reader of a topic has passed it."""
+        """Note that all elements below `floor` left for good: every reader of a topic has passed them."""
 
     def returned(self, attempts: Mapping[int, int]) -> None:
-        """These came back from a consumer, and were handed over so often (0: seen, not counted)."""
+        """Note that these elements came back from a consumer, and how often they were handed over (0: seen, not
+        counted).
+        """
 
     def may_hand_over(self, position: int, end: int, reader: DurableReader | None = None) -> bool:
-        """Whether elements from `position` up to `end` may be handed to a consumer now, of a durable subscription if
-        `reader` is given. False: the store must first note that they were, so that they are marked if they come back
-        after a crash, or must write them first (`hold`); `may_go_on` will be called, or `reader_noted`. While the disk
-        fails consumers do not wait for notes.
+        """Return whether elements from `position` up to `end` may be handed to a consumer now, of a durable
+        subscription if `reader` is given. False: the store must first note that they were, so that they are marked if
+        they come back after a crash, or must write them first (`hold`); `may_go_on` will be called, or `reader_noted`.
+        While the disk fails consumers do not wait for notes.
         """
 
     def hold(self, first: int, end: int) -> None:
-        """Elements `first` to `end - 1`, just added, came from another queue: durable subscriptions get them when the
-        disk knows. After a crash before that they would come again from there, and nobody could tell.
+        """Hold elements `first` to `end - 1`, just added, which came from another queue: durable subscriptions get them
+        when the disk has them. After a crash before that they would come again from there, unmarked.
         """
 
     def reader_moved(self, durable_id: int, *, is_new: bool = False) -> None:
-        """This durable subscription begins here (`is_new`), or has settled something."""
+        """Note that this durable subscription begins here (`is_new`), or has settled something."""
 
     def reader_gone(self, durable_id: int) -> None:
-        """It was removed."""
+        """Note that this durable subscription was removed."""
 
     def rested(self) -> None:
-        """Its last consumer has gone."""
+        """Note that the last consumer of the queue has gone."""
 
-    def put_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
-        """Store all of this block, also what is not persistent, then call `done` with its number: it may leave memory
-        then, if `index` is still the same block. There is no room for what is not persistent: call `refused` instead.
+    def page_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
+        """Store all of this block, also elements that are not persistent, then call `done` with its number: the block
+        may leave memory then, if `index` is still the same block. If there is no room for elements that are not
+        persistent, call `refused` instead.
         """
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
@@ -200,13 +208,13 @@ class QueueStorage(Confirms, Protocol):
         """
 
     def lost(self, index: int, sequences: SequenceOf[int]) -> None:
-        """These, which should be in this block, could not be read: say so. They left for good."""
+        """Note that these elements, which should be in this block, could not be read, and left for good; log that."""
 
     def when_saved(self, first: int, end: int, callback: Saved) -> None:
-        """Call this when the persistent ones of these elements are on disk or settled. Makes the store write soon."""
+        """Call back when the persistent elements of this range are on disk or settled. Makes the store write soon."""
 
     def forget(self) -> None:
-        """The queue is deleted: so is all that is stored of it."""
+        """Delete all that is stored of the queue: the queue is deleted."""
 
 
 class Joint(Protocol):
@@ -216,30 +224,31 @@ class Joint(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Its turn has not come: nothing may be changed yet."""
+        """Whether its turn has not come: nothing may be changed yet."""
 
     def begin(self, go_on: Callable[[], None]) -> None:
-        """Call this when its turn comes."""
+        """Call back when its turn comes."""
 
     def edge(self) -> WaitEdge:
-        """Whom it waits for, while it waits."""
+        """Return the edge to the resource that it waits for, while it waits."""
 
     @property
     def is_broken(self) -> bool:
-        """The broker made a mistake with a queue of it: nothing of it will be written, and nothing more is to be
-        done."""
+        """Whether the broker made a mistake with a queue of it: nothing of it will be written, and nothing more is to
+        be done.
+        """
 
     @property
     def some_storage(self) -> Confirms | None:
-        """One of what it has changed so far, or of what is bound to that, if any is still there. All of it goes to disk
-        at once: who waits for this one before the end waits for the whole transaction.
+        """A queue or group that it has changed so far, or that is bound to one, if any is still there. All of them go
+        to disk at once: a wait for this one before the end is a wait for the whole transaction.
         """
 
     def add(self, storage: Confirms) -> None:
-        """It changes something of this one: to be called in the very step that does."""
+        """Note that it changes something of `storage`: call this in the very step that does."""
 
     def end(self) -> None:
-        """All of it has taken effect, or nothing more will. A second time: does nothing."""
+        """End the transaction: all of it has taken effect, or nothing more will. A second time: does nothing."""
 
 
 class Room(Protocol):
@@ -247,7 +256,7 @@ class Room(Protocol):
 
     @property
     def accepting(self) -> bool:
-        """Whether there is some, as far as one knows."""
+        """Whether there is room, as far as is known."""
 
     def hold_back(self, source: SourceController) -> None:
         """Block this source until it is worth another try."""
@@ -258,33 +267,33 @@ class Store(Protocol):
 
     @property
     def paged(self) -> Room:
-        """Where blocks go for whose room nothing else waits."""
+        """Room for blocks that only leave memory: nothing else waits for it."""
 
     @property
     def accepting(self) -> bool:
         """Whether persistent messages may come in: the disk has room and works."""
 
     def accepts(self, source: SourceController) -> bool:
-        """The same for this source: one whose turn it is need not wait for those in line behind it."""
+        """Return the same for this source: a source whose turn it is need not wait for those in line behind it."""
 
     def hold_back(self, source: SourceController) -> None:
         """Block this source until `accepting`."""
 
     def storage_of(self, queue: PulledQueue, *, topic: bool) -> QueueStorage:
-        """The storage of this queue; the one that an earlier run left, if it did: `restored` was called then."""
+        """Return the storage of this queue; if an earlier run left one, `restored` was called then."""
 
     def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
-        """Call these when all that the store has been told so far, beside what is in queues, is on disk."""
+        """Call these back when all that the store has been told so far, beside elements of queues, is on disk."""
 
     def when_all_saved(self, callback: Callable[[], None]) -> None:
-        """Call this when all that is in queues or was settled in them so far is on disk."""
+        """Call back when all that is in queues or was settled in them so far is on disk."""
 
-    def bind(self, storages: Iterable[Confirms]) -> None:
-        """What was added to and settled in these (queues, groups of logs) since the last turn is one transaction: all
-        or nothing.
+    def bind(self, changed: Iterable[Confirms]) -> None:
+        """Make one transaction, all or nothing, of what was added to and settled in these queues and groups of logs
+        since the last turn.
         """
 
     def join(self, owner: FlowResource) -> Joint:
-        """What this one is to change in steps from now on is one transaction. It may have to wait for others of its
-        kind.
+        """Begin a transaction of the changes that `owner` makes in steps from now on. The transaction may have to wait
+        for others of its kind.
         """

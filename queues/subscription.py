@@ -53,7 +53,7 @@ class Consumer(Protocol):
         """Take these; charge own limiters with `subscription.source` as the source, which may block it.
 
         `dropped_count`: how many messages this consumer missed just before them (policy, lag). Later (or at once) the
-        consumer calls `subscription.settle` or `subscription.give_back` for each, exactly once.
+        consumer calls `subscription.settle` or `subscription.requeue` for each, exactly once.
         """
 
     def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
@@ -144,7 +144,7 @@ class Subscription:
         self.settled_count += count
         self.queue.settled(self, sequences, wire_bytes)
 
-    def give_back(
+    def requeue(
         self,
         sequences: SequenceOf[int],
         *,
@@ -164,7 +164,7 @@ class Subscription:
             self.observer.returned(self.who, sequences, attempted=attempted, refused=refused)
         self.unsettled_count -= count
         self.returned_count += count
-        self.queue.given_back(self, sequences, attempted=attempted, charged=charged, for_good=for_good)
+        self.queue.requeued(self, sequences, attempted=attempted, charged=charged, for_good=for_good)
 
     @property
     def awaits_disk(self) -> bool:

@@ -235,7 +235,7 @@ class Topic(MessageQueue):
             self.free(cursor.settle(left))
             self.readers.moved(reader)
 
-    def given_back(
+    def requeued(
         self,
         subscription: Subscription,
         sequences: SequenceOf[int],
@@ -258,14 +258,14 @@ class Topic(MessageQueue):
         if reader is not None and (late := reader.settled_late):
             charged = None if charged is None else [sequence for sequence in charged if sequence not in late]
             sequences = [sequence for sequence in sequences if sequence not in late]
-        missed_count = cursor.give_back(sequences, attempted=attempted, charged=charged)
+        missed_count = cursor.requeue(sequences, attempted=attempted, charged=charged)
         self.dropped_count += missed_count
         subscription.dropped_unreported_count += missed_count
         if attempted:
             if reader is not None:
                 self.readers.moved(reader)
             self.refusals.refuse(subscription, sequences if charged is None else charged, for_good=for_good)
-        self.overdue.given_back(sequences)
+        self.overdue.requeued(sequences)
         self.waking.wake(subscription)
 
     # ------------------------------------------------------------------ expiry
@@ -320,14 +320,14 @@ class Topic(MessageQueue):
     def spares_disk(self) -> bool:
         return self.laggards.spare_disk()
 
-    def went_out(self, indices: list[int]) -> None:
-        super().went_out(indices)
-        self.laggards.went_out(indices)
+    def paged_out(self, indices: list[int]) -> None:
+        super().paged_out(indices)
+        self.laggards.paged_out(indices)
 
-    def came_in(self, index: int) -> None:
-        super().came_in(index)
-        self.blocks.came_in(index)
-        self.refusals.came_in()
+    def paged_in(self, index: int) -> None:
+        super().paged_in(index)
+        self.blocks.paged_in(index)
+        self.refusals.paged_in()
 
     def open_storage(self) -> QueueStorage:
         if self.storage is not None:

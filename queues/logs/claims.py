@@ -399,7 +399,7 @@ class ClaimGroup(FlowResource):
     def _give_all_back(self) -> None:
         taken, self._taken = self._taken, deque()
         for each in taken:
-            each.subscription.give_back(each.sequences, attempted=False)
+            each.subscription.requeue(each.sequences, attempted=False)
 
     def _facts_of(self, number: int) -> Mapping[str, Any]:
         """Return the facts of an assigned claim."""
@@ -425,7 +425,7 @@ class ClaimGroup(FlowResource):
         sizes = [len(message.wire) for message in messages]
         count = self._fitting_count(messages, max(sizes))
         if count < len(messages):
-            subscription.give_back(sequences[count:], attempted=False)
+            subscription.requeue(sequences[count:], attempted=False)
             messages, sequences = messages[:count], sequences[:count]
             self._count_left = 0
         if count:

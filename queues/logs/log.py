@@ -152,7 +152,7 @@ class Log(FlowResource):
         self.failing = ""
         """Last failure of the disk to write; empty if it works."""
         self.appended_bytes = 0
-        self.warmth = PageCache(records)
+        self.page_cache = PageCache(records)
         self.gap_count = 0
         """Gap markers sent to readers."""
         self._disk = disk
@@ -376,7 +376,7 @@ class Log(FlowResource):
         else:
             self._make = None
             self.records = result  # also of a log closed meanwhile: the remover closes the records
-            self.warmth = PageCache(result)
+            self.page_cache = PageCache(result)
             if not self.closed:
                 self._disk_works()
                 self.context.request_dispatch()
@@ -461,7 +461,7 @@ class Log(FlowResource):
             index += sum(piece.counts)
             piece.end_index = index
             piece.batches = ()
-            self.warmth.written(piece.first_index, piece.size_bytes)
+            self.page_cache.written(piece.first_index, piece.size_bytes)
             charge_bytes += piece.charge_bytes
             charge_count += len(piece.counts) if piece.charge_bytes else 0
             self.appended_bytes += piece.size_bytes

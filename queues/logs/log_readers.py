@@ -41,7 +41,7 @@ from .ports import DiskError, GroupPlace
 from .reading import NotReadyError, Unreadable
 from .redelivery import FOR_GOOD, Redelivery
 from .refused import Refused
-from .runs import Run, cut_run
+from .runs import BatchRun, cut_run
 
 SHARE_COUNT: Final = 256
 """Messages per turn of one consumer among several."""
@@ -89,7 +89,7 @@ class LogConsumer(Consumer, Protocol):
     def selection(self) -> Selection | None:
         """Selection of records (None: all); not with batches. All consumers of a group have the same one."""
 
-    def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
+    def deliver_run(self, subscription: Subscription, run: BatchRun, failures: int | None) -> None:
         """Take a run; `failures`: how often it failed before, None if it was never delivered. Settled and requeued by
         its first index.
         """
@@ -256,7 +256,7 @@ class LogReaders(FlowResource):
     def _settle(self, start: int, end: int) -> None:
         """Settle a range. Hook: a single reader keeps nothing."""
 
-    def given_back(
+    def requeued(
         self,
         subscription: Reader,
         sequences: SequenceOf[int],
@@ -265,7 +265,7 @@ class LogReaders(FlowResource):
         charged: SequenceOf[int] | None = None,
         for_good: bool = False,
     ) -> None:
-        """Requeue records. Called by `Subscription.give_back`."""
+        """Requeue records. Called by `Subscription.requeue`."""
         if self.closed or subscription.epoch != self.epoch:
             return
         self._out_count -= len(sequences)
@@ -561,18 +561,18 @@ class LogReaders(FlowResource):
     def _is_warm(self, index: int) -> bool:
         """Return whether `index` is in the page cache. Otherwise it is being read from disk, and a dispatch follows."""
         log = self.log
-        warmth = log.warmth
-        ahead = warmth.stretch(index)
+        page_cache = log.page_cache
+        ahead = page_cache.stretch(index)
         if ahead is not None:
             start, stop = ahead
-            warmth.asked[start] = stop
+            page_cache.asked[start] = stop
 
             def warmed(_result: object) -> None:
-                waiting = warmth.warmed(start, stop)  # also after a failure, which the next read of it reports
+                waiting = page_cache.warmed(start, stop)  # also after a failure, which the next read of it reports
                 log.wake(waiting)
 
             log.read_ahead(start, stop, warmed)
-        return warmth.covers(index) or not warmth.awaits(index, self)
+        return page_cache.covers(index) or not page_cache.awaits(index, self)
 
     # ------------------------------------------------------------------ observation
 

@@ -17,7 +17,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _DIALECT: Final = {"first": "earliest", "last": "latest", "next": "next"}
 
 
-class PlaceError(ValueError):
+class PositionError(ValueError):
     """Invalid position. The message says how a position is written."""
 
 
@@ -30,7 +30,7 @@ class PositionKind(Enum):
 
 
 @attrs.frozen
-class Place:
+class Position:
     """A position; `number` is the index, or milliseconds since 1970."""
 
     kind: PositionKind
@@ -44,37 +44,37 @@ class Place:
 
 def _whole(text: str, what: str) -> int:
     if _NUMBER.fullmatch(text) is None or int(text) > INDEX_MAX:
-        raise PlaceError(f"{what} {text[:40]!r} is not a whole number of 0 or more")
+        raise PositionError(f"{what} {text[:40]!r} is not a whole number of 0 or more")
     return int(text)
 
 
 def parse_index(text: str, what: str = "index") -> int:
-    """Return a whole number from 0 on. Raises PlaceError, which calls it `what`."""
+    """Return a whole number from 0 on. Raises PositionError, which calls it `what`."""
     return _whole(text, what)
 
 
-def parse_place(text: str) -> Place:
-    """Parse `earliest`, `latest`, `next`, an index or `time:MS`. Raises PlaceError."""
+def parse_position(text: str) -> Position:
+    """Parse `earliest`, `latest`, `next`, an index or `time:MS`. Raises PositionError."""
     if text in ("earliest", "latest", "next"):
-        return Place(PositionKind(text))
+        return Position(PositionKind(text))
     if text.startswith("time:"):
-        return Place(PositionKind.TIME, _whole(text[5:], "time in milliseconds"))
+        return Position(PositionKind.TIME, _whole(text[5:], "time in milliseconds"))
     if _NUMBER.fullmatch(text) is not None:
-        return Place(PositionKind.INDEX, _whole(text, "index"))
-    raise PlaceError(
+        return Position(PositionKind.INDEX, _whole(text, "index"))
+    raise PositionError(
         f"{text[:40]!r} is no place in a log: write earliest, latest, next, an index, or time:MILLISECONDS"
     )
 
 
-def parse_stream_offset(text: str) -> Place:
-    """Parse RabbitMQ's `first`, `last`, `next`, `offset=N` or `timestamp=SECONDS`. Raises PlaceError."""
+def parse_stream_offset(text: str) -> Position:
+    """Parse RabbitMQ's `first`, `last`, `next`, `offset=N` or `timestamp=SECONDS`. Raises PositionError."""
     if text in _DIALECT:
-        return Place(PositionKind(_DIALECT[text]))
+        return Position(PositionKind(_DIALECT[text]))
     name, equals, value = text.partition("=")
     if equals and name == "offset":
-        return Place(PositionKind.INDEX, _whole(value, "offset"))
+        return Position(PositionKind.INDEX, _whole(value, "offset"))
     if equals and name == "timestamp":
-        return Place(PositionKind.TIME, 1000 * _whole(value, "timestamp in seconds"))
-    raise PlaceError(
+        return Position(PositionKind.TIME, 1000 * _whole(value, "timestamp in seconds"))
+    raise PositionError(
         f"{text[:40]!r} is no x-stream-offset: write first, last, next, offset=NUMBER, or timestamp=SECONDS"
     )

@@ -27,7 +27,7 @@ ANEW_BYTES: Final = 256 * 1024
 
 
 @attrs.frozen
-class Run:
+class BatchRun:
     """Whole batches with the records from `first_index` to before `end_index`."""
 
     data: bytes | memoryview
@@ -35,7 +35,7 @@ class Run:
     end_index: int
 
 
-def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[Codec]) -> Run:
+def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[Codec]) -> BatchRun:
     """Return a run from `start` on: at least one batch, or its part before `stop`. Raises Unreadable."""
     stop = log.end_before_gap(start, stop)
     try:
@@ -46,7 +46,7 @@ def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[C
         return _anew(log, start, stop)
     part = log.records.cut(start, stop, bytes_max)
     if len(codecs) == len(Codec):
-        return Run(part.data, start, part.end_index)
+        return BatchRun(part.data, start, part.end_index)
     # Keep the batches whose codec this reader accepts.
     offset = 0
     end = start
@@ -59,10 +59,10 @@ def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[C
             break
         offset += batch.total_bytes
         end = batch.end_index
-    return Run(part.data[:offset], start, end)
+    return BatchRun(part.data[:offset], start, end)
 
 
-def _anew(log: Log, start: int, stop: int) -> Run:
+def _anew(log: Log, start: int, stop: int) -> BatchRun:
     """Return part of the batch with record `start`, from that record on, uncompressed. Raises Unreadable,
     NotReadyError.
     """
@@ -74,7 +74,7 @@ def _anew(log: Log, start: int, stop: int) -> Run:
     keys = batch.keys(place, place + count)
     data = encode(values[:count], head=batch.head, keys=keys)
     log.reading.taken_apart_count += count // RECORDS_PER_BATCH
-    return Run(stamped(data, start, batch.timestamp_ms) + data[32:], start, start + count)
+    return BatchRun(stamped(data, start, batch.timestamp_ms) + data[32:], start, start + count)
 
 
 def _takes(batch: Batch, codecs: frozenset[Codec]) -> bool:

@@ -36,7 +36,7 @@ from .group import Group
 from .log import Log
 from .log_readers import OTHER_LOG, LogConsumer, LogReaders
 from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records, timestamp_ms_of
-from .positions import Place, PositionKind
+from .positions import Position, PositionKind
 from .reading import Reading
 from .removing import Remover, remove_files, take_files_away
 
@@ -285,7 +285,7 @@ class LogTable:
     # ------------------------------------------------------------------ readers
 
     def read(
-        self, log: Log, consumer: LogConsumer, place: Place, stop: int | None, *, label: str, log_id: str = ""
+        self, log: Log, consumer: LogConsumer, place: Position, stop: int | None, *, label: str, log_id: str = ""
     ) -> tuple[LogReaders, Subscription]:
         """Start a reader with a position of its own. `log_id`: the log of that position; if this log is another one,
         the consumer is notified and begins with the first record (a range is then empty). Raises LogError if the
@@ -310,7 +310,7 @@ class LogTable:
         log: Log,
         name: str,
         consumer: LogConsumer,
-        place: Place,
+        place: Position,
         created: Callable[[Exception | None], None],
         *,
         log_id: str = "",
@@ -340,7 +340,7 @@ class LogTable:
         self._keep(log, group)
         return group, subscription
 
-    def make_group(self, log: Log, name: str, place: Place, created: Callable[[Exception | None], None]) -> None:
+    def make_group(self, log: Log, name: str, place: Position, created: Callable[[Exception | None], None]) -> None:
         """Make the group unless it exists; a new one begins at `place`. `created` as in `join`. Raises LogError."""
         group = self.groups.get(log.name, {}).get(name)
         if group is not None:
@@ -349,7 +349,7 @@ class LogTable:
             self._keep(log, self._new_group(log, name, place, created, refuse_gaps=False))
 
     def _new_group(
-        self, log: Log, name: str, place: Place, created: Callable[[Exception | None], None], *, refuse_gaps: bool
+        self, log: Log, name: str, place: Position, created: Callable[[Exception | None], None], *, refuse_gaps: bool
     ) -> Group:
         groups = self.groups.setdefault(log.name, {})
         if not name or len(name) > GROUP_LENGTH_MAX or re.search(r"[\x00-\x1f]", name):
@@ -390,7 +390,7 @@ class LogTable:
         for created in waiting:
             created(error)
 
-    def index_of(self, log: Log, place: Place, *, refuse_gaps: bool = False) -> int:
+    def index_of(self, log: Log, place: Position, *, refuse_gaps: bool = False) -> int:
         """Return the index of a position. Raises LogError for one beyond the end, and with `refuse_gaps` for one that
         is gone.
         """
@@ -435,7 +435,7 @@ class LogTable:
         found_ms = timestamp_ms_of(records, index)
         return index, timestamp_ms if found_ms is None else found_ms
 
-    def seek(self, log: Log, name: str, place: Place) -> int:
+    def seek(self, log: Log, name: str, place: Position) -> int:
         """Move a group; return its front. Raises LogError."""
         group = self.group(log, name)
         group.seek(self.index_of(log, place))
@@ -455,7 +455,7 @@ class LogTable:
         else:
             done(None)  # the group waited for the files: nothing of it is kept
 
-    def truncate(self, log: Log, before: Place | int, done: Callable[[int | DiskError], None]) -> None:
+    def truncate(self, log: Log, before: Position | int, done: Callable[[int | DiskError], None]) -> None:
         """Remove records older than a position, or beyond a size in bytes; by size and by time only whole files. `done`
         gets the first index left. Raises LogError.
         """
@@ -600,9 +600,9 @@ def _another(log: Log, log_id: str) -> LogError:
     )
 
 
-def _anew(place: Place) -> Place:
+def _anew(place: Position) -> Position:
     """Return where to begin in a log that replaced another one: at its beginning in place of an index."""
-    return Place(PositionKind.EARLIEST) if place.kind is PositionKind.INDEX else place
+    return Position(PositionKind.EARLIEST) if place.kind is PositionKind.INDEX else place
 
 
 def _nobody(_result: object) -> None:

@@ -10,8 +10,8 @@ of a batch are computed: numbers and sequences are dense.
 
 from __future__ import annotations
 
-from .asking import Found, Search, TrailEntry, run
+from .asking import Found, TrailEntry, TrailSearch, run
 from .locating import Step, Wanted
 from .recording import Trails
 
-__all__ = ["Found", "Search", "Step", "TrailEntry", "Trails", "Wanted", "run"]
+__all__ = ["Found", "Step", "TrailEntry", "TrailSearch", "Trails", "Wanted", "run"]

@@ -20,7 +20,7 @@ from ..message import Message
 from ..queue import MessageQueue
 from ..topic import Topic
 from . import recording as kinds
-from .locating import Elements, Place, Step, locate, place_of
+from .locating import ElementPlace, Elements, Step, locate, place_of
 from .recording import QueueTrail, Trails
 from .rings import Event
 
@@ -65,7 +65,7 @@ class Found:
     """Number of entries left out in the middle."""
     complete: bool
     """Whether the history begins with the message's arrival."""
-    place: Place | None
+    place: ElementPlace | None
     """Present place; None: in no queue."""
     words: str
     """Outcome, in a sentence."""
@@ -108,7 +108,7 @@ class _Home:
     """Reason for giving the message up."""
 
 
-class Search:
+class TrailSearch:
     """Search in the trails. Its methods are generators of steps; `run` executes them at once."""
 
     __slots__ = ("_clock", "_surroundings", "_trails")
@@ -391,7 +391,7 @@ def _ordinal(count: int) -> str:
     return f"{count}{ending}"
 
 
-def _words_of_place(place: Place, home: _Home | None, now_seconds: float, now_ms: int) -> str:
+def _words_of_place(place: ElementPlace, home: _Home | None, now_seconds: float, now_ms: int) -> str:
     where = f"It is in {place.queue_name}, {'on the disk' if place.on_disk else 'in memory'}"
     if place.needed_by_count:
         names = ", ".join(place.needed_by)

@@ -49,7 +49,7 @@ HolderOf = Callable[[MessageQueue, int], Generator[Step, Elements, "str | None"]
 
 
 @attrs.frozen
-class Place:
+class ElementPlace:
     """Present place of an element."""
 
     queue_name: str
@@ -154,7 +154,7 @@ def _read(number: int, queue: MessageQueue) -> Generator[Step, Elements, int | N
 
 def place_of(
     queue: MessageQueue, sequence: int, holder: str | None, holder_of: HolderOf
-) -> Generator[Step, Elements, Place | None]:
+) -> Generator[Step, Elements, ElementPlace | None]:
     """Return the place of an element; None: it has left. `holder`: the holder by the trail; `holder_of`: asked if there
     is none.
     """
@@ -173,7 +173,7 @@ def place_of(
         return None
     block = elements.block(sequence >> BLOCK_BITS)
     message = elements.get(sequence)
-    return Place(
+    return ElementPlace(
         queue.name,
         sequence,
         on_disk=block is not None and block.outside is not None,

@@ -248,10 +248,10 @@ class QueueTrail(Ring):
         """See Observer."""
         self._add_listed(STORED_SYNCED if synced else STORED, sequences, "")
 
-    def paged(self, first: int, end: int, *, came_in: bool) -> None:
+    def paged(self, first: int, end: int, *, paged_in: bool) -> None:
         """See Observer."""
-        self._add((PAGED_IN if came_in else PAGED_OUT, self._clock(), first, end, "", None))
-        if came_in and first < self._restored_end:
+        self._add((PAGED_IN if paged_in else PAGED_OUT, self._clock(), first, end, "", None))
+        if paged_in and first < self._restored_end:
             self._recall(first)
 
     def _recall(self, first: int) -> None:

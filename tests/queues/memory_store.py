@@ -88,19 +88,19 @@ class MemoryStorage:
         self.key = (queue.name_on_disk, queue.priority, topic)
         self.is_bound = self.is_forgotten = False
         self._saved_to = queue.elements.next_sequence
-        self._added_count = self._saved_count = self._held_to = self._trimmed_to = 0
+        self._held_to = self._trimmed_to = 0
         self._left: set[int] = set()
         self._returned: dict[int, int] = {}
         self._moved: set[int] = set()
         self._gone: set[int] = set()
         self._waits_for_note = False
         self._paged: dict[int, dict[int, Message]] = {}
-        self._put_outs: list[tuple[int, Callable[[int], None], Callable[[], None] | None]] = []
+        self._page_outs: list[tuple[int, Callable[[int], None], Callable[[], None] | None]] = []
         self._saves: list[tuple[int, int, Saved]] = []
         self._settles: list[Callable[[], None]] = []
 
     def added(self, count: int) -> None:
-        self._added_count += count
+        """The next write looks for them."""
 
     def settled(self, sequences: SequenceOf[int]) -> None:
         self._left.update(sequences)
@@ -133,12 +133,6 @@ class MemoryStorage:
         self._waits_for_note = True
         return False
 
-    @property
-    def cancelled_count(self) -> int:
-        elements = self._queue.elements
-        unsaved_count = elements.count_live(self._saved_to, elements.next_sequence)
-        return max(0, self._added_count - self._saved_count - unsaved_count)
-
     def reader_moved(self, durable_id: int, *, is_new: bool = False) -> None:
         self._moved.add(durable_id)
 
@@ -146,8 +140,8 @@ class MemoryStorage:
         self._moved.discard(durable_id)
         self._gone.add(durable_id)
 
-    def put_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
-        self._put_outs.append((index, done, refused))
+    def page_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
+        self._page_outs.append((index, done, refused))
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
         self._store.loads.append(lambda: arrived(index, self.block(index)))
@@ -173,7 +167,7 @@ class MemoryStorage:
     @property
     def puts_out(self) -> bool:
         """Blocks are to leave memory."""
-        return bool(self._put_outs)
+        return bool(self._page_outs)
 
     def forget(self) -> None:
         self.is_forgotten = True
@@ -193,7 +187,6 @@ class MemoryStorage:
         for index in range(self._saved_to >> BLOCK_BITS, (end >> BLOCK_BITS) + 1) if queue.keeps else ():
             first, stop = max(self._saved_to, index << BLOCK_BITS), min(end, (index + 1) << BLOCK_BITS)
             new.update(zip(*elements.resident(first, stop, persistent=True), strict=True))
-        self._saved_count += len(new)
         self._saved_to = end
         alive = {n: m for n, m in {**stored.messages, **new}.items() if n >= self._trimmed_to and n not in self._left}
         attempts = {**stored.attempts, **self._returned, **queue.attempts_among(list(new))}
@@ -205,12 +198,12 @@ class MemoryStorage:
         self._write_readers(answers, exactly=exactly)
         if self._waits_for_note:
             answers.append(queue.may_go_on)
-        for index, done, refused in self._put_outs:
+        for index, done, refused in self._page_outs:
             answers.append(self._page(index, done, refused))
         for first, stop, saved in self._saves:
             answers.append(partial(saved, "disk" if self.is_bound or elements.holds_any(first, stop) else "consumed"))
         answers += self._settles
-        self._left, self._returned, self._put_outs, self._saves, self._settles = set(), {}, [], [], []
+        self._left, self._returned, self._page_outs, self._saves, self._settles = set(), {}, [], [], []
         self.is_bound = self._waits_for_note = False
         self._held_to = 0
         return answers

@@ -10,7 +10,7 @@ from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter, SourceContr
 from sluiceway.queues.browsing import BROWSE_PRIORITY, QueueBrowser
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.message import Message
-from sluiceway.queues.names import Address, parse
+from sluiceway.queues.names import DestinationName, parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.slices import Slice
@@ -131,7 +131,7 @@ def test_what_consumers_hold_and_gave_back_is_shown_in_its_place(world: World) -
     queue.subscribe(consumer)
     world.run()
     consumer.settle(consumer.held[1:3])
-    consumer.give_back(consumer.held[:1])
+    consumer.requeue(consumer.held[:1])
     assert browsed(world, queue) == numbers([sent[0], *sent[3:]])
 
 
@@ -200,7 +200,7 @@ def test_higher_priorities_are_shown_first(world: World) -> None:
 
 
 def test_a_queue_that_is_not_there_is_empty_and_is_not_made(world: World) -> None:
-    def policy_for(_address: Address) -> QueuePolicy:
+    def policy_for(_address: DestinationName) -> QueuePolicy:
         return make_policy()
 
     registry = DestinationRegistry(world.environment, policy_for)

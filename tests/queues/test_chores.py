@@ -69,7 +69,7 @@ def test_one_of_many_who_share_gives_back_while_room_is_made() -> None:
         if not topic.laggards.busy:
             world.run()
     given_back = next(consumer for consumer in sharing if consumer.held)
-    given_back.give_back()
+    given_back.requeue()
     world.run()
     settled_count = 0
     while any(consumer.held for consumer in sharing):

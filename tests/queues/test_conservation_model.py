@@ -239,7 +239,7 @@ class ConservationMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(party.consumer.held for party in self.parties))
     @rule(data=st.data(), attempted=st.booleans())
-    def give_back(self, data: st.DataObject, attempted: bool) -> None:
+    def requeue(self, data: st.DataObject, attempted: bool) -> None:
         party, chosen = self._choose_held(data)
         self._return(party, chosen, attempted)
 
@@ -253,7 +253,7 @@ class ConservationMachine(RuleBasedStateMachine):
         if attempted:
             for delivery in chosen:
                 self.attempts[delivery.number] = self.attempts.get(delivery.number, 0) + 1
-        party.consumer.give_back(chosen, attempted=attempted)
+        party.consumer.requeue(chosen, attempted=attempted)
 
     @precondition(lambda self: any(party.is_open for party in self.parties))
     @rule(data=st.data())

@@ -244,7 +244,7 @@ def test_room_that_nobody_needs_is_used_also_while_it_is_looked_for(turns_count:
     world.send(topic, 1, wire_bytes=120_000, color="blue")
     world.run()
     for consumer in consumers:
-        consumer.give_back()
+        consumer.requeue()
     world.run()
     assert not topic.dropped_count
     assert {tuple(consumer.numbers) for consumer in consumers} == {(0, 0)}, "what they held was still theirs"

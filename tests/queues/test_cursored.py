@@ -26,12 +26,12 @@ def test_one_stuck_element_pins_one_block_however_many_pass() -> None:
     queue = CursoredQueue()
     cursor = Cursor(queue, 0)
     queue.extend(make(1))
-    cursor.take(1, 1 << 30)
+    cursor.acquire(1, 1 << 30)
     run = make(500)
     block_count_max = 0
     for _ in range(200):
         queue.extend(run)
-        while (part := cursor.take(1 << 30, 1 << 30)) is not None:
+        while (part := cursor.acquire(1 << 30, 1 << 30)) is not None:
             queue.remove(part.sequences)
         block_count_max = max(block_count_max, queue.block_count)
     assert queue.live_count == 1
@@ -43,19 +43,19 @@ def test_a_slice_ends_at_a_block_and_the_next_goes_on() -> None:
     queue = CursoredQueue()
     cursor = Cursor(queue, 0)
     queue.extend(make(BLOCK_SIZE + 10))
-    first = cursor.take(1 << 30, 1 << 30)
-    second = cursor.take(1 << 30, 1 << 30)
+    first = cursor.acquire(1 << 30, 1 << 30)
+    second = cursor.acquire(1 << 30, 1 << 30)
     assert first is not None and second is not None
     assert (len(first), len(second)) == (BLOCK_SIZE, 10)
     assert isinstance(first.sequences, range)
-    assert cursor.take(1, 1) is None
+    assert cursor.acquire(1, 1) is None
 
 
 def test_the_first_element_passes_whatever_its_size() -> None:
     queue = CursoredQueue()
     cursor = Cursor(queue, 0)
     queue.extend(make(3, wire_bytes=100))
-    part = cursor.take(10, 1)
+    part = cursor.acquire(10, 1)
     assert part is not None and len(part) == 1
 
 
@@ -72,7 +72,7 @@ def test_a_read_of_nothing_is_refused() -> None:
     cursor = Cursor(queue, 0)
     queue.extend(make(3))
     with pytest.raises(QueueInvariantError, match="a read of 0 elements"):
-        cursor.take(0, 100)
+        cursor.acquire(0, 100)
     assert cursor.position == 0
 
 
@@ -103,7 +103,7 @@ def test_elements_that_left_unread_are_skipped_also_whole_blocks_of_them() -> No
     queue.extend(make(20))
     queue.remove([1, *range(4, 13), 19], unread=True)
     seen: list[int] = []
-    while (part := cursor.take(3, 1 << 30)) is not None:
+    while (part := cursor.acquire(3, 1 << 30)) is not None:
         assert list(part.sequences) == numbers(part.messages)
         seen += part.sequences
     assert seen == [0, 2, 3, 13, 14, 15, 16, 17, 18]
@@ -113,13 +113,13 @@ def test_returns_come_first_in_order_with_their_attempts() -> None:
     queue = CursoredQueue()
     cursor = Cursor(queue, 0)
     queue.extend(make(10))
-    cursor.take(6, 1 << 30)
-    cursor.give_back([4], attempted=True)
-    cursor.give_back([1, 3], attempted=False)
-    part = cursor.take(10, 1 << 30)
+    cursor.acquire(6, 1 << 30)
+    cursor.requeue([4], attempted=True)
+    cursor.requeue([1, 3], attempted=False)
+    part = cursor.acquire(10, 1 << 30)
     assert part is not None and part.returned
     assert (list(part.sequences), part.attempts) == ([1, 3, 4], {4: 1})
-    following = cursor.take(10, 1 << 30)
+    following = cursor.acquire(10, 1 << 30)
     assert following is not None and list(following.sequences) == [6, 7, 8, 9]
 
 
@@ -127,11 +127,11 @@ def test_an_element_cannot_come_back_twice_nor_from_nobody() -> None:
     queue = CursoredQueue()
     cursor = Cursor(queue, 0)
     queue.extend(make(4))
-    cursor.take(2, 1 << 30)
-    cursor.give_back([1], attempted=True)
+    cursor.acquire(2, 1 << 30)
+    cursor.requeue([1], attempted=True)
     for sequence in (1, 2):
         with pytest.raises(QueueInvariantError, match=f"element {sequence} is in nobody's hands"):
-            cursor.give_back([sequence], attempted=True)
+            cursor.requeue([sequence], attempted=True)
 
 
 @pytest.mark.parametrize("back_first", [False, True])
@@ -140,44 +140,44 @@ def test_untake_is_as_if_it_had_not_been_taken(back_first: bool) -> None:
     cursor = Cursor(queue, 0)
     queue.extend(make(6))
     if back_first:
-        cursor.take(6, 1 << 30)
-        cursor.give_back(range(6), attempted=True)
-    part = cursor.take(4, 1 << 30)
+        cursor.acquire(6, 1 << 30)
+        cursor.requeue(range(6), attempted=True)
+    part = cursor.acquire(4, 1 << 30)
     assert part is not None
-    cursor.untake(part, 1)
-    again = cursor.take(9, 1 << 30)
+    cursor.rewind(part, 1)
+    again = cursor.acquire(9, 1 << 30)
     assert again is not None and list(again.sequences) == [1, 2, 3, 4, 5]
     assert again.attempts == (dict.fromkeys(range(1, 6), 1) if back_first else None)
-    cursor.untake(again, 5)
-    assert cursor.take(1, 1) is None
+    cursor.rewind(again, 5)
+    assert cursor.acquire(1, 1) is None
 
 
 def test_readers_at_the_same_position_share_one_slice() -> None:
     queue = CursoredQueue()
     cursors = [TrackingCursor(queue, 0) for _ in range(3)]
     queue.extend(make(10))
-    parts = [cursor.take(10, 1 << 30) for cursor in cursors]
+    parts = [cursor.acquire(10, 1 << 30) for cursor in cursors]
     assert parts[0] is not None and parts[0] is parts[1] is parts[2]
     queue.forget_shared_slice()
     late = TrackingCursor(queue, 0)
-    assert late.take(10, 1 << 30) is not parts[0]
+    assert late.acquire(10, 1 << 30) is not parts[0]
 
 
 def test_a_shared_slice_never_exceeds_the_credit_of_a_reader() -> None:
     queue = CursoredQueue()
     rich, poor, poorer = (TrackingCursor(queue, 0) for _ in range(3))
     queue.extend(make(10))
-    assert len(rich.take(10, 1 << 30) or ()) == 10
-    assert len(poor.take(4, 1 << 30) or ()) == 4
-    assert len(poorer.take(10, 25) or ()) == 2
+    assert len(rich.acquire(10, 1 << 30) or ()) == 10
+    assert len(poor.acquire(4, 1 << 30) or ()) == 4
+    assert len(poorer.acquire(10, 25) or ()) == 2
 
 
 def test_an_element_goes_when_the_last_cursor_has_passed_it() -> None:
     queue = CursoredQueue()
     quick, slow = TrackingCursor(queue, 0), TrackingCursor(queue, 0)
     queue.extend(make(6))
-    quick.take(6, 1 << 30)
-    slow.take(6, 1 << 30)
+    quick.acquire(6, 1 << 30)
+    slow.acquire(6, 1 << 30)
     assert quick.settle(range(6)) == (0, 0)
     assert slow.settle([1, 2]) == (0, 0)
     assert slow.settle([0]) == (3, 30)
@@ -191,13 +191,13 @@ def test_a_cursor_that_skips_says_how_many_it_missed() -> None:
     queue = CursoredQueue()
     cursor = TrackingCursor(queue, 0)
     queue.extend(make(10))
-    cursor.take(4, 1 << 30)
-    cursor.give_back([1], attempted=True)
+    cursor.acquire(4, 1 << 30)
+    cursor.requeue([1], attempted=True)
     missed_count, gone = cursor.skip_to(6)
     assert (missed_count, gone, queue.first_sequence) == (1 + 2, (6, 60), 6)
     assert cursor.settle([0, 2]) == (0, 0)
-    assert cursor.give_back([3], attempted=True) == 1
-    part = cursor.take(10, 1 << 30)
+    assert cursor.requeue([3], attempted=True) == 1
+    part = cursor.acquire(10, 1 << 30)
     assert part is not None and list(part.sequences) == [6, 7, 8, 9]
 
 
@@ -205,7 +205,7 @@ def test_without_keeps_what_it_does_not_take_out() -> None:
     queue = CursoredQueue()
     cursor = Cursor(queue, 0)
     queue.extend(make(4))
-    part = cursor.take(4, 1 << 30)
+    part = cursor.acquire(4, 1 << 30)
     assert part is not None
     rest = part.without([0, 2])
     assert rest is not None
@@ -229,17 +229,17 @@ def test_a_front_passes_over_what_was_removed() -> None:
     queue = CursoredQueue()
     cursor = TrackingCursor(queue, 0)
     queue.extend(make(6))
-    cursor.take(4, 1 << 30)
+    cursor.acquire(4, 1 << 30)
     cursor.settle([2, 3])
-    cursor.give_back([0, 1], attempted=True)
+    cursor.requeue([0, 1], attempted=True)
     queue.remove([0, 1, 5], unread=True)
     assert cursor.pass_over([0, 1, 5]) == (2, 20)
     assert (cursor.front, queue.live_count, queue.first_sequence) == (4, 1, 4)
-    part = cursor.take(9, 1 << 30)
+    part = cursor.acquire(9, 1 << 30)
     assert part is not None and list(part.sequences) == [4]
     assert cursor.settle([4]) == (1, 10)
     queue.extend(make(2))
-    part = cursor.take(9, 1 << 30)
+    part = cursor.acquire(9, 1 << 30)
     assert part is not None and cursor.settle(part.sequences) == (2, 20)
     assert queue.block_count == 0
 
@@ -265,7 +265,7 @@ def test_a_reader_with_little_credit_in_bytes_looks_only_at_what_may_fit(monkeyp
     cursor = Cursor(queue, 0)
     queue.extend(make(BLOCK_SIZE))
     for _ in range(10):
-        part = cursor.take(BLOCK_SIZE, 10)
+        part = cursor.acquire(BLOCK_SIZE, 10)
         assert part is not None and len(part) == 1
     assert max(looked_at) <= 2
 
@@ -286,9 +286,9 @@ def test_a_shared_slice_is_forgotten_when_something_of_it_leaves_unread() -> Non
     queue = CursoredQueue()
     one, two = TrackingCursor(queue, 0), TrackingCursor(queue, 0)
     queue.extend(make(4))
-    assert len(one.take(4, 1 << 30) or ()) == 4
+    assert len(one.acquire(4, 1 << 30) or ()) == 4
     queue.remove([1, 2], unread=True)
-    part = two.take(4, 1 << 30)
+    part = two.acquire(4, 1 << 30)
     assert part is not None and list(part.sequences) == [0, 3]
 
 
@@ -300,7 +300,7 @@ def test_a_cursor_that_closes_while_all_is_trimmed_does_not_end_that(
     queue = CursoredQueue()
     lowest, other = TrackingCursor(queue, 0), TrackingCursor(queue, 0)
     queue.extend(make(40))
-    part = other.take(10, 1 << 30)
+    part = other.acquire(10, 1 << 30)
     assert part is not None
     other.settle(part.sequences)
     queue.trim(queue.next_sequence)

@@ -68,7 +68,7 @@ class ConsumingMachine(_Small):
 
     @rule(count_max=COUNTS, bytes_max=st.sampled_from([0, 8, 40, 1 << 30]), untaken=st.integers(0, 3))
     def take(self, count_max: int, bytes_max: int, untaken: int) -> None:
-        part = self.cursor.take(count_max, bytes_max)
+        part = self.cursor.acquire(count_max, bytes_max)
         if part is None:
             assert not self.ahead
             return
@@ -81,7 +81,7 @@ class ConsumingMachine(_Small):
         assert (part.attempts or {}) == {s: self.attempts[s] for s in part.sequences if s in self.attempts}
         assert (part.first, part.end) == (part.sequences[0], part.sequences[-1] + 1)
         kept = max(0, count - untaken)
-        self.cursor.untake(part, kept)
+        self.cursor.rewind(part, kept)
         taken = set(part.sequences[:kept])
         self.ahead = [s for s in self.ahead if s not in taken]
         self.held += sorted(taken)
@@ -111,9 +111,9 @@ class ConsumingMachine(_Small):
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), attempted=st.booleans())
-    def give_back(self, data: st.DataObject, attempted: bool) -> None:
+    def requeue(self, data: st.DataObject, attempted: bool) -> None:
         chosen = data.draw(st.lists(st.sampled_from(self.held), min_size=1, unique=True))
-        assert self.cursor.give_back(chosen, attempted=attempted) == 0
+        assert self.cursor.requeue(chosen, attempted=attempted) == 0
         for sequence in chosen:
             self.held.remove(sequence)
             if attempted:
@@ -180,7 +180,7 @@ class TrackingMachine(_Small):
     @rule(data=st.data(), count_max=COUNTS, bytes_max=st.sampled_from([0, 8, 40, 1 << 30]))
     def take(self, data: st.DataObject, count_max: int, bytes_max: int) -> None:
         reader = data.draw(st.sampled_from(self.readers))
-        part = reader.cursor.take(count_max, bytes_max)
+        part = reader.cursor.acquire(count_max, bytes_max)
         if part is None:
             assert not reader.ahead
             return
@@ -212,11 +212,11 @@ class TrackingMachine(_Small):
 
     @precondition(lambda self: any(reader.held for reader in self.readers))
     @rule(data=st.data())
-    def give_back(self, data: st.DataObject) -> None:
+    def requeue(self, data: st.DataObject) -> None:
         reader = data.draw(st.sampled_from([reader for reader in self.readers if reader.held]))
         chosen = data.draw(st.lists(st.sampled_from(reader.held), min_size=1, unique=True))
         lost = [s for s in chosen if s in reader.given_up]
-        assert reader.cursor.give_back(chosen, attempted=True) == len(lost)
+        assert reader.cursor.requeue(chosen, attempted=True) == len(lost)
         reader.held = [s for s in reader.held if s not in chosen]
         reader.ahead += [s for s in chosen if s not in lost]
 

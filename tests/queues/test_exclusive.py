@@ -42,7 +42,7 @@ def test_the_next_one_takes_over_only_when_the_old_one_holds_nothing(returned: b
     world.run()
     assert new.held == []
     if returned:
-        old.give_back()
+        old.requeue()
     else:
         old.settle()
     world.run()
@@ -99,7 +99,7 @@ def test_a_turn_is_handed_on_only_when_it_is_drained_in_all_priorities() -> None
     world.send(destination, 2, priority=0)
     world.run()
     assert (old.held_numbers, new.held_numbers) == ([0, 1, 2], [])
-    old.give_back(old.held[1:])
+    old.requeue(old.held[1:])
     world.run()
     assert (old.held_numbers, new.held_numbers) == ([0], [])
     old.settle()
@@ -148,7 +148,7 @@ def test_an_exclusive_queue_has_one_subscription_at_a_time() -> None:
     world.send(queue, 4)
     world.run()
     subscription.close()
-    one.give_back()
+    one.requeue()
     queue.subscribe(two)
     world.run()
     assert two.held_numbers == [0, 1, 2, 3]

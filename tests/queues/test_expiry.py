@@ -69,7 +69,7 @@ def test_what_comes_back_past_its_date_leaves_at_once(leaves: bool) -> None:
     world.advance(5)
     if leaves:
         subscription.close()
-    consumer.give_back()
+    consumer.requeue()
     assert (queue.expired_count, queue.elements.live_count) == (2, 1)
     assert_exact(queue)
 
@@ -82,7 +82,7 @@ def test_what_came_back_in_time_leaves_at_its_date() -> None:
     world.send(queue, 2, ttl_ms=1000)
     world.run()
     subscription.close()
-    consumer.give_back()
+    consumer.requeue()
     world.advance(1)
     assert (queue.expired_count, queue.elements.live_count) == (2, 0)
 
@@ -156,7 +156,7 @@ def test_dates_of_what_was_consumed_in_time_are_not_kept() -> None:
         world.send(queue, 1, ttl_ms=3_600_000)
         world.run()
     assert len(queue.expiry) <= EXPIRIES_MIN + 1
-    stuck.give_back()
+    stuck.requeue()
     world.run()
     assert len(consumer.deliveries) + len(stuck.deliveries) == 20 * EXPIRIES_MIN + 2
 
@@ -299,7 +299,7 @@ def test_the_dead_behind_a_stalled_subscriber_take_no_room(full: str) -> None:
     assert_exact(topic)
 
 
-@pytest.mark.parametrize("ends", ["settle", "give_back", "close"])
+@pytest.mark.parametrize("ends", ["settle", "requeue", "close"])
 def test_what_a_holder_keeps_at_its_date_leaves_when_it_lets_go(ends: str) -> None:
     """Though a stalled subscriber never came to it."""
     world = World()
@@ -314,8 +314,8 @@ def test_what_a_holder_keeps_at_its_date_leaves_when_it_lets_go(ends: str) -> No
     assert topic.elements.live_count == 5, "the holder may still settle what it has"
     if ends == "settle":
         holder.settle()
-    elif ends == "give_back":
-        holder.give_back()
+    elif ends == "requeue":
+        holder.requeue()
     else:
         subscription.close()
     world.run()

@@ -95,15 +95,15 @@ class Life:
         if found := self.some():
             consumer, chosen = found
             chosen.sort(key=lambda delivery: delivery.sequence)
-            self.give_back(consumer, chosen, self.random.sample(chosen, self.random.randint(0, len(chosen))))
+            self.requeue(consumer, chosen, self.random.sample(chosen, self.random.randint(0, len(chosen))))
 
-    def give_back(self, consumer: FakeConsumer, chosen: list[Delivery], failed: list[Delivery]) -> None:
+    def requeue(self, consumer: FakeConsumer, chosen: list[Delivery], failed: list[Delivery]) -> None:
         for delivery in failed:
             self.failures[delivery.number] = self.failures.get(delivery.number, 0) + 1
         consumer.held = [delivery for delivery in consumer.held if delivery not in chosen]
         consumer.window.release(len(chosen), sum(len(delivery.message.wire) for delivery in chosen))
         charged = sorted(delivery.sequence for delivery in failed)
-        chosen[0].subscription.give_back([delivery.sequence for delivery in chosen], attempted=True, charged=charged)
+        chosen[0].subscription.requeue([delivery.sequence for delivery in chosen], attempted=True, charged=charged)
 
     def die(self) -> None:
         if self.consumers:
@@ -112,7 +112,7 @@ class Life:
             for subscription in [s for s in self.estate.queue.subscriptions.values() if s.consumer is consumer]:
                 subscription.close()
             if held:
-                self.give_back(consumer, held, held[:1])
+                self.requeue(consumer, held, held[:1])
 
     def wait(self) -> None:
         self.estate.world.advance(self.random.choice([0.1, 0.5, 2.0]))

@@ -42,7 +42,7 @@ def test_a_consumer_that_leaves_is_drained_before_its_key_goes_on() -> None:
     old.settle(old.held[:1])
     world.run()
     assert new.held_numbers == []
-    old.give_back()
+    old.requeue()
     world.run()
     assert new.held_numbers == [1, 2, 3]
 
@@ -78,7 +78,7 @@ def test_order_within_a_key_holds_over_all_hand_overs() -> None:
         if consumer.held:
             first = consumer.held[0]
             if first.number % 2 and first.attempts_count == 0:
-                consumer.give_back()
+                consumer.requeue()
             else:
                 done.setdefault(first.message.head.group or "", []).append(first.number)
                 consumer.settle([first])
@@ -113,7 +113,7 @@ def test_ten_thousand_set_aside_cost_a_few_steps_each_with_prefetch_one() -> Non
     ):
         world.run()
         for _ in range(1000):
-            consumer.give_back()
+            consumer.requeue()
             world.run()
             consumer.settle()
             world.run()
@@ -225,7 +225,7 @@ def test_drop_oldest_prefers_what_was_given_back_if_that_is_older() -> None:
     world.send(queue, 4, group="k")
     world.run()
     subscription.close()
-    plain.give_back()
+    plain.requeue()
     world.run()
     assert grouped.held_numbers == [1]
     world.send(queue, 3)
@@ -326,10 +326,10 @@ def test_what_a_dead_consumer_held_of_a_key_comes_again_in_order() -> None:
     queue.subscribe(heir)
     world.run()
     subscription.close()
-    dead.give_back(dead.held[1::2])
+    dead.requeue(dead.held[1::2])
     world.run()
     assert heir.held == [], "not drained yet"
-    dead.give_back()
+    dead.requeue()
     world.run()
     assert heir.held_numbers == numbers(sent)
 
@@ -348,7 +348,7 @@ def test_a_settlement_looks_at_no_more_lines_however_many_there_are() -> None:
             queue.subscribe(heir)
     assert len(queue.distribution._aside) == 2000
     subscription.close()
-    dead.give_back()
+    dead.requeue()
     world.run()
     with (
         patch.object(GroupBacklog, "first", autospec=True, side_effect=GroupBacklog.first) as looked,
@@ -375,7 +375,7 @@ def test_looks_at_lines_count_against_the_budget() -> None:
     queue.subscribe(heir)
     world.run()
     subscription.close()
-    dead.give_back()
+    dead.requeue()
     with patch.object(GroupBacklog, "first", autospec=True, side_effect=GroupBacklog.first) as looked:
         assert queue.dispatch(10), "there is more"
     assert looked.call_count <= 10
@@ -514,7 +514,7 @@ def test_people_are_told_which_group_fills_the_queue_and_who_holds_it() -> None:
     facts = queue.facts()
     assert facts["set_aside_count"] == 66
     assert facts["most_for_group"] == f"stuck (66), held by subscription {stuck.label}"
-    stuck.give_back()
+    stuck.requeue()
     world.run()
     assert "set_aside_count" not in queue.facts()
 

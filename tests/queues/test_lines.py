@@ -72,7 +72,7 @@ def test_who_shared_with_an_exclusive_consumer_goes_on_while_others_are_welcomed
     estate.world.run()
     estate.keep_busy()
     alone.close()
-    first.give_back()
+    first.requeue()
     assert estate.dispatches_until(lambda: len(other.deliveries) == 5) <= DISPATCHES_MAX
     assert estate.is_welcoming()
 

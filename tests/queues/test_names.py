@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues.names import Address, DestinationNameError, Kind, parse, parse_composite
+from sluiceway.queues.names import DestinationName, DestinationNameError, Kind, parse, parse_composite
 
 Q, T = Kind.QUEUE, Kind.TOPIC
 
@@ -12,28 +12,28 @@ Q, T = Kind.QUEUE, Kind.TOPIC
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("/queue/a", Address("/queue/a", Q)),
-        ("a", Address("/queue/a", Q)),
-        ("a.b/c", Address("/queue/a.b/c", Q)),
-        ("/topic/a.b", Address("/topic/a.b", T)),
-        ("/temp-queue/x", Address("/temp-queue/x", Q, temporary_local=True)),
-        ("/temp-topic/x", Address("/temp-topic/x", T, temporary_local=True)),
-        ("/remote-temp-queue/s1/x", Address("/remote-temp-queue/s1/x", Q, temporary_global=True)),
-        ("/remote-temp-topic/s1/x", Address("/remote-temp-topic/s1/x", T, temporary_global=True)),
-        ("/queue/a.*", Address("/queue/a.*", Q, wildcard=True)),
-        ("/topic/*.b", Address("/topic/*.b", T, wildcard=True)),
-        ("/topic/>", Address("/topic/>", T, wildcard=True)),
-        ("a.>", Address("/queue/a.>", Q, wildcard=True)),
-        ("/queue/a*b", Address("/queue/a*b", Q)),
-        ("/queue/a>", Address("/queue/a>", Q)),
-        ("/exchange/logs/x", Address("/exchange/logs/x", Q)),
-        ("/queues/a", Address("/queues/a", Q)),
-        ("/", Address("/", Q)),
-        ("/queue/größe", Address("/queue/größe", Q)),
-        ("q" * 1024, Address("/queue/" + "q" * 1024, Q)),
+        ("/queue/a", DestinationName("/queue/a", Q)),
+        ("a", DestinationName("/queue/a", Q)),
+        ("a.b/c", DestinationName("/queue/a.b/c", Q)),
+        ("/topic/a.b", DestinationName("/topic/a.b", T)),
+        ("/temp-queue/x", DestinationName("/temp-queue/x", Q, temporary_local=True)),
+        ("/temp-topic/x", DestinationName("/temp-topic/x", T, temporary_local=True)),
+        ("/remote-temp-queue/s1/x", DestinationName("/remote-temp-queue/s1/x", Q, temporary_global=True)),
+        ("/remote-temp-topic/s1/x", DestinationName("/remote-temp-topic/s1/x", T, temporary_global=True)),
+        ("/queue/a.*", DestinationName("/queue/a.*", Q, wildcard=True)),
+        ("/topic/*.b", DestinationName("/topic/*.b", T, wildcard=True)),
+        ("/topic/>", DestinationName("/topic/>", T, wildcard=True)),
+        ("a.>", DestinationName("/queue/a.>", Q, wildcard=True)),
+        ("/queue/a*b", DestinationName("/queue/a*b", Q)),
+        ("/queue/a>", DestinationName("/queue/a>", Q)),
+        ("/exchange/logs/x", DestinationName("/exchange/logs/x", Q)),
+        ("/queues/a", DestinationName("/queues/a", Q)),
+        ("/", DestinationName("/", Q)),
+        ("/queue/größe", DestinationName("/queue/größe", Q)),
+        ("q" * 1024, DestinationName("/queue/" + "q" * 1024, Q)),
     ],
 )
-def test_a_name_is_understood(text: str, expected: Address) -> None:
+def test_a_name_is_understood(text: str, expected: DestinationName) -> None:
     assert parse(text) == expected
 
 

@@ -17,9 +17,9 @@ from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
 from sluiceway.queues.paging import Pager
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head
+from tests.store.faulty import Failure, FaultyEngine
 from tests.store.rig import WIRE_BYTES, OfferingProducer, StoreWorld, tight
 
 CHARGE_BYTES = WIRE_BYTES + MESSAGE_OVERHEAD_BYTES
@@ -244,7 +244,7 @@ def test_what_was_given_back_does_not_wait_for_a_block_ahead(world: StoreWorld) 
     world.write()  # the lease
     held = len(consumer.held)
     assert held < 30 and world.worker.reads_count, "it waits for the disk"
-    consumer.give_back(consumer.held[-1:])
+    consumer.requeue(consumer.held[-1:])
     world.run()
     assert [delivery.number for delivery in consumer.deliveries[held:]] == [held - 1]
 
@@ -315,7 +315,7 @@ def test_what_comes_back_past_its_date_to_a_block_outside_goes_without_a_consume
     assert 0 in outside(queue)
     for subscription in list(queue.subscriptions.values()):
         subscription.close()
-    consumer.give_back()
+    consumer.requeue()
     world.flush(seconds=10.0)
     assert (queue.expired_count, queue.elements.live_count) == (2, 22)
 

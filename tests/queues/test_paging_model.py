@@ -38,8 +38,8 @@ from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, Selector, compile_selector
 from sluiceway.queues.shared import SharedDistribution
 from sluiceway.queues.subscription import Subscription
-from sluiceway.store.faulty import Failure, FaultyEngine
 from tests.queues.rig import Delivery, FakeConsumer, Head, make_policy
+from tests.store.faulty import Failure, FaultyEngine
 from tests.store.rig import OfferingProducer, StoreWorld, tight
 
 POLICIES: list[dict[str, Any]] = [
@@ -324,7 +324,7 @@ class PagingMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(party.consumer.held for party in self.parties))
     @rule(which=WHICH, places=PLACES, attempted=st.booleans())
-    def give_back(self, which: int, places: int, attempted: bool) -> None:
+    def requeue(self, which: int, places: int, attempted: bool) -> None:
         party, chosen = self._choose_held(which, places)
         self._return(party, chosen, attempted)
 
@@ -349,7 +349,7 @@ class PagingMachine(RuleBasedStateMachine):
                 entry.charged_count += 1
             elif entry.mark is Mark.NO:
                 entry.seen = False
-        party.consumer.give_back(chosen, attempted=attempted)
+        party.consumer.requeue(chosen, attempted=attempted)
         for entry in self.alive.values():
             entry.is_returning = False
 

@@ -160,7 +160,7 @@ def test_what_a_leaver_held_goes_on_in_order() -> None:
         attachment.close()
     rig.world.run()
     assert not other.held, "not before the first has let go"
-    holder.give_back()
+    holder.requeue()
     rig.world.run()
     for _ in range(6):
         rig.settle(other)
@@ -265,7 +265,7 @@ def test_order_of_equal_values_holds_whoever_comes_and_goes(seed: int) -> None:
                         settled.setdefault(rig.keys[number], []).append(number)
                     consumer.settle(portion)
                 else:
-                    consumer.give_back()
+                    consumer.requeue()
         rig.world.run()
         check()
     if not crowd:

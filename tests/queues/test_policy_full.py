@@ -142,7 +142,7 @@ def test_drop_oldest_takes_what_came_back_first() -> None:
     world.send(queue, 5)
     world.run()
     subscription.close()
-    consumer.give_back()
+    consumer.requeue()
     world.send(queue, 2)
     other = world.consumer()
     queue.subscribe(other)

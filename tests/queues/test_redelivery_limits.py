@@ -72,7 +72,7 @@ class Estate:
     def fail(self, consumer: FakeConsumer, times: int = 1) -> None:
         """Give the first that it holds back, charged, so often."""
         for _ in range(times):
-            consumer.give_back(consumer.held[:1])
+            consumer.requeue(consumer.held[:1])
             self.world.run()
 
     def buried(self) -> list[Rewritten]:
@@ -146,7 +146,7 @@ def test_what_is_given_up_without_a_dead_letter_queue_is_dropped_and_counted() -
     estate = Estate(redeliveries_max=0, dead_letter=None)
     consumer = estate.consumer()
     estate.send(3)
-    consumer.give_back()
+    consumer.requeue()
     estate.world.run()
     assert consumer.held == []
     assert (estate.queue.dropped_count, estate.queue.dead_lettered_count) == (3, 0)
@@ -174,7 +174,7 @@ def test_queue_without_a_router_gives_nothing_up() -> None:
     queue.subscribe(consumer)
     world.send(queue)
     world.run()
-    consumer.give_back()
+    consumer.requeue()
     world.run()
     assert len(consumer.held) == 1
 
@@ -202,7 +202,7 @@ def test_only_what_is_named_is_charged() -> None:
         sequences = [d.sequence for d in consumer.held]
         consumer.held.clear()
         consumer.window.release(4, 32)
-        subscription.give_back(sequences, attempted=True, charged=sequences[:1])
+        subscription.requeue(sequences, attempted=True, charged=sequences[:1])
         estate.world.run()
         assert [d.attempts_count for d in consumer.held] == [failures, 0, 0, 0]
         assert consumer.slices[-1].attempts == {0: failures, 1: 0, 2: 0, 3: 0}
@@ -227,7 +227,7 @@ def test_poison_goes_and_innocents_stay() -> None:
         subscription.close()
         left = [d.sequence for d in consumer.held]
         if left:
-            subscription.give_back(left, attempted=True, charged=left[:1])
+            subscription.requeue(left, attempted=True, charged=left[:1])
     assert done == [message.number for message in sent if message.number != poison]
     (head,) = estate.buried()
     assert head.changes["dead-letter-count"] == "6"
@@ -238,7 +238,7 @@ def test_what_was_never_handed_over_is_neither_charged_nor_marked() -> None:
     consumer = estate.consumer()
     estate.send(2)
     for _ in range(5):
-        consumer.give_back(attempted=False)
+        consumer.requeue(attempted=False)
         estate.world.run()
     assert consumer.slices[-1].attempts is None
     assert estate.queue.dead_lettered_count == 0
@@ -286,7 +286,7 @@ def test_innocents_do_not_wait() -> None:
     sent = estate.send(3)
     (subscription,) = estate.queue.subscriptions.values()
     held, consumer.held = consumer.held, []
-    subscription.give_back([d.sequence for d in held], attempted=True, charged=[held[1].sequence])
+    subscription.requeue([d.sequence for d in held], attempted=True, charged=[held[1].sequence])
     estate.world.run()
     assert consumer.held_numbers == [sent[0].number, sent[2].number]
 
@@ -312,7 +312,7 @@ def test_expired_go_there_if_the_policy_says_so() -> None:
     estate.send(4, ttl_ms=1000)
     estate.world.advance(1.5)
     assert estate.queue.dead_lettered_count == 2
-    consumer.give_back()
+    consumer.requeue()
     estate.world.run()
     assert estate.queue.elements.live_count == 0
     assert (estate.queue.dead_lettered_count, estate.queue.expired_count) == (4, 4)
@@ -339,7 +339,7 @@ def test_full_dead_letter_moves_the_oldest_that_nobody_holds() -> None:
     assert [head.changes["dead-letter-reason"] for head in heads] == ["full", "full"]
     (subscription,) = estate.queue.subscriptions.values()
     subscription.close()
-    consumer.give_back(attempted=False)
+    consumer.requeue(attempted=False)
     rest = estate.consumer()
     assert rest.held_numbers == [sent[0], *more]
     estate.assert_exact()
@@ -370,7 +370,7 @@ def test_full_dead_letter_queue_holds_back_and_loses_nothing() -> None:
     estate = Estate(redeliveries_max=0, grave={"count_max": 2})
     consumer = estate.consumer()
     sent = estate.send(5)
-    consumer.give_back()
+    consumer.requeue()
     estate.world.run()
     assert consumer.held == []
     assert estate.grave.elements.live_count == 2
@@ -443,7 +443,7 @@ def test_deleting_a_queue_with_dead_letters_that_wait_lets_all_go() -> None:
     estate = Estate(redeliveries_max=0, grave={"count_max": 1})
     consumer = estate.consumer()
     estate.send(3)
-    consumer.give_back()
+    consumer.requeue()
     estate.world.run()
     estate.registry.delete(estate.registry.destinations[NAME], "a test")
     estate.consumer(estate.grave, auto=True)

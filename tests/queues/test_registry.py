@@ -8,7 +8,7 @@ import pytest
 
 from sluiceway.flow import FlowClosedError
 from sluiceway.queues.consumed import ConsumedQueue
-from sluiceway.queues.names import Address, parse
+from sluiceway.queues.names import DestinationName, parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import (
     DELETED_COST,
@@ -40,7 +40,7 @@ def test_a_name_gives_the_same_destination_however_it_is_written() -> None:
 def test_each_destination_has_the_policy_of_its_address() -> None:
     world = World()
 
-    def policy_for(address: Address) -> QueuePolicy:
+    def policy_for(address: DestinationName) -> QueuePolicy:
         return make_policy(count_max=1 if address.canonical == "/queue/small" else None)
 
     registry = DestinationRegistry(world.environment, policy_for)

@@ -120,7 +120,7 @@ def test_what_comes_back_is_handed_on_before_anything_new() -> None:
     world.run()
     assert first.held_numbers == [0, 1] and sender.is_blocked()
     attached.close()
-    first.give_back()
+    first.requeue()
     world.run()
     assert sender.is_blocked()
     queue.subscribe(second)

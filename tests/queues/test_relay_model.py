@@ -170,7 +170,7 @@ class Life:
         for delivery in chosen:
             del self.holders[delivery.number]
             self.marked.add(delivery.number)
-        consumer.give_back(chosen)
+        consumer.requeue(chosen)
 
     def leave(self) -> None:
         """Take no more, and keep what it holds."""

@@ -100,7 +100,7 @@ def test_one_without_a_selector_gets_everything_else_in_order() -> None:
     queue.subscribe(anybody)
     world.run()
     assert anybody.held_numbers == [0, 2, 3, 4]
-    red.give_back()
+    red.requeue()
     world.run()
     assert sorted(red.held_numbers + anybody.held_numbers) == [0, 1, 2, 3, 4]
 
@@ -148,7 +148,7 @@ def test_what_is_given_back_comes_again_first_and_marked() -> None:
     send(world, queue, "brrbrr")
     world.run()
     assert red.held_numbers == [1, 2, 4]
-    red.give_back(red.held[:2])
+    red.requeue(red.held[:2])
     world.run()
     assert red.held_numbers == [4, 1, 2]
     assert [d.attempts_count for d in red.held] == [0, 1, 1]
@@ -166,7 +166,7 @@ def test_what_was_tried_too_often_is_given_up_and_the_others_go_on() -> None:
     for _ in range(2):
         world.run()
         assert red.held_numbers == [1]
-        red.give_back()
+        red.requeue()
     world.run()
     assert red.held_numbers == [2]
     assert queue.dropped_count == 1
@@ -179,7 +179,7 @@ def test_what_waits_to_be_tried_again_is_found_when_its_time_has_come() -> None:
     seek(queue, red)
     send(world, queue, "brr")
     world.run()
-    red.give_back()
+    red.requeue()
     world.run()
     assert red.held_numbers == [2]
     red.settle()
@@ -302,7 +302,7 @@ def test_given_back_again_and_again_nothing_grows() -> None:
     send(world, queue, "rr")
     world.run()
     for _ in range(3000):
-        red.give_back(attempted=False)
+        red.requeue(attempted=False)
         world.run()
     for search in queue.distribution.scan.searches.values():
         assert len(search._again) < 200
@@ -318,7 +318,7 @@ def test_a_consumer_that_leaves_gives_back_what_others_find_at_once() -> None:
     world.run()
     seek(queue, second)
     subscription.close()
-    first.give_back()
+    first.requeue()
     world.run()
     assert second.held_numbers == [1, 3]
 
@@ -489,7 +489,7 @@ def test_after_a_restart_what_was_passed_over_is_there_and_the_needle_is_found(p
     world.flush()
     assert red.held_numbers == [3000]
     subscription.close()
-    red.give_back()
+    red.requeue()
     world.flush()
     engine = world.close_in_order()
     again = StoreWorld(engine, now_seconds=world.now_seconds)

@@ -108,7 +108,7 @@ def test_what_is_given_back_goes_to_the_next_before_anything_later_with_its_atte
     world.send(queue, 8)
     world.run()
     subscription.close()
-    first.give_back(list(reversed(first.held)))
+    first.requeue(list(reversed(first.held)))
     second = world.consumer()
     queue.subscribe(second)
     world.run()
@@ -125,7 +125,7 @@ def test_attempts_add_up_and_those_that_were_none_are_not_counted() -> None:
     for attempted, expected in ((True, 0), (True, 1), (False, 2), (True, 2), (False, 3)):
         world.run()
         assert consumer.held[0].attempts_count == expected
-        consumer.give_back(attempted=attempted)
+        consumer.requeue(attempted=attempted)
     assert queue.returned_count == 5
     assert_exact(queue)
 
@@ -223,7 +223,7 @@ def test_statistics_say_where_everything_is() -> None:
     world.send(queue, 10)
     world.run()
     consumer.settle(consumer.held[:1])
-    consumer.give_back(consumer.held[:1])
+    consumer.requeue(consumer.held[:1])
     world.now_seconds += 7
     statistics = queue.statistics()
     assert statistics.depth_count == 9

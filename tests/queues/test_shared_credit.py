@@ -147,7 +147,7 @@ def test_nobody_starves_whatever_happens(priorities: list[int], window: int, ste
         if step == "ack":
             consumer.settle(consumer.held[:count])
         elif step == "nack":
-            consumer.give_back(consumer.held[:count])
+            consumer.requeue(consumer.held[:count])
         elif step == "send":
             world.send(queues[place % len(queues)], count)
         else:

@@ -240,7 +240,7 @@ def test_a_consumer_that_stops_is_waited_for_so_long_and_no_longer(stops: str) -
     if stops == "leaves":
         for subscription in list(play.queue.subscriptions.values()):
             subscription.close()
-        taker.consumer.give_back()
+        taker.consumer.requeue()
     waited = 0
     while not play.paged_out_count:
         play.send(80, persistent=False)

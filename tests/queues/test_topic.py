@@ -282,7 +282,7 @@ def test_what_is_settled_in_any_order_is_settled_and_nothing_else() -> None:
     assert topic.elements.live_count == 7, "1 is the front"
     consumer.settle([delivery for delivery in consumer.held if delivery.sequence != 6])
     assert topic.elements.live_count == 2, "6 is the front"
-    consumer.give_back()
+    consumer.requeue()
     world.run()
     assert consumer.numbers[-1] == 6
 
@@ -295,7 +295,7 @@ def test_what_one_gives_back_comes_again_to_it_alone() -> None:
     topic.subscribe(two)
     world.send(topic, 3)
     world.run()
-    one.give_back(one.held[1:])
+    one.requeue(one.held[1:])
     world.send(topic, 1)
     world.run()
     assert one.numbers == [0, 1, 2, 1, 2, 3]
@@ -313,7 +313,7 @@ def test_what_comes_back_after_the_topic_dropped_it_counts_as_missed() -> None:
         world.send(topic, 1)
         world.run()
     assert holder.held_numbers == [0, 1]
-    holder.give_back()
+    holder.requeue()
     world.run()
     assert holder.held_numbers == [4, 5]
     assert holder.dropped_counts[-1] == topic.dropped_count == 4
@@ -336,7 +336,7 @@ def test_a_deleted_topic_lets_everybody_go() -> None:
             assert gone == 6
             assert not producer.is_blocked()
             assert consumer.cancelled_for == ["over"]
-            consumer.give_back()
+            consumer.requeue()
             world.run()
             assert topic.controller.limiter.used_bytes == topic.lead.controller.limiter.used_bytes == 0
             assert topic.close_queue("again") == 0

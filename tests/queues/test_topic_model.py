@@ -132,7 +132,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(listener.consumer.held for listener in self.listeners))
     @rule(data=st.data())
-    def give_back(self, data: st.DataObject) -> None:
+    def requeue(self, data: st.DataObject) -> None:
         self._give_back(*self._choose_held(data))
 
     def _give_back(self, listener: _Listener, chosen: list[Delivery]) -> None:
@@ -144,7 +144,7 @@ class TopicMachine(RuleBasedStateMachine):
                 listener.settled_count += 1  # given up: it never comes again
                 self.given_up_count += 1
             self._given_back(listener, delivery.sequence, count)
-        listener.consumer.give_back(chosen)
+        listener.consumer.requeue(chosen)
 
     def _given_back(self, listener: _Listener, sequence: int, count: int) -> None:
         """It is about to be, for that many times."""

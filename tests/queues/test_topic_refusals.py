@@ -49,7 +49,7 @@ def test_what_the_topic_drops_waits_for_the_dead_letter_queue_no_more() -> None:
     refuser = news.hear()
     for _ in range(20):
         news.tell()
-        refuser.give_back()
+        refuser.requeue()
         news.world.run()
     assert news.waiting_count <= 5
     assert_exact(news.topic)
@@ -65,7 +65,7 @@ def test_what_the_topic_drops_waits_to_be_tried_again_no_more() -> None:
     refuser = news.hear()
     for _ in range(20):
         news.tell()
-        refuser.give_back()
+        refuser.requeue()
         news.world.run()
     assert news.topic.facts()["wait to be tried again"] == news.topic.elements.live_count
     assert not refuser.held, "there is room for those that wait"
@@ -77,7 +77,7 @@ def test_what_is_past_its_date_goes_when_it_waits_for_nobody_any_more() -> None:
     news.topic.readers.add(2)  # needs it as well, and is away
     refuser = news.hear(durable_id=1)
     news.tell(ttl_ms=1000)
-    refuser.give_back()
+    refuser.requeue()
     (subscription,) = news.topic.subscriptions.values()
     subscription.close()
     news.world.advance(2)
@@ -92,7 +92,7 @@ def test_what_is_past_its_date_goes_when_who_refused_it_is_moved_on() -> None:
     news = News(count_max=4, redelivery_delay_ms=60_000, redeliveries_max=None)
     refuser = news.hear()
     news.tell(ttl_ms=1000)
-    refuser.give_back()
+    refuser.requeue()
     news.world.advance(2)
     news.tell(8)
     assert not news.topic.overdue.sequences
@@ -128,7 +128,7 @@ def test_what_is_refused_is_read_back_from_the_disk_if_need_be(delay_ms: int) ->
         assert topic.elements.outside_count
         for _ in range(2):
             assert len(refuser.held) == 60
-            refuser.give_back()
+            refuser.requeue()
             world.settle_down()
             world.advance(delay_ms / 1000)
             world.settle_down()

@@ -21,7 +21,7 @@ from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.log_readers import LogReaders
 from sluiceway.queues.logs.ports import DiskError, GroupState
 from sluiceway.queues.logs.reading import Reading
-from sluiceway.queues.logs.runs import Run
+from sluiceway.queues.logs.runs import BatchRun
 from sluiceway.queues.message import Message
 from sluiceway.queues.selectors import Selection
 from sluiceway.queues.slices import Slice
@@ -225,7 +225,7 @@ class DictKeeper:
 @attrs.define(eq=False)
 class RunDelivery:
     subscription: Subscription
-    run: Run
+    run: BatchRun
     attempts: int | None
 
     @property
@@ -257,7 +257,7 @@ class LogReader(FakeConsumer):
         self.ends: list[int] = []
         self.deleted_count = 0
 
-    def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
+    def deliver_run(self, subscription: Subscription, run: BatchRun, failures: int | None) -> None:
         assert not subscription.source.blocked, "a delivery without credit"
         delivery = RunDelivery(subscription, run, failures)
         self.runs.append(delivery)
@@ -281,7 +281,7 @@ class LogReader(FakeConsumer):
     def return_run(self, delivery: RunDelivery, *, attempted: bool = True) -> None:
         self.held_runs.remove(delivery)
         self.window.release(1, len(delivery.run.data))
-        delivery.subscription.give_back((delivery.run.first_index,), attempted=attempted)
+        delivery.subscription.requeue((delivery.run.first_index,), attempted=attempted)
 
 
 class LogWorld(World):
@@ -311,7 +311,7 @@ class LogWorld(World):
             first = self.records.next_index
             values = [str(n).encode().ljust(value_bytes, b".") for n in range(first, first + count)]
             self.records.append_batches([encode(values, codec=codec)])
-        self.log.warmth.written(self.records.first_index, 1)
+        self.log.page_cache.written(self.records.first_index, 1)
         for outlet in tuple(self.log.outlets):
             outlet.context.request_dispatch()
         self.run()

@@ -79,11 +79,11 @@ class GroupMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.readers)
     @rule(data=st.data(), attempted=st.booleans())
-    def give_back(self, data: st.DataObject, attempted: bool) -> None:
+    def requeue(self, data: st.DataObject, attempted: bool) -> None:
         reader = data.draw(st.sampled_from(self.readers))
         if reader.held:
             chosen = data.draw(st.lists(st.sampled_from(reader.held), unique=True))
-            reader.give_back(sorted(chosen, key=lambda delivery: delivery.number), attempted=attempted)
+            reader.requeue(sorted(chosen, key=lambda delivery: delivery.number), attempted=attempted)
         if reader.held_runs:
             reader.return_run(data.draw(st.sampled_from(reader.held_runs)), attempted=attempted)
         self.world.run()
@@ -96,7 +96,7 @@ class GroupMachine(RuleBasedStateMachine):
         for subscription in list(self.group.subscriptions):
             if subscription.consumer is reader:
                 subscription.close()
-        reader.give_back(sorted(reader.held, key=lambda delivery: delivery.number))
+        reader.requeue(sorted(reader.held, key=lambda delivery: delivery.number))
         for run in list(reader.held_runs):
             reader.return_run(run)
         self.world.run()
@@ -125,7 +125,7 @@ class GroupMachine(RuleBasedStateMachine):
             if how == "settle":
                 reader.settle([delivery])
             else:
-                reader.give_back([delivery], attempted=how == "give back")
+                reader.requeue([delivery], attempted=how == "give back")
         for run in reader.held_runs[:1]:
             if how == "settle":
                 reader.settle_run(run)
@@ -178,7 +178,7 @@ class GroupMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """One more consumer takes all that is left, and that is all there is."""
         for reader in self.past + self.readers:
-            reader.give_back(sorted(reader.held, key=lambda delivery: delivery.number))
+            reader.requeue(sorted(reader.held, key=lambda delivery: delivery.number))
             for run in list(reader.held_runs):
                 reader.return_run(run)
         for subscription in list(self.group.subscriptions):

@@ -53,7 +53,7 @@ def test_what_was_given_back_comes_before_anything_later() -> None:
     first = world.join(group, window=10)
     second = world.join(group, window=5)
     assert second.held_numbers == [10, 11, 12, 13, 14]
-    first.give_back([first.held[number] for number in (7, 2, 3)])
+    first.requeue([first.held[number] for number in (7, 2, 3)])
     second.settle()
     world.run()
     taken = sorted(first.held_numbers + second.held_numbers)
@@ -70,12 +70,12 @@ def test_what_was_not_handed_over_comes_again_unmarked() -> None:
     world = LogWorld()
     world.fill(3)
     reader = world.join(world.group(), window=3)
-    reader.give_back(attempted=False)
+    reader.requeue(attempted=False)
     world.run()
     assert [delivery.attempts_count for delivery in reader.held] == [0, 0, 0]
-    reader.give_back()
+    reader.requeue()
     world.run()
-    reader.give_back()
+    reader.requeue()
     world.run()
     assert [delivery.attempts_count for delivery in reader.held] == [2, 2, 2]
 
@@ -140,7 +140,7 @@ def test_a_group_that_was_moved_goes_on_there(to: int) -> None:
     world.run()
     other = world.join(group, window=100)
     assert other.numbers == list(range(to, 20))
-    reader.give_back(held[:4])
+    reader.requeue(held[:4])
     reader.settle(held[4:])
     world.run()
     other.settle()
@@ -171,7 +171,7 @@ def test_what_retention_took_is_a_gap_also_of_what_came_back() -> None:
     group = world.group()
     reader = world.join(group, window=20)
     world.records.remove_to(50)
-    reader.give_back()
+    reader.requeue()
     world.run()
     assert reader.gaps == [(0, 50, "retention")]
     assert reader.held_numbers == list(range(50, 70))
@@ -238,8 +238,8 @@ def test_a_reader_that_leaves_takes_its_outlet_along_and_a_group_stays() -> None
         subscription.close()
     assert single.closed
     assert not group.closed
-    readers[0].give_back()
-    readers[1].give_back()
+    readers[0].requeue()
+    readers[1].requeue()
     world.fill(1)
     assert world.join(group, window=100).numbers == list(range(11))
 
@@ -250,8 +250,8 @@ def test_a_cold_reader_waits_for_the_reader_thread_and_others_do_not() -> None:
     for _ in range(3):
         world.records.append_batches([])
     world.fill(10)
-    world.log.warmth._recent.clear()
-    world.log.warmth.written(5, 1)
+    world.log.page_cache._recent.clear()
+    world.log.page_cache.written(5, 1)
     cold = world.join(world.outlet(0), auto=True)
     warm = world.join(world.outlet(5), auto=True)
     assert cold.numbers == []
@@ -281,7 +281,7 @@ def test_what_is_out_when_a_group_is_moved_counts_for_nothing(batch_bytes: int |
         for run in held_runs[share]:
             (reader.settle_run if settles else reader.return_run)(run)
         if part := held[share]:
-            (reader.settle if settles else reader.give_back)(part)
+            (reader.settle if settles else reader.requeue)(part)
         world.run()
 
     answer(slice(0, None, 2))
@@ -315,5 +315,5 @@ def test_a_consumer_that_leaves_is_gone_also_after_a_move() -> None:
     assert len(reader.held) == 8
     attachment.close()
     assert not group.subscriptions
-    reader.give_back()
+    reader.requeue()
     assert world.join(group).numbers == [0, 1, 2, 3]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sluiceway.flow import Flow, FlowResource, SourceController
 from sluiceway.queues.logs.log import AGAIN_SECONDS, Log
-from sluiceway.queues.logs.positions import Place, PositionKind
+from sluiceway.queues.logs.positions import Position, PositionKind
 from sluiceway.views.logs import log_figures
 from tests.queues.logs.claim_rig import SinkWorld
 from tests.queues.logs.rig import DictKeeper, sends
 
 A = "/log/a"
-NEXT = Place(PositionKind.NEXT, 0)
+NEXT = Position(PositionKind.NEXT, 0)
 
 
 class MakingWorld(SinkWorld):
@@ -119,7 +119,7 @@ def test_truncating_what_is_not_made_yet_does_nothing() -> None:
     world = MakingWorld()
     log = world.table.get(A)
     done: list[object] = []
-    for before in (NEXT, Place(PositionKind.TIME, 5), 0):
+    for before in (NEXT, Position(PositionKind.TIME, 5), 0):
         world.table.truncate(log, before, done.append)
     world.work()
     assert done == [0, 0, 0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sluiceway.queues.message import Message
 from sluiceway.queues.observer import CompositeObserver, Fate
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.trails import Found, Search, Trails, Wanted, run
+from sluiceway.queues.trails import Found, Trails, TrailSearch, Wanted, run
 from sluiceway.queues.trails.locating import READS_MAX, Elements, Step, locate
 from sluiceway.queues.trails.recording import MOMENT_SECONDS, WHO_MAX, QueueTrail
 from sluiceway.queues.trails.rings import EVENT_BYTES, LISTED_BYTES_MAX
@@ -44,7 +44,7 @@ class FollowedWorld(World):
         self.trails = Trails(bytes_max=bytes_max, keep_seconds=1e9, clock=lambda: self.now_seconds)
         self.environment = attrs.evolve(self.environment, observer_of=self.trails.observer_of)
         self.queues: list[MessageQueue] = []
-        self.search = Search(self.trails, Surroundings(lambda: self.queues))
+        self.search = TrailSearch(self.trails, Surroundings(lambda: self.queues))
 
     def found(self, number: int) -> Found | None:
         return run(self.search.by_number(number))
@@ -204,7 +204,7 @@ def test_each_trail_is_what_happened_to_that_message(work: list[tuple[str, int]]
             for delivery in held:
                 told[delivery.number].append("acked")
         elif action == "nack":
-            consumer.give_back(held)
+            consumer.requeue(held)
             for delivery in held:
                 told[delivery.number].append("returned")
         elif action == "expire":
@@ -327,7 +327,7 @@ def test_two_observers_of_one_queue_hear_the_same() -> None:
     both.missed("b", 0, 2)
     both.outside(Fate.PARKED, messages, "x")
     both.stored(range(3), synced=True)
-    both.paged(0, 3, came_in=False)
+    both.paged(0, 3, paged_in=False)
     both.restored(3)
     both.closed("end")
     one, another = [[tuple(event) for each in t.all_events(lambda _p: True) for event in each] for t in (first, second)]
