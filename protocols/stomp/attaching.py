@@ -18,7 +18,7 @@ from itertools import chain, repeat
 from typing import Final
 
 from ...queues.attachments import AttachmentAccount, AttachmentLimitError
-from ...queues.names import Address
+from ...queues.names import DestinationName
 from ...queues.registry import DestinationLimitError, DestinationRegistry, WildcardConsumer
 from ..reading import ReadGate, Reason
 from .delivery import StompSubscription
@@ -125,26 +125,16 @@ class Attaching:
         """Finish the remaining work now."""
         self.line.finish()
 
-    def attach(
+    def attaching(
         self,
         subscription: StompSubscription,
-        addresses: list[Address],
+        addresses: list[DestinationName],
         *,
         exclusive: bool,
         admits: Admits | None,
         headers: dict[str, str],
-    ) -> None:
-        """Attach it to all that it names, and send the RECEIPT."""
-        self.line.add(self._attach(subscription, addresses, exclusive, admits, headers))
-
-    def _attach(
-        self,
-        subscription: StompSubscription,
-        addresses: list[Address],
-        exclusive: bool,
-        admits: Admits | None,
-        headers: dict[str, str],
     ) -> Iterator[None]:
+        """Attach a subscription to all destinations that it names, and send the RECEIPT, in steps: see `do`."""
         registry = self._registry
         try:
             for address in addresses:

@@ -21,7 +21,7 @@ import attrs
 
 from ...flow import SourceController
 from ...queues.logs.table import LogTable
-from ...queues.names import Address, Kind
+from ...queues.names import DestinationName, Kind
 from ...queues.registry import DestinationRegistry
 from .errors import ProtocolError
 
@@ -122,7 +122,7 @@ class Authorizer:
         """Whether the connection may do that to the destination of this full name."""
         return self.guard.may(self.identity, action, destination)
 
-    def check(self, action: Action, addresses: Iterable[Address]) -> None:
+    def check(self, action: Action, addresses: Iterable[DestinationName]) -> None:
         """Raises ProtocolError if one of the addresses may not be used, or would have to be made and may not be.
         Nothing is made. Names of temporary destinations must be global, and those to receive from the connection's own.
         """
@@ -138,7 +138,7 @@ class Authorizer:
             if not address.wildcard and not self._exists(address) and not self.may(Action.CREATE, address.canonical):
                 raise self.refusal(ForbiddenError(Action.CREATE, address.canonical))
 
-    def _exists(self, address: Address) -> bool:
+    def _exists(self, address: DestinationName) -> bool:
         if address.kind is Kind.LOG:
             return self._logs is not None and address.canonical in self._logs.logs
         return address.canonical in self._registry.destinations

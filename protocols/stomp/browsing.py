@@ -22,7 +22,7 @@ import attrs
 from ...flow import Account, Flow, SourceController, WindowLimiter
 from ...queues.browsing import QueueBrowser
 from ...queues.large import up_to_large
-from ...queues.names import Address
+from ...queues.names import DestinationName
 from ...queues.slices import Slice
 from ..outbound import Outbound
 from .delivery import SessionTotals, StompSubscription
@@ -44,7 +44,7 @@ def wants_to_browse(headers: dict[str, str]) -> bool:
     return wish == "true"
 
 
-def browsable(name: str, addresses: list[Address]) -> Address:
+def browsable(name: str, addresses: list[DestinationName]) -> DestinationName:
     """Return the one queue that the addresses name. Raises ProtocolError."""
     address = addresses[0]
     if len(addresses) > 1 or address.wildcard or address.kind.is_topic:
@@ -84,7 +84,7 @@ class BrowsingSubscription(StompSubscription):
             counts_memory=False,
         )
 
-    def browse(self, address: Address) -> None:
+    def browse(self, address: DestinationName) -> None:
         """Begin, with the next dispatch."""
         self._browser = self._hub.registry.browse(address, self, self.selection)
 

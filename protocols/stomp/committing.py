@@ -446,10 +446,10 @@ class Committer:
             elif joint is not None:
                 self._replies.committed(commit.receipt_id, some_of(joint))
             else:
-                storages = commit.storages()
+                changed = commit.changed()
                 if self._hub.store is not None:
-                    self._hub.store.bind(storages)
-                self._replies.committed(commit.receipt_id, storages)
+                    self._hub.store.bind(changed)
+                self._replies.committed(commit.receipt_id, changed)
             if joint is not None:
                 joint.end()
             yield from self._requesting(commit.requests)

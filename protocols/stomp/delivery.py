@@ -202,9 +202,9 @@ class StompSubscription(FlowResource):
                 # What the kernel took whole has been seen, what it was in the midst of has failed.
                 whole_count, is_cut = self._taken_of(subscription, sequences, attempts, 0, dropped_count, start_bytes)
                 if seen := sequences[: whole_count + is_cut]:
-                    subscription.give_back(seen, attempted=True, charged=seen[whole_count:])
+                    subscription.requeue(seen, attempted=True, charged=seen[whole_count:])
                 if unseen := sequences[len(seen) :]:
-                    subscription.give_back(unseen, attempted=False)
+                    subscription.requeue(unseen, attempted=False)
 
             self._write(part, 0, dropped_count, subscription.source, settle)
             return
@@ -245,7 +245,7 @@ class StompSubscription(FlowResource):
         first = up_to_large(part)
         self._meets_large = first is not part or part.messages[0].large is not None
         if first is not part:
-            subscription.give_back(part.sequences[len(first) :], attempted=False)
+            subscription.requeue(part.sequences[len(first) :], attempted=False)
         return first
 
     def cancelled(self, subscription: Subscription, reason: str) -> Iterator[None]:
@@ -286,7 +286,7 @@ class StompSubscription(FlowResource):
                 numbers = self.ledger.numbers_of(released)
                 for left in self.ledger.take(released.ordinals):
                     self._note_given_back(left, numbers)
-                    left.subscription.give_back(left.sequences, attempted=True, charged=())
+                    left.subscription.requeue(left.sequences, attempted=True, charged=())
             elif self.window is not None and self.is_open:
                 self.window.charge(len(released.sequences), released.wire_bytes, None)
 
@@ -337,7 +337,7 @@ class StompSubscription(FlowResource):
             # Of a durable subscription, too, what its consumer broke over is charged; while it can be given back.
             portion = self.ledger.take_worked_on(_comes_again)
             if portion is not None:
-                portion.subscription.give_back(portion.sequences, attempted=True)
+                portion.subscription.requeue(portion.sequences, attempted=True)
         while self.attachments:
             attachment = self.attachments[-1]
             if isinstance(attachment, WildcardConsumer):
@@ -449,12 +449,12 @@ def _comes_again(subscription: Subscription) -> bool:
 
 
 def _refuse(portion: Portion) -> None:
-    portion.subscription.give_back(
+    portion.subscription.requeue(
         portion.sequences, attempted=True, charged=portion.charged, refused=True, for_good=portion.for_good
     )
 
 
 def _giving_back(portion: Portion, *, attempted: bool) -> Iterator[None]:
     """Requeue a portion, with as many steps as that costs."""
-    portion.subscription.give_back(portion.sequences, attempted=attempted, charged=portion.charged)
+    portion.subscription.requeue(portion.sequences, attempted=attempted, charged=portion.charged)
     yield from repeat(None, 1 + len(portion.sequences) // MESSAGES_PER_STEP)

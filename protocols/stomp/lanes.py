@@ -28,7 +28,7 @@ from ...flow.kinds import ResourceKind
 from ...queues.destination import Destination
 from ...queues.logs.log import Log
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
-from ...queues.message_sink import MessageSink, Target
+from ...queues.message_sink import MessageSink, SinkOwner
 from ...queues.observer import Fate
 from ...queues.parts import Partitioning
 from ...queues.queue import MessageQueue
@@ -163,7 +163,7 @@ class Lane:
 
     __slots__ = ("inlet", "is_log", "parked", "sent_count", "source", "target")
 
-    def __init__(self, target: Target, inlet: MessageSink, source: SourceController) -> None:
+    def __init__(self, target: SinkOwner, inlet: MessageSink, source: SourceController) -> None:
         self.target = target
         self.inlet = inlet
         self.is_log = not isinstance(inlet, MessageQueue)
@@ -389,7 +389,7 @@ class Lanes(FlowResource):
         self.keep(size_bytes - self._routes_bytes)
         self._routes_bytes = size_bytes
 
-    def lane(self, target: Target, inlet: MessageSink) -> Lane:
+    def lane(self, target: SinkOwner, inlet: MessageSink) -> Lane:
         """The lane to this queue or log, made if need be."""
         known = self._lanes.get(id(inlet))
         if known is not None:

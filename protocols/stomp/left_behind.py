@@ -23,7 +23,7 @@ from ...queues.full_actions import QueueFullError
 from ...queues.logs.log import Log
 from ...queues.logs.offers import RefusedSendError
 from ...queues.message import Message, wire_bytes_of
-from ...queues.message_sink import MessageSink, Target
+from ...queues.message_sink import MessageSink, SinkOwner
 from .lanes import Lane, Lanes, ParkedRun
 
 SESSION_BYTES: Final = 20 * 1024
@@ -71,7 +71,7 @@ class _SharedLane:
 
     __slots__ = ("estates", "inlet", "is_ready", "source", "target")
 
-    def __init__(self, target: Target, inlet: MessageSink) -> None:
+    def __init__(self, target: SinkOwner, inlet: MessageSink) -> None:
         self.target = target
         self.inlet = inlet
         self.estates: deque[tuple[list[ParkedRun], _Remains]] = deque()
@@ -207,7 +207,7 @@ class LeftBehind(FlowResource):
             if not number % LANES_PER_STEP:
                 yield
 
-    def _lane(self, target: Target, inlet: MessageSink) -> _SharedLane:
+    def _lane(self, target: SinkOwner, inlet: MessageSink) -> _SharedLane:
         known = self._lanes.get(id(inlet))
         if known is not None:
             return known

@@ -40,15 +40,39 @@ def connection_name(peer: str, who: str) -> str:
 class PendingLogin:
     """One login at a time."""
 
-    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hold", "_hub", "_whence", "quiet")
+    __slots__ = (
+        "_cancel",
+        "_changed",
+        "_connect",
+        "_decision",
+        "_hold",
+        "_hub",
+        "_late",
+        "_timeout_seconds",
+        "_timer",
+        "_whence",
+        "quiet",
+    )
 
-    def __init__(self, hub: Hub, changed: Callable[[], None], hold: Hold) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        changed: Callable[[], None],
+        hold: Hold,
+        *,
+        timeout_seconds: float,
+        late: Callable[[ProtocolError], None],
+    ) -> None:
         """Make a login. `changed`: called when the login is decided, then call `take`; `hold`: nothing is read until
-        then.
+        then; `late`: gets the ERROR of
+        a connection without a session after `timeout_seconds`.
         """
         self._hub = hub
         self._hold = hold
         self._changed = changed
+        self._late = late
+        self._timeout_seconds = timeout_seconds
+        self._timer = hub.scheduling.call_later(timeout_seconds, self._timed_out)
         self._connect: Connect | None = None
         self._decision: Identity | LoginRefusedError | None = None
         self._cancel: Callable[[], None] | None = None
@@ -94,6 +118,7 @@ class PendingLogin:
             error = ProtocolError("login-refused", str(decision), "Check login and passcode.")
             error.identify("CONNECT", {})  # so that a client can tell it from an ERROR that will pass
             raise error from None
+        self._timer.cancel()
         return connect, decision
 
     def give_up(self) -> None:
@@ -101,19 +126,14 @@ class PendingLogin:
         cancel, self._cancel = self._cancel, None
         self._connect = self._decision = None
         self._hold.let_go()
+        self._timer.cancel()
         if cancel is not None:
             cancel()
 
-    def timed_out(self, seconds: float) -> ProtocolError:
-        """Return the ERROR for a connection without a session after `seconds`."""
+    def _timed_out(self) -> None:
         if self._connect is not None:
-            return ProtocolError(
-                "connect-timeout",
-                f"the login was not decided within {seconds:g} seconds",
-                "After failed logins further ones are slowed: try again in a while.",
-            )
-        return ProtocolError(
-            "connect-timeout",
-            f"no CONNECT within {seconds:g} seconds",
-            "Send a complete CONNECT frame right after opening the connection.",
-        )
+            what = "the login was not decided"
+            remedy = "After failed logins further ones are slowed: try again in a while."
+        else:
+            what, remedy = "no CONNECT", "Send a complete CONNECT frame right after opening the connection."
+        self._late(ProtocolError("connect-timeout", f"{what} within {self._timeout_seconds:g} seconds", remedy))

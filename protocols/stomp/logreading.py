@@ -26,10 +26,17 @@ import attrs
 
 from ...queues.logs.codecs import Codec, CodecError, codec_named
 from ...queues.logs.group import Group
-from ...queues.logs.positions import Place, PlaceError, PositionKind, parse_index, parse_place, parse_stream_offset
-from ...queues.logs.runs import Run
+from ...queues.logs.positions import (
+    Position,
+    PositionError,
+    PositionKind,
+    parse_index,
+    parse_position,
+    parse_stream_offset,
+)
+from ...queues.logs.runs import BatchRun
 from ...queues.message import Message
-from ...queues.names import Address
+from ...queues.names import DestinationName
 from ...queues.slices import Slice
 from ...queues.subscription import Subscription
 from ..outbound import Outbound
@@ -51,7 +58,7 @@ class LogWishes:
     """Wishes of a SUBSCRIBE to a log."""
 
     group: str | None
-    place: Place
+    place: Position
     stop: int | None
     stops_at_gaps: bool
     batch_bytes: int | None
@@ -71,14 +78,14 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
             )
     group = headers.get("group")
     try:
-        place = Place(PositionKind.NEXT)
+        place = Position(PositionKind.NEXT)
         if "from" in headers:
-            place = parse_place(headers["from"])
+            place = parse_position(headers["from"])
         elif "x-stream-offset" in headers:
             place = parse_stream_offset(headers["x-stream-offset"])
         stop = parse_index(headers["to"], "to") if "to" in headers else None
         codecs = frozenset(codec_named(name.strip()) for name in headers.get("compression", "none").split(","))
-    except (PlaceError, CodecError) as error:
+    except (PositionError, CodecError) as error:
         raise ProtocolError("bad-place", str(error)) from None
     if group is not None and stop is not None:
         raise ProtocolError(
@@ -125,7 +132,7 @@ class LogSubscription(StompSubscription):
 
     def read(
         self,
-        address: Address,
+        address: DestinationName,
         wishes: LogWishes,
         *,
         fail: Callable[[ProtocolError], None],
@@ -167,7 +174,7 @@ class LogSubscription(StompSubscription):
 
     # ------------------------------------------------------------------ runs
 
-    def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
+    def deliver_run(self, subscription: Subscription, run: BatchRun, failures: int | None) -> None:
         """Deliver one MESSAGE for a run of batches. Called by the outlet."""
         outbound = self._outbound
         first = run.first_index
@@ -190,7 +197,7 @@ class LogSubscription(StompSubscription):
                 if taken:
                     subscription.settle(sequences, size_bytes)
                 else:
-                    subscription.give_back(sequences, attempted=outbound.taken_bytes > start_bytes)
+                    subscription.requeue(sequences, attempted=outbound.taken_bytes > start_bytes)
 
             outbound.send_messages(parts, parts_bytes, subscription.source, settle)
             return

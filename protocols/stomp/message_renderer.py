@@ -16,7 +16,7 @@ from typing import Final, cast
 
 from ...queues.logs.batches import CONTENT_TYPE
 from ...queues.logs.reading import Record
-from ...queues.logs.runs import Run
+from ...queues.logs.runs import BatchRun
 from ...queues.message import Message
 from ...queues.slices import Slice
 from ..framing import Framing, Piece
@@ -164,7 +164,7 @@ class RecordRenderer(MessageRenderer):
             return super().frames(part, first_ordinal, dropped_count)
         return self._framed_apart(part, first_ordinal, dropped_count)
 
-    def run(self, run: Run, ordinal: int, failures_count: int | None) -> list[Piece]:
+    def run(self, run: BatchRun, ordinal: int, failures_count: int | None) -> list[Piece]:
         """Return the one MESSAGE of a run of batches. `failures_count`: number of earlier deliveries; None: it is the
         first.
         """

@@ -39,7 +39,7 @@ class ReadRateLimit:
         ]
         self.read_bytes_max = min((gate.read_bytes_max for gate in gates), default=UNBOUNDED)
 
-    def came_in(self, size_bytes: int) -> None:
+    def charge(self, size_bytes: int) -> None:
         """Charge bytes that were read, and the SENDs that have taken effect since."""
         count = self._totals.messages_in_count - self._charged_count
         self._charged_count += count

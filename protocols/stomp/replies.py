@@ -99,6 +99,30 @@ class Replies:
         else:
             callback()
 
+    def last(self, receipt_id: str | None, store: Store | None, done: Callable[[], None]) -> None:
+        """Answer DISCONNECT, behind all RECEIPTs that wait for the disk, then call `done`. If DISCONNECT asked for a
+        RECEIPT, that says that all persistent work of the connection is on disk, whether it was asked for or not.
+        """
+
+        def stored() -> None:
+            self.receipt(receipt_id)
+            done()
+
+        def logs_stored() -> None:
+            if store is not None and receipt_id is not None and self.unconfirmed:
+                store.when_all_saved(stored)
+            else:
+                stored()
+
+        def even() -> None:
+            logs = tuple(self.unconfirmed_logs) if receipt_id is not None else ()
+            one_done = Latch(len(logs) + 1, logs_stored)
+            for log in logs:
+                log.when_settled(one_done)
+            one_done()
+
+        self.when_even(even)
+
     def owe(self, size_bytes: int) -> None:
         """Count an answer of `size_bytes` (at least 1) that waits for the disk, until `paid`."""
         self._owed.add(size_bytes)
@@ -133,15 +157,15 @@ class Replies:
         if receipt_id is not None:
             self._outbound.send_control(receipt(receipt_id, self.version))
 
-    def receipt_after(self, receipt_id: str, storages: Iterable[Confirms]) -> None:
-        """Answer a frame when its changes to these storages are on disk. Without storages: at once."""
-        waiting = list(storages)
+    def receipt_after(self, receipt_id: str, awaited: Iterable[Confirms]) -> None:
+        """Answer a frame when what it settled in the `awaited` storages is on disk; without storages, at once."""
+        waiting = list(awaited)
         if not waiting:
             self.receipt(receipt_id)
             return
         one_done = self.later_than(receipt_id, len(waiting))
-        for storage in waiting:
-            storage.when_settled(one_done)
+        for one in waiting:
+            one.when_settled(one_done)
 
     def later_than(self, receipt_id: str, count: int) -> Callable[[], None]:
         """Return a callback to call `count` times (at least once): the last call answers the frame."""
@@ -167,11 +191,11 @@ class Replies:
 
         store.when_all_saved(all_saved)
 
-    def committed(self, receipt_id: str | None, storages: list[Confirms]) -> None:
-        """Note a COMMIT that was carried out: its changes are to be on disk before any answer says so."""
+    def committed(self, receipt_id: str | None, changed: list[Confirms]) -> None:
+        """Answer a COMMIT that was carried out, when what it `changed` is on disk."""
         if receipt_id is not None:
-            self.receipt_after(receipt_id, storages)
-        elif storages:
+            self.receipt_after(receipt_id, changed)
+        elif changed:
             self.unconfirmed = True
 
     def receipts(self, receipt_ids: list[str] | None, durability: str = MEMORY) -> None:

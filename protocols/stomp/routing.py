@@ -14,7 +14,7 @@ from ...flow.graph import Steps
 from ...queues.destination import Destination
 from ...queues.logs.log import Log
 from ...queues.logs.table import LogError
-from ...queues.names import Address, DestinationNameError, Kind, parse_composite
+from ...queues.names import DestinationName, DestinationNameError, Kind, parse_composite
 from ...queues.registry import DestinationLimitError
 from .authorization import Action, Authorizer
 from .errors import ProtocolError
@@ -122,7 +122,7 @@ class Router:
                     f"SEND to {address.canonical} in a transaction: send it without, a batch is all or nothing",
                 )
 
-    def check(self, addresses: Sequence[Address], run: SendRun) -> None:
+    def check(self, addresses: Sequence[DestinationName], run: SendRun) -> None:
         """Ask whether the user may send to all of them, before any is made. Raises ProtocolError."""
         try:
             self._authorizer.check(Action.SEND, addresses)
@@ -134,7 +134,7 @@ class Router:
             except DestinationNameError as error:
                 raise send_error(run, "bad-destination", str(error)) from None
 
-    def destination(self, address: Address, run: SendRun) -> Destination | None:
+    def destination(self, address: DestinationName, run: SendRun) -> Destination | None:
         """Return the queue or topic of this address, made if need be; None: a temporary one that is gone. Raises
         ProtocolError.
         """
@@ -148,7 +148,7 @@ class Router:
         except DestinationLimitError as error:
             raise send_error(run, error.code, str(error)) from None
 
-    def _log(self, address: Address, run: SendRun) -> Log:
+    def _log(self, address: DestinationName, run: SendRun) -> Log:
         logs = self._hub.logs
         if logs is None:
             raise send_error(run, "no-logs", "this broker keeps no logs: it has no data folder")

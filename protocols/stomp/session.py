@@ -29,8 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...flow.bounds import UNBOUNDED
-from ...flow.latch import Latch
-from ...queues.environment import DispatchHandle, TimerHandle
+from ...queues.environment import DispatchHandle
 from ..framing import PLAIN, Framing, Piece
 from ..outbound import Outbound
 from ..reading import TURN_SECONDS, Hold, ReadGate, Reason
@@ -108,7 +107,13 @@ class Session:
         self.session_id = hub.new_session_id()
         self._authorizer = Authorizer(hub.guard, hub.registry, hub.logs)
         self.reading = reading = ReadGate(changed)
-        self.entering = PendingLogin(hub, changed, reading.hold(Reason.LOGIN))
+        self.entering = PendingLogin(
+            hub,
+            changed,
+            reading.hold(Reason.LOGIN),
+            timeout_seconds=limits.connect_timeout_seconds,
+            late=self.fail,
+        )
         unread = reading.count(Reason.RECEIPTS_READ, limits.receipts_pending_max * RECEIPT_BYTES)
         owed = reading.count(Reason.RECEIPTS_STORED, limits.outbound_bytes_max)
         spooling = reading.hold(Reason.TRANSACTIONS, is_passable=self._may_spool_on)
@@ -224,9 +229,6 @@ class Session:
         self._heart_beat: HeartBeat | None = None
         self._leaving_receipt: str | None = None
         self._staying: Staying | None = None
-        self._connect_timer: TimerHandle | None = hub.scheduling.call_later(
-            limits.connect_timeout_seconds, self._connect_timed_out
-        )
         self._handlers: dict[str, Callable[[Frame], None]] = {
             "SUBSCRIBE": self.subscriptions.subscribe,
             "UNSUBSCRIBE": self.subscriptions.unsubscribe,
@@ -401,7 +403,7 @@ class Session:
 
     def _account(self, read_bytes: int) -> None:
         if self._rated is not None:
-            self._rated.came_in(read_bytes)
+            self._rated.charge(read_bytes)
         self._account_unfinished()
         self.lanes.trim()
 
@@ -472,8 +474,6 @@ class Session:
         if self._large is not None:
             self._large.close()
         self._account_unfinished()
-        if self._connect_timer is not None:
-            self._connect_timer.cancel()
         if self._heart_beat is not None:
             self._heart_beat.stop()
         if self._broke:
@@ -602,9 +602,6 @@ class Session:
         if (decided := self.entering.take()) is None:
             return False
         event, identity = decided
-        if self._connect_timer is not None:
-            self._connect_timer.cancel()
-            self._connect_timer = None
         self._replies.version = event.version
         self._become(identity)
         self._name(identity, event.headers.get("client-id", ""))
@@ -681,10 +678,6 @@ class Session:
     def _peer_is_dead(self, silent_seconds: float) -> None:
         self.fail(heart_beat_missed(silent_seconds))
 
-    def _connect_timed_out(self) -> None:
-        self._connect_timer = None
-        self.fail(self.entering.timed_out(self.limits.connect_timeout_seconds))
-
     def _disconnect(self, frame: Frame) -> None:
         self._broke = False
         self._move(SessionEvent.DISCONNECT)
@@ -700,31 +693,11 @@ class Session:
             self._leave()
 
     def _leave(self) -> None:
-        """Answer DISCONNECT. The RECEIPT says that all is done: persistent messages are on disk then, asked for or not.
-        It is the last one: those that wait for the disk precede it.
-        """
+        """Answer DISCONNECT and end the connection: nothing waits for its queues any more."""
         self._move(SessionEvent.SENT_ON)
         if self._heart_beat is not None:
             self._heart_beat.reading_paused()  # nothing has to come from the peer any more
-        self._replies.when_even(self._leave_confirmed)
-
-    def _leave_confirmed(self) -> None:
-        logs = self._replies.unconfirmed_logs if self._leaving_receipt is not None else ()
-        one_done = Latch(len(logs) + 1, self._leave_stored)
-        for log in tuple(logs):
-            log.when_settled(one_done)
-        one_done()
-
-    def _leave_stored(self) -> None:
-        store = self.hub.store
-        if store is not None and self._leaving_receipt is not None and self._replies.unconfirmed:
-            store.when_all_saved(self._left)
-        else:
-            self._left()
-
-    def _left(self) -> None:
-        self._replies.receipt(self._leaving_receipt)
-        self.end("DISCONNECT")
+        self._replies.last(self._leaving_receipt, self.hub.store, partial(self.end, "DISCONNECT"))
 
     @property
     def _is_sending(self) -> bool:

@@ -32,7 +32,7 @@ from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message
 from ...queues.names import split_part
 from ...queues.queue import MessageQueue
 from ...queues.registry import DestinationLimitError
-from ...queues.spools import Spool, SpoolDrain, Target, drop, queue_of
+from ...queues.spools import Spool, SpoolDrain, SpoolTarget, drop, queue_of
 from ...queues.storage import Joint
 from ...queues.topic import Topic
 from ..reading import Hold
@@ -183,7 +183,7 @@ class Spooler:
 
     def _writing_piece(self, transaction: Transaction) -> Iterator[None]:
         size_bytes = count = 0
-        by_target: dict[Target, list[Message]] = {}
+        by_target: dict[SpoolTarget, list[Message]] = {}
         try:
             while transaction.sends and size_bytes < PIECE_BYTES and count < PIECE_COUNT:
                 run = transaction.sends.popleft()
@@ -215,7 +215,7 @@ class Spooler:
                 self._write(transaction.spool, target, piece)
                 yield from steps_for(len(piece))
 
-    def _write(self, spool: Spool, target: Target, messages: list[Message]) -> None:
+    def _write(self, spool: Spool, target: SpoolTarget, messages: list[Message]) -> None:
         account, bytes_max = self._lanes.spooled, self._limits.transaction_spool_bytes_max
         account.charge(0, spool.write(target, messages, self._source), None)
         if account.limiter.used_bytes > bytes_max:
@@ -270,7 +270,7 @@ class Spooler:
                 yield
 
 
-def target_of(lane: Lane) -> Target:
+def target_of(lane: Lane) -> SpoolTarget:
     """Return the name of a lane's queue: when the pieces come back it may name another queue."""
     return lane.queue.name_on_disk, lane.queue.priority, isinstance(lane.queue, Topic)
 
@@ -283,8 +283,8 @@ class SpooledCommit:
     def __init__(self, spool: Spool, receipt_id: str | None) -> None:
         self.spool = spool
         self.receipt_id = receipt_id
-        self.lanes: dict[Target, Lane] = {}
-        self.gone: list[Target] = []
+        self.lanes: dict[SpoolTarget, Lane] = {}
+        self.gone: list[SpoolTarget] = []
         """Targets whose destinations were gone when lanes were searched."""
         self.promise = PromisedRoom()
         self.drains: dict[SpoolDrain, Barrier] = {}
@@ -365,7 +365,7 @@ class SpooledCommits:
                 yield from self._taking_out(commit)
                 return False
             is_promised = True
-            changed = transaction.storages() if joint is None else some_of(joint)
+            changed = transaction.changed() if joint is None else some_of(joint)
             if spool.targets:
                 durable = partial(self._durable, commit, self._replies.later(receipt_id))
                 spool.commit(changed, durable, partial(self._undone, commit), deleted=[*commit.gone, *closed])
@@ -404,7 +404,7 @@ class SpooledCommits:
             self._add_drain(commit, target, lane, instead_of)
             yield
 
-    def _add_drain(self, commit: SpooledCommit, target: Target, lane: Lane, instead_of: Barrier | None) -> None:
+    def _add_drain(self, commit: SpooledCommit, target: SpoolTarget, lane: Lane, instead_of: Barrier | None) -> None:
         spooled = commit.spool.targets[target]
         in_place = instead_of if instead_of is not None and lane in instead_of.lanes else None
 
@@ -435,11 +435,13 @@ class SpooledCommits:
         self._drains[drain] = None
         commit.drains[drain] = barrier
 
-    def _finding_closed(self, lanes: dict[Target, Lane], *, in_steps: bool) -> Generator[None, None, list[Target]]:
+    def _finding_closed(
+        self, lanes: dict[SpoolTarget, Lane], *, in_steps: bool
+    ) -> Generator[None, None, list[SpoolTarget]]:
         """Return targets whose queues were deleted since their lanes were found: all of them, as of the last step."""
         registry = self._hub.registry
         for round_number in range(ROUNDS_MAX + 1):
-            closed: list[Target] = []
+            closed: list[SpoolTarget] = []
             deleted_count = registry.deleted_count
             for place, (target, lane) in enumerate(lanes.items(), 1):
                 if lane.queue.closed:

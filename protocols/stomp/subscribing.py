@@ -23,7 +23,7 @@ from ...queues.attachments import AttachmentLimitError
 from ...queues.durables import Durable, DurableInUseError, DurableLimitError, DurableNameError, DurableSelectorError
 from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.logs.table import LogError, check_name
-from ...queues.names import Address, DestinationNameError, Kind, check_pattern, parse_composite
+from ...queues.names import DestinationName, DestinationNameError, Kind, check_pattern, parse_composite
 from ...queues.registry import DestinationLimitError, WildcardConsumer
 from ...queues.selectors import Selection
 from ...queues.steps import Waiting
@@ -237,7 +237,8 @@ class Subscriptions:
         if durable_name is not None:
             self._attach_durable(subscription, addresses, durable_name, headers)
             return
-        self.work.attach(subscription, addresses, exclusive=exclusive, admits=self._admits(), headers=headers)
+        admits = self._admits()
+        self.work.do(self.work.attaching(subscription, addresses, exclusive=exclusive, admits=admits, headers=headers))
 
     def _subscribe_log(
         self,
@@ -305,7 +306,7 @@ class Subscriptions:
                     self.work.review(attachment, self._admits())
 
     def _attach_durable(
-        self, subscription: StompSubscription, addresses: list[Address], name: str, headers: dict[str, str]
+        self, subscription: StompSubscription, addresses: list[DestinationName], name: str, headers: dict[str, str]
     ) -> None:
         """Read as a durable subscription. Its RECEIPT says that the subscription is on disk: later messages are not
         missed.
@@ -392,7 +393,7 @@ class Subscriptions:
 
         registry.remove_durable(durable, removed)
 
-    def _addresses_to_subscribe(self, name: str) -> list[Address]:
+    def _addresses_to_subscribe(self, name: str) -> list[DestinationName]:
         addresses = []
         for address in parse_composite(name):
             if address.temporary_global and not self._temporary.owns(address):
@@ -409,7 +410,7 @@ class Subscriptions:
         return addresses
 
     def _make_subscription(
-        self, frame: Frame, address: Address, subscription_id: str | None, kind: type[StompSubscription]
+        self, frame: Frame, address: DestinationName, subscription_id: str | None, kind: type[StompSubscription]
     ) -> StompSubscription:
         headers = frame.headers
         policy = self._hub.registry.policy_for(address)
@@ -513,16 +514,16 @@ class Subscriptions:
         self, subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
     ) -> Generator[None, None, set[Confirms] | None]:
         """Settle the deliveries, in steps. Returns the storages of the changes; None: there are none."""
-        storages: set[Confirms] = set()
+        awaited: set[Confirms] = set()
         changed = False
         if ordinals and subscription.ledger is not None:
             for portions in settling(subscription, ordinals, nack=nack, for_good=for_good):
-                storages.update(_storages_of(portions))
+                awaited.update(_stored_sides_of(portions))
                 changed |= bool(portions)
                 yield from steps_of(portions, nack=nack)
         if subscription.unsubscribed:
             self.forget_if_settled(subscription)
-        return storages if changed else None
+        return awaited if changed else None
 
     def ack_frame(self, frame: Frame) -> None:
         headers = frame.headers
@@ -553,7 +554,7 @@ class Subscriptions:
         receipt_id = headers.get("receipt")
         if not touched and not held and not (receipt_id is transaction is None):
             self._check_not_left(tokens[0])
-        self._acked(receipt_id, _storages_of(touched), changed=bool(touched) or transaction is not None)
+        self._acked(receipt_id, _stored_sides_of(touched), changed=bool(touched) or transaction is not None)
 
     def _ack_in_steps(
         self,
@@ -564,7 +565,7 @@ class Subscriptions:
         nack, transaction = frame.command == "NACK", frame.headers.get("transaction")
         for_good = nack and is_for_good(frame.headers)
         receipt_id = frame.headers.get("receipt")
-        storages: set[Confirms] = set()
+        awaited: set[Confirms] = set()
         changed = False
         try:
             for subscription, ordinals in deliveries:
@@ -573,7 +574,7 @@ class Subscriptions:
                     continue
                 if transaction is None:
                     where = yield from self._settling(subscription, ordinals, nack=nack, for_good=for_good)
-                    storages, changed = storages | (where or set()), changed or where is not None
+                    awaited, changed = awaited | (where or set()), changed or where is not None
                 else:
                     for portions in holding(subscription, ordinals, nack=nack, for_good=for_good):
                         self._keep(transaction, subscription, portions, nack=nack)
@@ -585,20 +586,20 @@ class Subscriptions:
             error.identify(frame.command, frame.headers)
             self.fail(error)
             return
-        self._acked(receipt_id, storages, changed=changed or transaction is not None)
+        self._acked(receipt_id, awaited, changed=changed or transaction is not None)
 
     @property
     def _looking_steps(self) -> int:
         """Steps of looking for a message in all known subscriptions."""
         return 1 + len(self._by_key) // 32
 
-    def _acked(self, receipt_id: str | None, storages: set[Confirms], *, changed: bool) -> None:
+    def _acked(self, receipt_id: str | None, awaited: set[Confirms], *, changed: bool) -> None:
         """Answer an ACK or NACK that is done."""
         if receipt_id is None:
             return
         store = self._hub.store
         if changed or store is None or self._replies.is_confirmed:
-            self._replies.receipt_after(receipt_id, storages)
+            self._replies.receipt_after(receipt_id, awaited)
         else:
             # Settled before, by an ACK whose work may not be on disk: which one, nobody has kept.
             self._replies.receipt_when_all_saved(receipt_id, store)
@@ -637,9 +638,9 @@ class Subscriptions:
             )
 
 
-def _storages_of(portions: Iterable[Portion]) -> set[Confirms]:
-    storages = {portion.subscription.queue.storage for portion in portions}
-    return cast("set[Confirms]", storages - {None})
+def _stored_sides_of(portions: Iterable[Portion]) -> set[Confirms]:
+    awaited = {portion.subscription.queue.storage for portion in portions}
+    return cast("set[Confirms]", awaited - {None})
 
 
 def _nothing() -> None:

@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Final
 
 from ...queues.destination import Destination
-from ...queues.names import Address, DestinationNameError, parse_composite
+from ...queues.names import DestinationName, DestinationNameError, parse_composite
 from .head import SendHead
 from .hub import Hub
 
@@ -39,11 +39,11 @@ class TemporaryDestinations:
         self.unread_count = 0
         """Messages that came to some of them of which nothing was ever received, and that were deleted with these."""
 
-    def owns(self, address: Address) -> bool:
+    def owns(self, address: DestinationName) -> bool:
         """Whether this (global) address belongs to the connection."""
         return address.canonical in self._temporary
 
-    def to_global(self, address: Address) -> Address:
+    def to_global(self, address: DestinationName) -> DestinationName:
         """Make a local temporary name global, and see to it that the destination is there."""
         if not address.temporary_local:
             return address

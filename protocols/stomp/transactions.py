@@ -79,9 +79,9 @@ class Transaction:
         """Memory of the transaction beside its SENDs."""
         return TRANSACTION_BYTES + len(self.name) + PORTION_BYTES * len(self.acks)
 
-    def storages(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Confirms]:
-        """Return the storages of everything that the transaction settles, in queues and for groups of logs, and sends
-        to these queues.
+    def changed(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Confirms]:
+        """Return the storages of the queues and groups of logs in which the transaction settles, and of the queues that
+        it sends to.
         """
         queues = self.freed_queues | dict.fromkeys(queues_of_sends)
         stored = [queue for queue in queues if isinstance(queue, MessageQueue | LogReaders)]
@@ -258,9 +258,9 @@ class Commit:
             if place % LANES_PER_STEP == 0:
                 yield
 
-    def storages(self) -> list[Confirms]:
-        """Return the storages of the persistent SENDs and of the settlements."""
-        return self.transaction.storages(lane.queue for lane in (self.lanes if self.is_kept else ()))
+    def changed(self) -> list[Confirms]:
+        """Return the stored sides of what its persistent SENDs and its settlements change."""
+        return self.transaction.changed(lane.queue for lane in (self.lanes if self.is_kept else ()))
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the COMMIT that an ERROR about it names."""

@@ -23,6 +23,13 @@ class SlowHub:
 
     def __init__(self) -> None:
         self.decided: Callable[[Identity | LoginRefusedError], None] | None = None
+        self.scheduling = self
+
+    def call_later(self, _delay_seconds: float, _callback: Callable[[], None]) -> SlowHub:
+        return self
+
+    def cancel(self) -> None:
+        """No time passes here."""
 
     def begin_login(self, _login: str, _passcode: str, *, decided: Any, **_whence: Any) -> Callable[[], None]:
         self.decided = decided
@@ -37,7 +44,8 @@ def hub() -> SlowHub:
 @pytest.fixture
 def entering(hub: SlowHub) -> PendingLogin:
     """Somebody has said CONNECT."""
-    entering = PendingLogin(cast(Hub, hub), lambda: None, ReadGate(lambda: None).hold(Reason.LOGIN))
+    hold = ReadGate(lambda: None).hold(Reason.LOGIN)
+    entering = PendingLogin(cast(Hub, hub), lambda: None, hold, timeout_seconds=10.0, late=lambda _error: None)
     entering.begin(CONNECT, peer="h:1", listener="front", certificate=None)
     return entering
 
