@@ -22,8 +22,8 @@ from perf.peers import REFERENCES, RESTLESS, Peer
 from perf.peers.port import PeerError
 from perf.reports.figures import FIGURES
 from perf.reports.results import Measurement, Results, describe_machine
-from perf.runner import Effort, Run
-from perf.scenarios import Scenario, Target
+from perf.runner import Effort, ScenarioRun
+from perf.scenarios import Goal, Scenario
 from perf.started import Started, started
 
 Tell = Callable[[str], None]
@@ -116,23 +116,23 @@ class Comparison:
         self._measurements.append(Measurement(scenario.name, peer.name, number, faults=(str(error),)))
 
 
-def _run_of(scenario: Scenario | LogScenario, one: Started, number: int, effort: Effort) -> Run | LogRun:
+def _run_of(scenario: Scenario | LogScenario, one: Started, number: int, effort: Effort) -> ScenarioRun | LogRun:
     if isinstance(scenario, LogScenario):
         return LogRun(scenario, one, number, effort)
-    return Run(scenario, one, number, effort)
+    return ScenarioRun(scenario, one, number, effort)
 
 
 @frozen(slots=True)
 class Verdict:
     """Result of one target. `value` is the ratio or the figure that was judged, None without one."""
 
-    target: Target
+    target: Goal
     value: float | None
     met: bool
     reason: str
 
 
-def judge(results: Results, scenario: Scenario | LogScenario, target: Target, subject: str = "sluiceway") -> Verdict:
+def judge(results: Results, scenario: Scenario | LogScenario, target: Goal, subject: str = "sluiceway") -> Verdict:
     """Hold one target of one scenario against the medians of the results."""
     own = results.medians(scenario.name, subject)
     if any(run.faults for run in results.runs(scenario.name, subject)):

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
+from typing import Generic, TypeVar
 
 from attrs import evolve, frozen
 
@@ -31,6 +33,7 @@ from perf.load.plans import ReplierPlan, RequesterPlan, WorkerReport
 from perf.load.processes import ProcessTree, machine_cpu_seconds
 from perf.load.topology import Layout, Load, disturbing_load, measured_load
 from perf.load.watching import Watch
+from perf.logs.scenarios import LogScenario
 from perf.peers import REFERENCES
 from perf.peers.port import PeerError
 from perf.reports.figures import percentile
@@ -93,10 +96,13 @@ class Effort:
         return windows + beside + 60.0
 
 
-class Run:
-    """One run of a scenario. `measure()` once."""
+S = TypeVar("S", Scenario, LogScenario)
 
-    def __init__(self, scenario: Scenario, broker: Started, number: int, effort: Effort):
+
+class MeasuredRun(ABC, Generic[S]):
+    """One run of a scenario, watched. `measure()` once."""
+
+    def __init__(self, scenario: S, broker: Started, number: int, effort: Effort) -> None:
         self._scenario = scenario
         self._broker = broker
         self._number = number
@@ -105,20 +111,16 @@ class Run:
         self._faults: list[str] = []
         self._figures: dict[str, float] = {}
 
+    @abstractmethod
+    def _run(self) -> None:
+        """Run the scenario. Raises BrokerFaultError, PeerError, OSError for what goes wrong with the broker."""
+
     def measure(self) -> Measurement:
-        """Run. What goes wrong with the broker is in the measurement's `faults` and not raised."""
+        """Run the scenario. What goes wrong with the broker is in the measurement's `faults` and not raised."""
         self._broker.tree.refresh()
         rss_start_bytes = self._watch.sample()
         try:
-            if self._scenario.idle_count:
-                self._idle()
-            else:
-                with tempfile.TemporaryDirectory(prefix="sluiceway-perf-") as folder:
-                    board_path = Path(folder) / "board"
-                    if self._scenario.backlog is not None:
-                        self._on_backlog(self._scenario.backlog, board_path)
-                    else:
-                        self._on_traffic(board_path)
+            self._run()
         except (BrokerFaultError, PeerError, OSError) as error:
             self._faults.append(f"{type(error).__name__}: {error}")
         if self._faults or not self._broker.tree.alive():
@@ -131,6 +133,21 @@ class Run:
         }
         peer = self._broker.peer.name
         return Measurement(self._scenario.name, peer, self._number, self._figures, tuple(self._faults))
+
+
+class ScenarioRun(MeasuredRun[Scenario]):
+    """One run of a scenario with queues and topics."""
+
+    def _run(self) -> None:
+        if self._scenario.idle_count:
+            self._idle()
+            return
+        with tempfile.TemporaryDirectory(prefix="sluiceway-perf-") as folder:
+            board_path = Path(folder) / "board"
+            if self._scenario.backlog is not None:
+                self._on_backlog(self._scenario.backlog, board_path)
+            else:
+                self._on_traffic(board_path)
 
     # Idle connections.
 
@@ -172,7 +189,7 @@ class Run:
 
     def _rate_of(self, scenario: Scenario) -> float:
         """Run a variant of the scenario on the same broker and return its rate; its faults count for this run."""
-        measured = Run(scenario, self._broker, self._number, self._effort).measure()
+        measured = ScenarioRun(scenario, self._broker, self._number, self._effort).measure()
         self._faults += measured.faults
         return measured.figures.get("rate_per_second", 0.0)
 

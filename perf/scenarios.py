@@ -26,7 +26,7 @@ MIB = 1024 * KIB
 
 
 @frozen(slots=True)
-class Target:
+class Goal:
     """Measure of success of a figure.
 
     `figure` names a key of `perf.reports.figures.FIGURES`. `against="peers"`: the ratio to the better of the reference
@@ -148,7 +148,7 @@ class Scenario:
     """Start the broker anew for each run, since a run leaves it full."""
     settings: str = ""
     """TOML that Sluiceway is started with, besides its defaults."""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Goal, ...] = ()
 
     def body_bytes_of(self, destination: int) -> int:
         """Return the size of the bodies for the destination with this number."""
@@ -167,8 +167,8 @@ class Scenario:
         )
 
 
-def _rate(at_least: float) -> tuple[Target, ...]:
-    return (Target("rate_per_second", at_least),)
+def _rate(at_least: float) -> tuple[Goal, ...]:
+    return (Goal("rate_per_second", at_least),)
 
 
 _THROTTLED = '[[destinations]]\nmatch = "/>"\npaging = "throttle"\n'
@@ -176,8 +176,8 @@ _PAGED = '[[destinations]]\nmatch = "/>"\npaging = "page"\n'
 
 # A queue holds 64 MiB by default and so does a connection's share; twice that for CPython's overhead on small objects.
 _STALLED_TARGETS = (
-    Target("retained_ratio", 0.95, "itself"),
-    Target("rss_growth_bytes", 256 * MIB, "itself"),
+    Goal("retained_ratio", 0.95, "itself"),
+    Goal("rss_growth_bytes", 256 * MIB, "itself"),
 )
 
 _PAGED_QUEUE = Disturbance("queue", flood_count=100_000_000, rate_per_second=5000.0, sustained=True)
@@ -200,7 +200,7 @@ def _backlog(name: str, summary: str, body_bytes: int, backlog: Backlog, *, pers
         fresh_broker=True,
         settings=_PAGED,
         # However long the backlog: its memory is that of what is near a consumer, and of ranges for the rest.
-        targets=(Target("rss_peak_bytes", 200_000_000, "itself"),),
+        targets=(Goal("rss_peak_bytes", 200_000_000, "itself"),),
     )
 
 
@@ -318,7 +318,7 @@ CATALOGUE: tuple[Scenario, ...] = (
         "one pair at 1,000 messages/s: how long a message takes",
         rate_per_second=1000.0,
         stamped=True,
-        targets=(Target("p99_us", 1.0),),
+        targets=(Goal("p99_us", 1.0),),
     ),
     Scenario("request-reply-100b", "request and reply over two queues, one at a time", round_trips=True),
     Scenario(
@@ -383,7 +383,7 @@ CATALOGUE: tuple[Scenario, ...] = (
         disturbance=Disturbance("topic", rate_per_second=1.0, beside=True),
         fresh_broker=True,
         settings=_PAGED,
-        targets=(Target("retained_ratio", 0.9, "itself"),),
+        targets=(Goal("retained_ratio", 0.9, "itself"),),
     ),
     _backlog("backlog-100b", "ten million persistent messages", 100, Backlog(10_000_000, 500_000)),
     _backlog("backlog-1k", "two million persistent 1-KiB messages", KIB, Backlog(2_000_000, 200_000)),
@@ -402,7 +402,7 @@ CATALOGUE: tuple[Scenario, ...] = (
         "10,000 connections held without traffic: what each costs",
         idle_count=10_000,
         fresh_broker=True,
-        targets=(Target("idle_held_ratio", 1.0, "itself"),),
+        targets=(Goal("idle_held_ratio", 1.0, "itself"),),
     ),
     Scenario(
         "idle-heartbeat-10k",
@@ -410,7 +410,7 @@ CATALOGUE: tuple[Scenario, ...] = (
         idle_count=10_000,
         heart_beat_ms=10_000,
         fresh_broker=True,
-        targets=(Target("idle_held_ratio", 1.0, "itself"), Target("idle_cpu_share", 0.1, "itself")),
+        targets=(Goal("idle_held_ratio", 1.0, "itself"), Goal("idle_cpu_share", 0.1, "itself")),
     ),
 )
 

@@ -18,7 +18,7 @@ from attrs import evolve
 from perf.load import frames
 from perf.load.board import LOAD, MODE, QUIT, QUOTA, Board
 from perf.load.crew import Crew
-from perf.load.links import Link
+from perf.load.links import RawLink
 from perf.load.plans import Endpoint
 from perf.load.processes import ProcessTree
 from perf.load.topology import Layout, measured_load
@@ -131,7 +131,7 @@ def first_message_seconds(endpoint: Endpoint, destination: str) -> float:
         BrokerFaultError, OSError: it got something else, or nothing in time.
     """
     began = time.monotonic()
-    link = Link(endpoint, _FIRST_MESSAGE_SECONDS)
+    link = RawLink(endpoint, _FIRST_MESSAGE_SECONDS)
     try:
         link.sock.sendall(frames.subscribe(destination, "first", "client-individual", 1, confirmed=False))
         link.expect(b"MESSAGE")

@@ -22,7 +22,7 @@ from perf.load import frames
 from perf.load.board import FLOOD_QUOTA, LOAD, MODE, QUIT, WINDOW_FROM_NS, WINDOW_TO_NS, Board
 from perf.load.cutting import FrameCounter, FrameCutter
 from perf.load.ledger import Ledger
-from perf.load.links import Link, patient_link
+from perf.load.links import RawLink, patient_link
 from perf.load.plans import ConsumerPlan, SubscriberPlan, WorkerReport
 
 _READ_BYTES = 512 * 1024
@@ -43,7 +43,7 @@ class _Subscriber:
 
     def __init__(self, plan: SubscriberPlan, shape: ConsumerPlan) -> None:
         self.plan = plan
-        self.link: Link = patient_link(shape.endpoint)
+        self.link: RawLink = patient_link(shape.endpoint)
         destination, name = plan.destination, f"s{plan.number}"
         if shape.late:
             request = frames.subscribe(destination, name, shape.ack, shape.prefetch_count, confirmed=False)

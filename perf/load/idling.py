@@ -8,7 +8,7 @@ import time
 from collections import deque
 
 from perf.load import frames
-from perf.load.links import BrokerFaultError, Link
+from perf.load.links import BrokerFaultError, RawLink
 from perf.load.plans import Endpoint
 from perf.load.processes import ProcessTree
 
@@ -50,14 +50,14 @@ def hold_idle(
             f"{wanted_count} connections need as many open files and the system allows {allowed}: raise `ulimit -Hn`"
         )
     faults: list[str] = []
-    links: list[Link] = []
+    links: list[RawLink] = []
     beats = _Beats(links, heart_beat_ms / 1000 * _BEAT_SHARE)
     rss_from = broker.rss_bytes()
     try:
         began = time.monotonic()
         for number in range(wanted_count):
             source = None if number < _PER_SOURCE_COUNT else f"127.0.0.{1 + number // _PER_SOURCE_COUNT}"
-            links.append(Link(endpoint, source_host=source, wait=False, heart_beat_ms=heart_beat_ms))
+            links.append(RawLink(endpoint, source_host=source, wait=False, heart_beat_ms=heart_beat_ms))
             beats.beat()
             if len(links) % _AT_ONCE_COUNT == 0 or len(links) == wanted_count:
                 for link in links[-_AT_ONCE_COUNT:]:
@@ -94,10 +94,10 @@ class _Beats:
     each.
     """
 
-    def __init__(self, links: list[Link], every_seconds: float) -> None:
+    def __init__(self, links: list[RawLink], every_seconds: float) -> None:
         self._links = links
         self._every_seconds = every_seconds
-        self._due: deque[tuple[float, Link]] = deque()
+        self._due: deque[tuple[float, RawLink]] = deque()
         self._seen_count = 0
 
     def beat(self) -> None:
@@ -117,7 +117,7 @@ class _Beats:
             self._due.append((due + self._every_seconds, link))
 
 
-def _closed_count(links: list[Link]) -> int:
+def _closed_count(links: list[RawLink]) -> int:
     poll = select.poll()
     by_descriptor = {link.sock.fileno(): link for link in links}
     for descriptor in by_descriptor:
@@ -132,7 +132,7 @@ def _closed_count(links: list[Link]) -> int:
     return closed
 
 
-def _probe(links: list[Link]) -> list[str]:
+def _probe(links: list[RawLink]) -> list[str]:
     """Send a message from some of the connections to themselves."""
     faults = []
     step = max(1, len(links) // _PROBES)

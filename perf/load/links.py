@@ -14,7 +14,7 @@ class BrokerFaultError(Exception):
     """The broker refused, closed or broke something; the message says what and quotes its words."""
 
 
-class Link:
+class RawLink:
     """One STOMP connection to a broker, CONNECTED once the constructor returns.
 
     Until `release` the socket blocks (with `timeout_seconds`), then it doesn't. With `wait=False` the constructor only
@@ -114,16 +114,16 @@ class Link:
         self.sock.close()
 
 
-def patient_link(endpoint: Endpoint, patience_seconds: float = 20.0) -> Link:
-    """Return a `Link`, trying again for a while where the broker is not listening yet.
+def patient_link(endpoint: Endpoint, patience_seconds: float = 20.0) -> RawLink:
+    """Return a `RawLink`, trying again for a while where the broker is not listening yet.
 
     Raises:
-        OSError, BrokerFaultError: as `Link`, once the patience is over.
+        OSError, BrokerFaultError: as `RawLink`, once the patience is over.
     """
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            return Link(endpoint, patience_seconds)
+            return RawLink(endpoint, patience_seconds)
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 raise

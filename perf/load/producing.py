@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from perf.load import frames
 from perf.load.board import LOAD, MODE, QUIT, Board
-from perf.load.links import Link, patient_link
+from perf.load.links import RawLink, patient_link
 from perf.load.plans import ProducerPlan, StreamPlan, WorkerReport
 
 _NAP_SECONDS = 0.0003
@@ -49,7 +49,7 @@ class _Stream:
 
     def __init__(self, plan: StreamPlan, shape: ProducerPlan) -> None:
         self.plan = plan
-        self.link: Link = patient_link(shape.endpoint)
+        self.link: RawLink = patient_link(shape.endpoint)
         self.link.release()
         size, persistent = plan.body_bytes, shape.persistent
         every = shape.receipt_every if shape.receipt_window_count else 0

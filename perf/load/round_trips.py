@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from perf.load import frames
 from perf.load.board import MODE, QUIT, QUOTA, WINDOW_FROM_NS, WINDOW_TO_NS, Board
-from perf.load.links import BrokerFaultError, Link, patient_link
+from perf.load.links import BrokerFaultError, RawLink, patient_link
 from perf.load.plans import Endpoint, ReplierPlan, RequesterPlan, WorkerReport
 
 _POLL_SECONDS = 0.1
@@ -21,7 +21,7 @@ class _Party:
     """One of two connections; reads bodies from one queue and sends them to another."""
 
     def __init__(self, endpoint: Endpoint, reads_from: str, sends_to: str) -> None:
-        self.link: Link = patient_link(endpoint)
+        self.link: RawLink = patient_link(endpoint)
         self.link.subscribe(reads_from, "s0", "auto", 1)
         self.link.sock.settimeout(_POLL_SECONDS)
         self._head = f"SEND\ndestination:{sends_to}\n\n".encode()

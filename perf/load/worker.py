@@ -12,17 +12,29 @@ import os
 import pickle
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, Final
 
 from perf.load.board import Board
 from perf.load.consuming import Consumers
 from perf.load.links import BrokerFaultError
-from perf.load.plans import Assignment, ConsumerPlan, ProducerPlan, ReplierPlan
+from perf.load.plans import Assignment, ConsumerPlan, ProducerPlan, ReplierPlan, RequesterPlan
 from perf.load.producing import Producers
 from perf.load.round_trips import Replier, Requester
 from perf.logs.appending import Appender
 from perf.logs.plans import AppendPlan, RawCopyPlan, ReadPlan
 from perf.logs.raw_copy import RawCopy
 from perf.logs.reading import LogReaders
+
+_WORK: Final[dict[type, Callable[..., Any]]] = {
+    ProducerPlan: Producers,
+    ConsumerPlan: Consumers,
+    ReplierPlan: Replier,
+    RequesterPlan: Requester,
+    AppendPlan: Appender,
+    ReadPlan: LogReaders,
+    RawCopyPlan: RawCopy,
+}
 
 
 def main() -> None:
@@ -37,21 +49,7 @@ def main() -> None:
     board = Board(assignment.board)
     plan = assignment.plan
     try:
-        work: Producers | Consumers | Replier | Requester | Appender | LogReaders | RawCopy
-        if isinstance(plan, ProducerPlan):
-            work = Producers(plan, board, must_end)
-        elif isinstance(plan, ConsumerPlan):
-            work = Consumers(plan, board, must_end)
-        elif isinstance(plan, ReplierPlan):
-            work = Replier(plan, board, must_end)
-        elif isinstance(plan, AppendPlan):
-            work = Appender(plan, board, must_end)
-        elif isinstance(plan, ReadPlan):
-            work = LogReaders(plan, board, must_end)
-        elif isinstance(plan, RawCopyPlan):
-            work = RawCopy(plan, board, must_end)
-        else:
-            work = Requester(plan, board, must_end)
+        work = _WORK[type(plan)](plan, board, must_end)
         print("ready", flush=True)
         report = work.run()
         work.close()

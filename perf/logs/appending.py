@@ -17,7 +17,7 @@ from random import Random
 from perf.load import frames
 from perf.load.board import LOAD, MODE, QUIT, Board
 from perf.load.cutting import FrameCutter
-from perf.load.links import BrokerFaultError, Link, patient_link
+from perf.load.links import BrokerFaultError, RawLink, patient_link
 from perf.load.plans import WorkerReport
 from perf.logs.batches import CONTENT_TYPE, batch_of
 from perf.logs.plans import AppendPlan
@@ -44,7 +44,7 @@ class Appender:
         self._plan = plan
         self._numbers = board.numbers
         self._must_end = must_end
-        self._link: Link = patient_link(plan.endpoint)
+        self._link: RawLink = patient_link(plan.endpoint)
         self._link.release()
         self._cutter = FrameCutter(1 << 18)
         self._faults: list[str] = []

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from perf.load import frames
 from perf.load.board import LOAD, MODE, QUIT, Board
 from perf.load.cutting import FrameCutter
-from perf.load.links import BrokerFaultError, Link, patient_link
+from perf.load.links import BrokerFaultError, RawLink, patient_link
 from perf.load.plans import Endpoint, WorkerReport
 from perf.logs.batches import WrongBatchError, checked
 from perf.logs.plans import ReaderPlan, ReadPlan
@@ -33,7 +33,7 @@ class _Reader:
 
     def __init__(self, plan: ReaderPlan, endpoint: Endpoint, numbers: memoryview) -> None:
         self.plan = plan
-        self.link: Link = patient_link(endpoint)
+        self.link: RawLink = patient_link(endpoint)
         self.faults: list[str] = []
         self._numbers = numbers
         self._index = re.compile(rb"\n" + plan.index_header.encode() + rb":(\d+)\n")

@@ -20,16 +20,12 @@ import psutil
 
 from perf.load.board import FIRST_FREE, LOAD, MODE, QUIT, QUOTA, UNLIMITED, Board
 from perf.load.crew import Crew
-from perf.load.links import BrokerFaultError, Link
+from perf.load.links import BrokerFaultError, RawLink
 from perf.load.processes import ProcessTree, machine_cpu_seconds
-from perf.load.watching import Watch
 from perf.logs.plans import AppendPlan, RawCopyPlan, ReaderPlan, ReadPlan
 from perf.logs.scenarios import BATCH_COUNT, LogScenario
-from perf.peers.port import PeerError
-from perf.reports.results import Measurement
-from perf.runner import Effort
+from perf.runner import MeasuredRun
 from perf.scenarios import KIB, MIB
-from perf.started import Started
 
 _STEP_SECONDS = 0.002
 _RAW_FILE_BYTES = 128 * MIB
@@ -54,46 +50,24 @@ class _Shift:
         return next(self._slots)
 
 
-class LogRun:
-    """One run. `measure()` once."""
+class LogRun(MeasuredRun[LogScenario]):
+    """One run of a scenario of logs."""
 
-    def __init__(self, scenario: LogScenario, broker: Started, number: int, effort: Effort) -> None:
-        self._scenario = scenario
-        self._broker = broker
-        self._number = number
-        self._effort = effort
-        self._watch = Watch(broker)
-        self._faults: list[str] = []
-        self._figures: dict[str, float] = {}
-        self._rabbit = broker.peer.name == "rabbitmq"
+    @property
+    def _rabbit(self) -> bool:
+        return self._broker.peer.name == "rabbitmq"
 
-    def measure(self) -> Measurement:
-        """Run. What goes wrong with the broker is in the measurement's `faults` and not raised."""
-        scenario = self._scenario
-        self._broker.tree.refresh()
-        rss_start_bytes = self._watch.sample()
-        try:
-            if self._rabbit and not scenario.stream:
-                raise BrokerFaultError("RabbitMQ has nothing like it over STOMP: see the scenarios log-stream-…")
-            kinds = {
-                "append": self._append,
-                "read": self._read,
-                "groups": self._groups,
-                "past": self._past,
-                "memory": self._memory,
-            }
-            kinds[scenario.kind]()
-        except (BrokerFaultError, PeerError, OSError) as error:
-            self._faults.append(f"{type(error).__name__}: {error}")
-        if self._faults or not self._broker.tree.alive():
-            self._faults += self._broker.last_words()
-        self._watch.sample()
-        self._figures |= {
-            "rss_start_bytes": rss_start_bytes,
-            "rss_peak_bytes": self._watch.rss_peak_bytes,
-            "rss_growth_bytes": self._watch.rss_peak_bytes - rss_start_bytes,
+    def _run(self) -> None:
+        if self._rabbit and not self._scenario.stream:
+            raise BrokerFaultError("RabbitMQ has nothing like it over STOMP: see the scenarios log-stream-…")
+        kinds = {
+            "append": self._append,
+            "read": self._read,
+            "groups": self._groups,
+            "past": self._past,
+            "memory": self._memory,
         }
-        return Measurement(scenario.name, self._broker.peer.name, self._number, self._figures, tuple(self._faults))
+        kinds[self._scenario.kind]()
 
     # ------------------------------------------------------------------ what all need
 
@@ -177,7 +151,7 @@ class LogRun:
 
     def _ask(self, request: str, **facts: object) -> dict[str, object]:
         """A request about logs. Raises BrokerFaultError."""
-        link = Link(self._broker.endpoint)
+        link = RawLink(self._broker.endpoint)
         try:
             link.subscribe("/temp-queue/perf", "perf", "auto", 1)
             body = json.dumps(facts).encode()
@@ -229,7 +203,7 @@ class LogRun:
 
     def _declare(self, name: str) -> None:
         """Make the stream of RabbitMQ."""
-        link = Link(self._broker.endpoint)
+        link = RawLink(self._broker.endpoint)
         try:
             headers = f"{_STREAM_HEADERS}x-queue-name:{name}\nprefetch-count:1\n"
             link.sock.sendall(

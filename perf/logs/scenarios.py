@@ -13,7 +13,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from perf.scenarios import KIB, MIB, Ack, Target
+from perf.scenarios import KIB, MIB, Ack, Goal
 
 Kind = Literal["append", "read", "groups", "past", "memory"]
 
@@ -68,11 +68,11 @@ class LogScenario:
     fresh_broker: bool = False
     settings: str = ""
     idle_count: int = 0
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Goal, ...] = ()
 
 
-def _at_least(figure: str, value: float) -> tuple[Target, ...]:
-    return (Target(figure, value, "itself"),)
+def _at_least(figure: str, value: float) -> tuple[Goal, ...]:
+    return (Goal(figure, value, "itself"),)
 
 
 LOG_CATALOGUE: tuple[LogScenario, ...] = (
@@ -184,7 +184,7 @@ LOG_CATALOGUE: tuple[LogScenario, ...] = (
         grouped=True,
         ack="client",
         prefetch_count=5000,
-        targets=(Target("groups_time_ratio", 10.0, "itself"), Target("groups_cpu_ratio", 10.0, "itself")),
+        targets=(Goal("groups_time_ratio", 10.0, "itself"), Goal("groups_cpu_ratio", 10.0, "itself")),
     ),
     LogScenario(
         "log-tail-beside-past",
@@ -207,7 +207,7 @@ LOG_CATALOGUE: tuple[LogScenario, ...] = (
         fill_count=20_000_000,
         batch_bytes=MIB,
         fresh_broker=True,
-        targets=(Target("rss_growth_bytes", 256 * MIB, "itself"),),
+        targets=(Goal("rss_growth_bytes", 256 * MIB, "itself"),),
     ),
     LogScenario(
         "log-stream-append-100b",

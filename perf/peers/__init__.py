@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perf.peers.activemq import ActiveMq
-from perf.peers.address import Address
+from perf.peers.address import RemotePeer
 from perf.peers.carried import TlsSluiceway, WebSluiceway
 from perf.peers.ceiling import Ceiling
 from perf.peers.coilmq import CoilMq
@@ -52,7 +52,7 @@ def peer_named(name: str) -> Peer:
         peer.use_checkout(Path(folder))
         return peer
     if ":" in name:
-        return Address.parse(name)
+        return RemotePeer.parse(name)
     raise UnknownPeerError(
         f"no peer is called {name!r}: take {', '.join(STARTABLE)}, sluiceway@FOLDER for another checkout, "
         "or HOST:PORT[/PID] of a running broker"

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from perf.load.plans import Endpoint
-from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
+from perf.peers.daemon import LOOPBACK, Daemon, DaemonPeer, free_port
 from perf.peers.debian import ensure_package
 from perf.peers.port import PeerError
 
@@ -31,15 +30,11 @@ _CONFIGURATION = """\
 """
 
 
-class ActiveMq:
+class ActiveMq(DaemonPeer):
     """One Java process."""
 
     name = "activemq"
     durable = True
-
-    def __init__(self) -> None:
-        self._daemon: Daemon | None = None
-        self._version = "not started"
 
     def install(self) -> None:
         """Install Debian's package, and Java with it, unless they are installed."""
@@ -66,28 +61,4 @@ class ActiveMq:
             f"xbean:file:{configuration}",
         ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ACTIVEMQ_")}
-        self._daemon = Daemon(self.name, command, folder=folder, environment=environment, cores=cores)
-        self._version = server_version(self._daemon.await_connected(endpoint))
-        return endpoint
-
-    def pids(self) -> list[int]:
-        """The Java process."""
-        return [self._daemon.pid] if self._daemon else []
-
-    def last_words(self) -> str:
-        """See `Peer`."""
-        return self._daemon.last_words() if self._daemon else ""
-
-    def version(self) -> str:
-        """Return the `server` header of the broker."""
-        return self._version
-
-    def store_counts(self) -> Mapping[str, float]:
-        """Return nothing: the broker tells no counts over STOMP."""
-        return {}
-
-    def stop(self, patience_seconds: float = 5.0) -> None:
-        """Stop it."""
-        if self._daemon is not None:
-            self._daemon.stop(patience_seconds)
-            self._daemon = None
+        return self._await(Daemon(self.name, command, folder=folder, environment=environment, cores=cores), endpoint)

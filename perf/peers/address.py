@@ -7,13 +7,13 @@ from pathlib import Path
 
 import psutil
 
-from perf.load.links import BrokerFaultError, Link
+from perf.load.links import BrokerFaultError, RawLink
 from perf.load.plans import Endpoint
 from perf.peers.daemon import server_version
 from perf.peers.port import PeerError
 
 
-class Address:
+class RemotePeer:
     """Broker at an address. The load does not start, pin or stop it; it should be on this machine, or the network is
     measured with it.
     """
@@ -27,7 +27,7 @@ class Address:
         self._version = "not connected"
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> RemotePeer:
         """Read `HOST:PORT` or `HOST:PORT/PID`.
 
         Raises:
@@ -53,7 +53,7 @@ class Address:
         if self._pid is not None and not psutil.pid_exists(self._pid):
             raise PeerError(f"no process has the id {self._pid}: leave it out or give the broker's")
         try:
-            link = Link(self._endpoint)
+            link = RawLink(self._endpoint)
         except (OSError, BrokerFaultError) as error:
             raise PeerError(f"no broker answers at {self.name}: {error}") from error
         link.close()

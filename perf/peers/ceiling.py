@@ -11,24 +11,19 @@ from __future__ import annotations
 import selectors
 import socket
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from perf.load.plans import Endpoint
-from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
+from perf.peers.daemon import LOOPBACK, Daemon, DaemonPeer, free_port
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-class Ceiling:
+class Ceiling(DaemonPeer):
     """The relay below as a peer."""
 
     name = "ceiling"
     durable = False
-
-    def __init__(self) -> None:
-        self._daemon: Daemon | None = None
-        self._version = "not started"
 
     def install(self) -> None:
         """Do nothing."""
@@ -38,31 +33,7 @@ class Ceiling:
         endpoint = Endpoint(LOOPBACK, free_port())
         program = f"from perf.peers.ceiling import relay; relay({endpoint.port})"
         command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(_CHECKOUT)!r}); {program}"]
-        self._daemon = Daemon(self.name, command, folder=folder, cores=cores)
-        self._version = server_version(self._daemon.await_connected(endpoint))
-        return endpoint
-
-    def pids(self) -> list[int]:
-        """The relay's process."""
-        return [self._daemon.pid] if self._daemon else []
-
-    def last_words(self) -> str:
-        """See `Peer`."""
-        return self._daemon.last_words() if self._daemon else ""
-
-    def version(self) -> str:
-        """Return the `server` header of the broker."""
-        return self._version
-
-    def store_counts(self) -> Mapping[str, float]:
-        """Return nothing: the ceiling stores no messages."""
-        return {}
-
-    def stop(self, patience_seconds: float = 5.0) -> None:
-        """Stop it."""
-        if self._daemon is not None:
-            self._daemon.stop(patience_seconds)
-            self._daemon = None
+        return self._await(Daemon(self.name, command, folder=folder, cores=cores), endpoint)
 
 
 def _header(frame: bytes, name: bytes) -> bytes:

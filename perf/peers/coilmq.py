@@ -8,11 +8,10 @@ import socket
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
 from pathlib import Path
 
 from perf.load.plans import Endpoint
-from perf.peers.daemon import LOOPBACK, Daemon, free_port
+from perf.peers.daemon import LOOPBACK, Daemon, DaemonPeer, free_port
 from perf.peers.port import PeerError
 
 _PACKAGE = "coilmq==1.1.0"
@@ -31,14 +30,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluiceway-perf"
 
 
-class CoilMq:
+class CoilMq(DaemonPeer):
     """One Python process with a thread for each connection."""
 
     name = "coilmq"
     durable = False
-
-    def __init__(self) -> None:
-        self._daemon: Daemon | None = None
 
     def install(self) -> None:
         """Make the virtual environment unless it exists."""
@@ -69,31 +65,12 @@ class CoilMq:
         endpoint = Endpoint(LOOPBACK, free_port(), virtual_host=socket.getfqdn())  # it takes no other name
         configuration = folder / "coilmq.cfg"
         configuration.write_text(_CONFIGURATION.format(host=endpoint.host, port=endpoint.port))
-        self._daemon = Daemon(self.name, [str(_program()), "-c", str(configuration)], folder=folder, cores=cores)
-        self._daemon.await_connected(endpoint)
-        return endpoint
-
-    def pids(self) -> list[int]:
-        """The Python process."""
-        return [self._daemon.pid] if self._daemon else []
-
-    def last_words(self) -> str:
-        """See `Peer`."""
-        return self._daemon.last_words() if self._daemon else ""
+        command = [str(_program()), "-c", str(configuration)]
+        return self._await(Daemon(self.name, command, folder=folder, cores=cores), endpoint)
 
     def version(self) -> str:
         """The version that was installed: its CONNECTED frame says none."""
         return _PACKAGE.replace("coilmq==", "CoilMQ/")
-
-    def store_counts(self) -> Mapping[str, float]:
-        """Return nothing: the broker holds everything in memory."""
-        return {}
-
-    def stop(self, patience_seconds: float = 5.0) -> None:
-        """Stop it."""
-        if self._daemon is not None:
-            self._daemon.stop(patience_seconds)
-            self._daemon = None
 
 
 def _program() -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
-from perf.load.links import BrokerFaultError, Link
+from perf.load.links import BrokerFaultError, RawLink
 from perf.load.plans import Endpoint
 from perf.load.processes import ProcessTree, on_cores
 from perf.peers.port import PeerError
@@ -91,7 +91,7 @@ class Daemon:
                     f"{self.name} ended with status {self._process.returncode} instead of listening: {self.log_tail()}"
                 )
             try:
-                link = Link(endpoint, 5.0)
+                link = RawLink(endpoint, 5.0)
             except (OSError, BrokerFaultError) as error:
                 trouble = str(error)
                 time.sleep(_POLL_SECONDS)
@@ -118,6 +118,46 @@ class Daemon:
         if self._process.poll() is None:
             ProcessTree([self.pid]).end(patience_seconds)
         self._process.wait()
+
+
+class DaemonPeer:
+    """A peer that is one child process; `install` and `start` differ: see `Peer`."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._daemon: Daemon | None = None
+        self._endpoint: Endpoint | None = None
+        self._version = "not started"
+
+    def _await(self, daemon: Daemon, endpoint: Endpoint) -> Endpoint:
+        """Wait until the process answers CONNECT. Raises PeerError, as `Daemon.await_connected`."""
+        self._daemon = daemon
+        self._endpoint = endpoint
+        self._version = server_version(daemon.await_connected(endpoint))
+        return endpoint
+
+    def pids(self) -> list[int]:
+        """Return the id of the process."""
+        return [self._daemon.pid] if self._daemon else []
+
+    def last_words(self) -> str:
+        """See `Peer`."""
+        return self._daemon.last_words() if self._daemon else ""
+
+    def version(self) -> str:
+        """Return the `server` header of CONNECTED."""
+        return self._version
+
+    def store_counts(self) -> Mapping[str, float]:
+        """Return nothing: the store is not asked for its counts."""
+        return {}
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
+        """Stop the process."""
+        if self._daemon is not None:
+            self._daemon.stop(patience_seconds)
+            self._daemon = self._endpoint = None
 
 
 def server_version(greeting: str) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from perf.load.links import Link
+from perf.load.links import RawLink
 from perf.load.plans import Endpoint
-from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
+from perf.peers.daemon import LOOPBACK, Daemon, DaemonPeer, free_port
 from perf.peers.port import PeerError
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -22,7 +22,7 @@ SETTINGS_FILE = "sluiceway.toml"
 """Name of a configuration file in the folder of a run, which the caller may have written."""
 
 
-class Sluiceway:
+class Sluiceway(DaemonPeer):
     """`python -m sluiceway serve` from this checkout, by the interpreter that runs this."""
 
     name = "sluiceway"
@@ -31,11 +31,6 @@ class Sluiceway:
     """Environment variables that are not as by default."""
     checkout = _CHECKOUT
     python = sys.executable
-
-    def __init__(self) -> None:
-        self._daemon: Daemon | None = None
-        self._endpoint: Endpoint | None = None
-        self._version = "not started"
 
     def use_checkout(self, checkout: Path) -> None:
         """Start it from another checkout, by the interpreter of its `.venv` if there is one: old beside new.
@@ -73,32 +68,17 @@ class Sluiceway:
             command += ["--config", str(folder / SETTINGS_FILE)]
         command += self.flags()
         environment = {**_environment(), **self.settings, "PYTHONPATH": str(self.checkout)}
-        self._daemon = Daemon(self.name, command, folder=folder, environment=environment, cores=cores)
-        self._version = server_version(self._daemon.await_connected(endpoint))
-        self._endpoint = endpoint
-        return endpoint
+        return self._await(Daemon(self.name, command, folder=folder, environment=environment, cores=cores), endpoint)
 
     def _use_former_names(self, settings: Path) -> None:
         """Write settings for a checkout of before `[journal]` was called `[logs]`, where it is one."""
         if not (self.checkout / "sluiceway" / "config" / "logging.py").is_file():
             settings.write_text(settings.read_text().replace("[logs]", "[journal]"))
 
-    def pids(self) -> list[int]:
-        """The process of the broker."""
-        return [self._daemon.pid] if self._daemon else []
-
-    def last_words(self) -> str:
-        """See `Peer`."""
-        return self._daemon.last_words() if self._daemon else ""
-
-    def version(self) -> str:
-        """Return the `server` header of the broker."""
-        return self._version
-
     def store_counts(self) -> Mapping[str, float]:
         """The numbers of `store` in its report, as any client gets it."""
         assert self._endpoint is not None
-        link = Link(self._endpoint)
+        link = RawLink(self._endpoint)
         try:
             link.subscribe("/temp-queue/stat", "stat", "auto", 1)
             link.sock.sendall(b"SEND\ndestination:/sluiceway/stat\nreply-to:/temp-queue/stat\n\n\0")
@@ -107,13 +87,6 @@ class Sluiceway:
             link.close()
         store = json.loads(body).get("store") or {}
         return {name: value for name, value in store.items() if isinstance(value, int | float)}
-
-    def stop(self, patience_seconds: float = 5.0) -> None:
-        """Stop it."""
-        if self._daemon is not None:
-            self._daemon.stop(patience_seconds)
-            self._daemon = None
-        self._endpoint = None
 
 
 def _environment() -> dict[str, str]:

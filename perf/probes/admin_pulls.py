@@ -25,7 +25,7 @@ from typing import Final
 import attrs
 
 from perf.load.idling import raise_descriptor_limit
-from perf.load.links import BrokerFaultError, Link
+from perf.load.links import BrokerFaultError, RawLink
 from perf.load.plans import Endpoint
 from perf.probes.watcher import CONSOLE, METRICS
 
@@ -79,7 +79,7 @@ class Asker:
         self._thread.join()
 
 
-def run_pair(sender: Link, receiver: Link, seconds: float) -> tuple[float, float]:
+def run_pair(sender: RawLink, receiver: RawLink, seconds: float) -> tuple[float, float]:
     """Send and receive as fast as it goes; returns messages per second and the longest gap in seconds."""
     frame = b"SEND\ndestination:/queue/pair\ncontent-length:100\n\n" + b"x" * 100 + b"\0"
     batch = frame * 200
@@ -140,11 +140,11 @@ def measure(endpoint: Endpoint, admin_port: int, options: argparse.Namespace) ->
     """Measure a running broker."""
     idle = []
     for place in range(options.subscriptions // PER_CONNECTION):
-        link = Link(endpoint)
+        link = RawLink(endpoint)
         for number in range(PER_CONNECTION):
             link.subscribe(f"/queue/idle.{place}.{number}", str(number), "auto", 100)
         idle.append(link)
-    sender, receiver = Link(endpoint), Link(endpoint)
+    sender, receiver = RawLink(endpoint), RawLink(endpoint)
     receiver.subscribe("/queue/pair", "p", "auto", 1000)
     sender.release()
     receiver.release()

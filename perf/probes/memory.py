@@ -45,7 +45,7 @@ class Probed:
 
     def connect(self) -> socket.socket:
         """Connect, and return the socket of a connection that is CONNECTED."""
-        return links.Link(Endpoint("127.0.0.1", self.port)).sock
+        return links.RawLink(Endpoint("127.0.0.1", self.port)).sock
 
     def used_bytes(self) -> int:
         """Ask the broker what its memory account holds."""

@@ -11,7 +11,7 @@ from perf.peers import REFERENCES
 from perf.reports.figures import FIGURES, show
 from perf.reports.results import Results
 from perf.scenarios import BY_NAME as TRAFFIC_BY_NAME
-from perf.scenarios import Scenario, Target
+from perf.scenarios import Goal, Scenario
 
 BY_NAME: dict[str, Scenario | LogScenario] = {**TRAFFIC_BY_NAME, **LOGS_BY_NAME}
 """All scenarios, of logs and of the rest."""
@@ -89,7 +89,7 @@ def title(figure: str) -> str:
     return figure.replace("_", " ")
 
 
-def target_text(target: Target) -> str:
+def target_text(target: Goal) -> str:
     """Say a target in words."""
     figure = FIGURES[target.figure]
     if target.against == "itself":

@@ -14,7 +14,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from perf.scenarios import Target, UnknownScenarioError
+from perf.scenarios import Goal, UnknownScenarioError
 
 Kind = Literal["read", "stream", "claims", "sink", "sink-stream", "visible"]
 
@@ -44,11 +44,11 @@ class SparkScenario:
     """Columns to read; empty: all."""
     head: bytes = b""
     """Header lines of the records."""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Goal, ...] = ()
 
 
-def _at_least(figure: str, value: float) -> tuple[Target, ...]:
-    return (Target(figure, value, "itself"),)
+def _at_least(figure: str, value: float) -> tuple[Goal, ...]:
+    return (Goal(figure, value, "itself"),)
 
 
 SPARK_CATALOGUE: tuple[SparkScenario, ...] = (

@@ -13,7 +13,7 @@ from perf.reports import tables
 from perf.reports.charts import draw_drains
 from perf.reports.page import write_report
 from perf.reports.results import Measurement, Results, drop_superseded, keep, kept_in, load, merge, save
-from perf.scenarios import BY_NAME, Target
+from perf.scenarios import BY_NAME, Goal
 
 QUEUE = BY_NAME["1_1_1-20b-auto"]
 LATENCY = BY_NAME["latency-1000ps-100b"]
@@ -66,7 +66,7 @@ def test_a_faulty_run_of_ours_misses_the_target() -> None:
 
 def test_nothing_is_met_that_was_not_measured() -> None:
     """Neither without our figure nor without a peer's."""
-    target = Target("rate_per_second", 1.0)
+    target = Goal("rate_per_second", 1.0)
     assert not judge(_results(*_rates("rabbitmq", 1)), QUEUE, target).met
     assert not judge(_results(*_rates("sluiceway", 1)), QUEUE, target).met
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from perf.peers import peer_named
-from perf.runner import Effort, Run
+from perf.runner import Effort, ScenarioRun
 from perf.scenarios import CATALOGUE, Scenario, choose
 from perf.started import Started, started
 
@@ -51,7 +51,7 @@ def test_scenario_delivers_every_message_of_ten_exactly_once(
 ) -> None:
     """No fault means: each numbered message once, in its stream's order, and as many deliveries as were sent for."""
     broker = broker_for(scenario)
-    measured = Run(scenario, broker, 1, Effort().tiny()).measure()
+    measured = ScenarioRun(scenario, broker, 1, Effort().tiny()).measure()
     assert measured.faults == ()
     if scenario.idle_count:
         assert measured.figures["idle_held_ratio"] == 1.0
@@ -71,6 +71,6 @@ def test_a_broker_that_ends_in_the_midst_says_why() -> None:
     with started(peer_named("sluiceway"), None) as broker:
         (pid,) = broker.peer.pids()
         os.kill(pid, signal.SIGKILL)
-        measured = Run(scenario, broker, 1, Effort().tiny()).measure()
+        measured = ScenarioRun(scenario, broker, 1, Effort().tiny()).measure()
     assert "the broker's process has ended" in measured.faults
     assert "sluiceway ended with exit code -9; its output ends with:\n" in measured.faults[-1]

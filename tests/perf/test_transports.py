@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perf.peers import peer_named
-from perf.runner import Effort, Run
+from perf.runner import Effort, ScenarioRun
 from perf.scenarios import BY_NAME
 from perf.started import started
 
@@ -17,5 +17,5 @@ def test_every_message_comes_once(peer: str) -> None:
     """Tiny ones, large ones, and with acknowledgements."""
     with started(peer_named(peer), None) as broker:
         for name in NAMES:
-            measured = Run(BY_NAME[name], broker, 1, Effort().tiny()).measure()
+            measured = ScenarioRun(BY_NAME[name], broker, 1, Effort().tiny()).measure()
             assert measured.faults == (), name
