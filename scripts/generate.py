@@ -12,10 +12,10 @@ from pathlib import Path
 from dashboard import dashboard
 
 from pyspark_stomp.options import OPTIONS
-from sluiceway.admin.reference import with_tables as with_routes
+from sluiceway.admin.reference import reference as routes
 from sluiceway.cli.manual import pages as manual_pages
 from sluiceway.config.sample import markdown, toml_sample
-from sluiceway.metrics.reference import with_tables
+from sluiceway.metrics.reference import reference as metrics
 from sluiceway.protocols.stomp.session_states import MOVES, SessionEvent, SessionState
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,14 +98,24 @@ def _words_below(states: type) -> dict[str, str]:
     return found
 
 
+def with_reference(page: Path, reference: str) -> str:
+    """Return the page with what stands between the marks made anew. Raises ValueError if a mark is missing."""
+    first, *_lines, last = reference.splitlines()
+    before, begin, rest = page.read_text(encoding="utf-8").partition(first)
+    _old, end, after = rest.partition(last)
+    if not begin or not end:
+        raise ValueError(f"{page.relative_to(ROOT)} has lost a mark of what is generated: take it from the history")
+    return f"{before}{reference}{after}"
+
+
 def main(check: bool) -> int:
     pages = {
         DOCS / "configuration.md": markdown(),
         DOCS / "sluiceway.toml": toml_sample(),
         DOCS / "spark-options.md": spark_options(),
         DOCS / "design" / "session.md": session_states(),
-        DOCS / "admin-api.md": with_routes((DOCS / "admin-api.md").read_text(encoding="utf-8")),
-        DOCS / "metrics.md": with_tables((DOCS / "metrics.md").read_text(encoding="utf-8")),
+        DOCS / "admin-api.md": with_reference(DOCS / "admin-api.md", routes()),
+        DOCS / "metrics.md": with_reference(DOCS / "metrics.md", metrics()),
         ROOT / "deploy" / "grafana" / "sluiceway.json": dashboard(),
         **{DOCS / "man" / name: text for name, text in manual_pages().items()},
     }

@@ -4,7 +4,7 @@ A small answer is made at once: the first steps of a request run within it, for 
 The rest is made by one task, one answer after the other, in the order of asking. Requests for the same share an answer
 that is not begun yet, and none is older than the request: a client that sent a message and then asks for the report
 finds the message in it. So that reports asked for again and again take a tenth of the time at most, the next one waits
-as long as `rationing` says.
+as long as `rest_seconds` says.
 
 Bounds: WAITING_MAX waiting requests, others are refused at once; an answer has at most ROWS_MAX rows of each list. An
 answer for a client that has gone meanwhile is dropped by its receiver.
@@ -23,8 +23,7 @@ import trio
 
 from sluiceway.flow.graph import Steps
 from sluiceway.protocols.log import get_logger
-from sluiceway.rationing import rest_seconds
-from sluiceway.steps import Pace, json_in_steps
+from sluiceway.steps import StepPace, json_in_steps, rest_seconds
 
 WAITING_MAX: Final = 1_000
 """Maximum of waiting requests of all connections together."""
@@ -81,7 +80,7 @@ class Answers:
 
     def __init__(
         self,
-        pace: Pace,
+        pace: StepPace,
         spawn: Callable[[Callable[[], Awaitable[object]]], None],
         contain: Callable[[Exception], None],
         clock: Callable[[], float] = time.perf_counter,

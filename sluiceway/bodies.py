@@ -8,8 +8,8 @@ from pathlib import Path
 from sluiceway.flow import FlowManager
 from sluiceway.protocols.log import get_logger
 from sluiceway.queues.large import BodyError
-from sluiceway.store.bodythread import BodyThread, InlineRunner, Runner
 from sluiceway.store.directory import MissingError
+from sluiceway.store.io_threads import InlineRunner, IoThread, Runner
 from sluiceway.store.large import AllMissingError, BodyFiles
 from sluiceway.store.marks import MARK, MarkedFolder
 from sluiceway.store.recovery import Recovered
@@ -34,8 +34,8 @@ def body_files(
     writer: Runner
     reader: Runner
     if submit is not None:
-        writer = BodyThread("sluiceway bodies writer", submit)
-        reader = BodyThread("sluiceway bodies reader", submit)
+        writer = IoThread("sluiceway bodies writer", submit)
+        reader = IoThread("sluiceway bodies reader", submit)
     else:
         assert schedule is not None, "one of the two"
         writer, reader = InlineRunner(schedule), InlineRunner(schedule)

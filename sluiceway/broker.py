@@ -61,7 +61,7 @@ from sluiceway.selector_preparation import SelectorPreparation
 from sluiceway.session_hub import SessionHub
 from sluiceway.sessions import SessionTable
 from sluiceway.shard import Location, Shard, ShardEnvironment
-from sluiceway.steps import Pace
+from sluiceway.steps import StepPace
 from sluiceway.store.bigarray import Files
 from sluiceway.store.engine import Engine
 from sluiceway.store.large import BodyFiles
@@ -172,7 +172,7 @@ class Broker:
             unheard=self._unheard,
         )
         self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.contain)
-        self.doors = Listeners(
+        self.listening = Listeners(
             accepted=self._accepted,
             opened=self._warn_if_open,
             clock=self.clock,
@@ -193,7 +193,7 @@ class Broker:
             ),
             observe=lambda token: self.tracking.begin(token),
         )
-        self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.contain)
+        self.answers = Answers(StepPace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.contain)
         self.admission = Admission(self._make_guard(), config, spawn=self._spawn)
         sessions = SessionTable(self.left_behind.has)
         self.connections = Connections(sessions, spawn=self._spawn, contain=self.contain)
@@ -225,7 +225,7 @@ class Broker:
             contain=self.contain,
         )
         self.draining = Draining(
-            self.connections, self.doors, self.shard, drained=self._stop_drained, contain=self.contain
+            self.connections, self.listening, self.shard, drained=self._stop_drained, contain=self.contain
         )
         self.pulse = LoopMonitor(
             clock=self.clock,
@@ -260,14 +260,14 @@ class Broker:
         config, opened = self.config, self._parts.opened
         opened(self._close_dispatcher)
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
-        await self.doors.bind(config.listeners)
-        opened(self.doors.abandon, abandon=self.doors.abandon)
+        await self.listening.bind(config.listeners)
+        opened(self.listening.abandon, abandon=self.listening.abandon)
         opened(self.tracking.close)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         self._stack.callback(self._nursery.cancel_scope.cancel)
         if config.admin.address:
             await self._bind_admin()
-        self.doors.listen()
+        self.listening.listen()
         if self.admin is not None:
             self.admin.open_door(self._nursery)
         opened(self.memory.close)
@@ -283,8 +283,8 @@ class Broker:
         await self._recover_shard()
         self.memory.limit_upkeep()
         opened(self._close_connections, abandon=self.connections.abandon)
-        opened(self.doors.close)
-        self.doors.open(self._nursery)
+        opened(self.listening.close)
+        self.listening.open(self._nursery)
         self.look_after_certificates()
         self.is_ready = True
         if not self._serving:  # else when it is told that it serves: nothing is to delay that
@@ -400,7 +400,7 @@ class Broker:
     @property
     def listeners(self) -> list[Listener]:
         """Listeners that accept connections."""
-        return self.doors.listeners
+        return self.listening.listeners
 
     @property
     def addresses(self) -> list[str]:
@@ -410,7 +410,7 @@ class Broker:
     @property
     def urls(self) -> list[str]:
         """stomp://HOST:PORT of each listener, stomp+ssl:// with TLS, ws:// or wss:// with the path of a WebSocket."""
-        return self.doors.urls
+        return self.listening.urls
 
     # ------------------------------------------------------------------ what it has
 
@@ -459,7 +459,7 @@ class Broker:
 
     def certificates(self) -> list[tuple[str, float]]:
         """The name of each way in with TLS, and when its certificate ends, in seconds since the epoch."""
-        return [*([] if self.admin is None else self.admin.certificates()), *self.doors.certificates()]
+        return [*([] if self.admin is None else self.admin.certificates()), *self.listening.certificates()]
 
     def look_after_certificates(self) -> None:
         """Check the ends of all certificates, which may have changed."""

@@ -24,12 +24,12 @@ from sluiceway.queues.names import parse, split_part
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.store.directory import Directory, DirectoryError, open_directory, told_of
 from sluiceway.store.engine import Change, Engine, EngineError
+from sluiceway.store.io_threads import Worker
 from sluiceway.store.keys import FORMAT_VERSION_MIN
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.pages import clear as clear_pages
 from sluiceway.store.recovery import Recovered, closing_records, opening_records, recover
 from sluiceway.store.storequeue import NUMBERS_AHEAD
-from sluiceway.store.worker import Worker
 
 PROGRESS_SECONDS: Final = 1.0
 """Time between two lines of progress."""

@@ -189,11 +189,11 @@ class EmbeddedBroker:
         """
         from sluiceway.client.address import Address
         from sluiceway.client.link import Link
-        from sluiceway.client.stream import Stream
+        from sluiceway.client.stream import TcpStream
 
         ours, theirs = socket.socketpair()
         address = Address(self.host, self.port, login=login, passcode=passcode)
-        link = Link(address, beats=False, connecting=lambda _address, _seconds: Stream(ours))
+        link = Link(address, beats=False, connecting=lambda _address, _seconds: TcpStream(ours))
         try:
             self.call(lambda broker: broker.connect_socket(theirs, name="embedding program"))
             with link:

@@ -46,13 +46,13 @@ from sluiceway.queues.subscription import Subscription
 from sluiceway.shard import Shard
 from sluiceway.store.gradual import Gradual
 from sluiceway.store.metadata.operations import OperationLine
-from sluiceway.store.spool import Spools
+from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
 from sluiceway.store.together import Shelf, Together
 
 SHARED: Final = (StoreQueue, Together, Gradual, OperationLine)
 """Parts whose frame in a traceback means that the broker itself is broken."""
-AWAITED: Final = (*SHARED, Spools)
+AWAITED: Final = (*SHARED, StoreSpools)
 """Parts that wait for answers without end, and on which others depend: one lost answer is a fault of the whole
 broker.
 """

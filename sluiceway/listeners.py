@@ -28,7 +28,7 @@ Opened = Callable[[ListenerConfig, Listener], None]
 
 
 @attrs.define(eq=False)
-class Door:
+class OpenListener:
     """One configured listener. A host name may have several addresses, and so several sockets."""
 
     settings: ListenerConfig
@@ -68,16 +68,16 @@ def _counts_of(listener: Listener) -> Counts:
 class Plan:
     """Verified plan of a reload."""
 
-    kept: tuple[tuple[Door, ListenerConfig, Entrance], ...]
-    added: tuple[Door, ...]
-    removed: tuple[Door, ...]
+    kept: tuple[tuple[OpenListener, ListenerConfig, Entrance], ...]
+    added: tuple[OpenListener, ...]
+    removed: tuple[OpenListener, ...]
     renewed: tuple[str, ...] = ()
     """Names of listeners whose certificate is another one, also where it lies in the same file."""
 
     def give_up(self) -> None:
         """Give the plan up: close the addresses that it has bound."""
-        for door in self.added:
-            for listening in door.sockets:
+        for entry in self.added:
+            for listening in entry.sockets:
                 listening.close()
 
 
@@ -101,7 +101,7 @@ class Listeners:
         self._contain = contain
         self.listeners: list[Listener] = []
         """Listeners that accept, in the order of the configuration."""
-        self._doors: list[Door] = []
+        self._entries: list[OpenListener] = []
         self._accepted = accepted
         self._opened = opened
         self._clock = clock
@@ -122,37 +122,37 @@ class Listeners:
         try:
             for settings in configured:
                 entrance = self._entrance(settings)
-                self._doors.append(Door(settings, entrance, await bind(settings.address)))
+                self._entries.append(OpenListener(settings, entrance, await bind(settings.address)))
         except (ListenError, CertificateError):
             self.abandon()
             raise
 
     def listen(self) -> None:
         """Begin to listen on all addresses. Raises ListenError."""
-        for door in self._doors:
-            start_listening(door.settings.address, door.sockets)
+        for entry in self._entries:
+            start_listening(entry.settings.address, entry.sockets)
 
     def open(self, nursery: trio.Nursery) -> None:
         """Begin to accept, in tasks of this nursery."""
         self._nursery = nursery
-        for door in self._doors:
-            self._open(door)
+        for entry in self._entries:
+            self._open(entry)
 
-    def _open(self, door: Door) -> None:
+    def _open(self, entry: OpenListener) -> None:
         assert self._nursery is not None
-        for listening in door.sockets:
+        for listening in entry.sockets:
             listener = Listener(
                 listening,
-                connections_max=door.settings.connections_max,
-                accepted=partial(self._knocked, door),
-                speaks_plainly=door.entrance.is_plain,
+                connections_max=entry.settings.connections_max,
+                accepted=partial(self._knocked, entry),
+                speaks_plainly=entry.entrance.is_plain,
                 contain=self._contain,
                 why_not=self._why_not,
             )
-            door.listeners.append(listener)
+            entry.listeners.append(listener)
             self.listeners.append(listener)
             self._nursery.start_soon(listener.run)
-            self._opened(door.settings, listener)
+            self._opened(entry.settings, listener)
 
     def close(self) -> None:
         """Accept no more. Who was about to come in is turned away."""
@@ -164,8 +164,8 @@ class Listeners:
 
     def abandon(self) -> None:
         """Give ports and sockets back when trio has ended already, or has not begun."""
-        for door in self._doors:
-            for listening in door.sockets:
+        for entry in self._entries:
+            for listening in entry.sockets:
                 listening.close()
         for listener in self.listeners:
             listener.abandon()
@@ -175,12 +175,12 @@ class Listeners:
 
     # ------------------------------------------------------------------ coming in
 
-    def _knocked(self, door: Door, listener: Listener, stream: ByteStream) -> None:
-        if door.entrance.is_plain:
-            self._accepted(stream, door.settings, listener)
+    def _knocked(self, entry: OpenListener, listener: Listener, stream: ByteStream) -> None:
+        if entry.entrance.is_plain:
+            self._accepted(stream, entry.settings, listener)
         else:
             assert self._nursery is not None
-            self._nursery.start_soon(self._let_in, door.settings, door.entrance, listener, stream)
+            self._nursery.start_soon(self._let_in, entry.settings, entry.entrance, listener, stream)
 
     async def _let_in(
         self, settings: ListenerConfig, entrance: Entrance, listener: Listener, stream: ByteStream
@@ -218,14 +218,14 @@ class Listeners:
     @property
     def urls(self) -> list[str]:
         """URLs of all listeners: `stomp://127.0.0.1:61613`, `wss://…/stomp`."""
-        return [url for door in self._doors for url in door.urls]
+        return [url for entry in self._entries for url in entry.urls]
 
     def counts(self) -> dict[str, Counts]:
         """Return the counts by the name of the listener."""
         self._forget_left()
         found = dict(self._gone)
-        doors = ((door.settings.label, listener) for door in self._doors for listener in door.listeners)
-        for label, listener in (*self._left, *doors):
+        entries = ((entry.settings.label, listener) for entry in self._entries for listener in entry.listeners)
+        for label, listener in (*self._left, *entries):
             found[label] = found.get(label, Counts()) + _counts_of(listener)
         return found
 
@@ -235,12 +235,12 @@ class Listeners:
             if not listener.connections_count:
                 self._gone[label] = self._gone.get(label, Counts()) + _counts_of(listener)
         self._left = [(label, listener) for label, listener in self._left if listener.connections_count]
-        labels = {door.settings.label for door in self._doors} | {label for label, _listener in self._left}
+        labels = {entry.settings.label for entry in self._entries} | {label for label, _listener in self._left}
         self._gone = {label: counts for label, counts in self._gone.items() if label in labels}
 
     def labelled_urls(self) -> list[tuple[str, str]]:
         """The name of each listener with its URL."""
-        return [(door.settings.label, url) for door in self._doors for url in door.urls]
+        return [(entry.settings.label, url) for entry in self._entries for url in entry.urls]
 
     # ------------------------------------------------------------------ other settings
 
@@ -248,8 +248,8 @@ class Listeners:
         """Find out whether these settings can be. Raises CertificateError (for all that are wrong, a line each),
         ListenError: all is as it was.
         """
-        left = list(self._doors)
-        kept: list[tuple[Door, ListenerConfig, Entrance]] = []
+        left = list(self._entries)
+        kept: list[tuple[OpenListener, ListenerConfig, Entrance]] = []
         added: list[tuple[ListenerConfig, Entrance]] = []
         mistakes: list[str] = []
         for settings in configured:
@@ -258,47 +258,47 @@ class Listeners:
             except CertificateError as error:
                 mistakes.append(f"listeners[{settings.label}].tls: {error}")
                 continue
-            door = next((each for each in left if _is_same(each.settings, settings)), None)
-            if door is None:
+            entry = next((each for each in left if _is_same(each.settings, settings)), None)
+            if entry is None:
                 added.append((settings, entrance))
             else:
-                left.remove(door)
-                kept.append((door, settings, entrance))
+                left.remove(entry)
+                kept.append((entry, settings, entrance))
         if mistakes:
             raise CertificateError("\n".join(mistakes))
         # Last: an address that is taken is given back if something else is wrong.
-        made: list[Door] = []
+        made: list[OpenListener] = []
         try:
             for settings, entrance in added:
-                made.append(Door(settings, entrance, bind_now(settings.address)))
+                made.append(OpenListener(settings, entrance, bind_now(settings.address)))
         except ListenError:
             Plan((), tuple(made), ()).give_up()
             raise
         renewed = [
             settings.label
-            for door, settings, entrance in kept
+            for entry, settings, entrance in kept
             if entrance.tls is not None
-            and door.entrance.tls is not None
-            and entrance.tls.fingerprint_sha256 != door.entrance.tls.fingerprint_sha256
+            and entry.entrance.tls is not None
+            and entrance.tls.fingerprint_sha256 != entry.entrance.tls.fingerprint_sha256
         ]
         return Plan(tuple(kept), tuple(made), tuple(left), tuple(renewed))
 
     def carry_out(self, plan: Plan) -> None:
         """Carry the plan out for new connections."""
-        for door, settings, entrance in plan.kept:
-            door.settings, door.entrance = settings, entrance
-            for listener in door.listeners:
+        for entry, settings, entrance in plan.kept:
+            entry.settings, entry.entrance = settings, entrance
+            for listener in entry.listeners:
                 listener.connections_max = settings.connections_max
                 listener.speaks_plainly = entrance.is_plain
-        for door in plan.removed:
-            self._doors.remove(door)
-            for listener in door.listeners:
+        for entry in plan.removed:
+            self._entries.remove(entry)
+            for listener in entry.listeners:
                 listener.close()
                 self.listeners.remove(listener)
-                self._left.append((door.settings.label, listener))
-        for door in plan.added:
-            self._doors.append(door)
-            self._open(door)
+                self._left.append((entry.settings.label, listener))
+        for entry in plan.added:
+            self._entries.append(entry)
+            self._open(entry)
         self._forget_left()
 
     def _entrance(self, settings: ListenerConfig) -> Entrance:
@@ -316,7 +316,9 @@ class Listeners:
     def certificates(self) -> list[tuple[str, float]]:
         """The name of each listener with TLS, and when its certificate ends, in seconds since the epoch."""
         return [
-            (door.settings.label, door.entrance.tls.not_after) for door in self._doors if door.entrance.tls is not None
+            (entry.settings.label, entry.entrance.tls.not_after)
+            for entry in self._entries
+            if entry.entrance.tls is not None
         ]
 
 

@@ -26,7 +26,7 @@ from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.codes import INTERNAL_ERROR
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.ports import DiskError, GroupPlace, GroupState
-from sluiceway.queues.logs.positions import PlaceError, parse_index, parse_place
+from sluiceway.queues.logs.positions import PositionError, parse_index, parse_position
 from sluiceway.queues.logs.reading import Reading
 from sluiceway.queues.logs.table import PREFIX, LogError, LogTable, open_all
 from sluiceway.queues.policy import QueuePolicy
@@ -120,7 +120,7 @@ class Logs:
     """The logs of one broker, open."""
 
     table: LogTable
-    journal: LogStorage
+    storage: LogStorage
     disk: LogDisk
     managers: MetadataManagers
 
@@ -145,12 +145,12 @@ class Logs:
 
     def _close_files(self) -> list[str]:
         self.disk.close()
-        return self.journal.close()
+        return self.storage.close()
 
     def abandon(self) -> None:
         """Close the files without writing. A second call does nothing."""
         self.disk.close()
-        self.journal.close()
+        self.storage.close()
 
 
 async def open_logs(
@@ -170,15 +170,15 @@ async def open_logs(
     """Open the logs of an earlier run. `folder`: None for a temporary one, in which nothing is synced: RECEIPTs say so.
     `marked`: the same folder, if it has a mark. `inline`: no threads. Raises DiskError and MetadataError.
     """
-    journal = LogStorage(folder, config, now_ms=environment.now_ms, boot=boot, files=files, marked=marked)
+    storage = LogStorage(folder, config, now_ms=environment.now_ms, boot=boot, files=files, marked=marked)
     opened = {}
     if folder is not None:
-        opened = open_all(journal) if inline else await trio.to_thread.run_sync(open_all, journal)
+        opened = open_all(storage) if inline else await trio.to_thread.run_sync(open_all, storage)
     if opened:
-        _mark(journal)
+        _mark(storage)
     groups, versions = await groups_of(managers, list(opened))
     table = LogTable(
-        journal,
+        storage,
         disk,
         NoPlaces() if store is None else StoredPlaces(store, environment.now_ms, versions),
         Reading(config.cache_bytes_max, HeaderCodec(), manager=environment.manager, clock=environment.clock),
@@ -189,16 +189,16 @@ async def open_logs(
         warn=log.warning,
     )
     table.start(opened, groups)
-    for name, report in journal.reports().items():
+    for name, report in storage.reports().items():
         if report.needs_telling:
             log.warning("a log has lost records: its readers are told where", log=name, found=str(report))
-    return Logs(table, journal, disk, managers)
+    return Logs(table, storage, disk, managers)
 
 
-def _mark(journal: LogStorage) -> None:
+def _mark(storage: LogStorage) -> None:
     """Mark the folder at the start, for logs of earlier versions. A full disk must not keep readers away."""
     try:
-        journal.mark()
+        storage.mark()
     except DiskError as error:
         log.warning(
             "cannot mark the folder of logs",
@@ -289,7 +289,7 @@ def _carefully(handle: Callable[[], None], send: Send, contain: Contain | None) 
     """Run a handler; an exception becomes an answer."""
     try:
         handle()
-    except (BadRequestError, PlaceError) as error:
+    except (BadRequestError, PositionError) as error:
         send(LogError(INVALID_REQUEST, str(error)))
     except LogError as error:
         send(error)
@@ -394,7 +394,7 @@ def _groups(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
 
 def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     to = request.get("to")
-    place = parse_place(str(to) if isinstance(to, int) and not isinstance(to, bool) else text_of(request, "to"))
+    place = parse_position(str(to) if isinstance(to, int) and not isinstance(to, bool) else text_of(request, "to"))
     named, group = _named(table, request), text_of(request, "group")
     front = table.seek(named, group, place)
     table.group(named, group).place.when_settled(lambda: send({"front": front}))
@@ -402,7 +402,7 @@ def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
 
 def _cursor(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     """Return the place of a group, which is made if need be; the log, too, so that later records count."""
-    place = parse_place(str(request.get("from", "next")))
+    place = parse_position(str(request.get("from", "next")))
     name, group = text_of(request, "log"), text_of(request, "group")
     if "log_id" in request:
         named = _named(table, request)
@@ -435,7 +435,7 @@ def _truncate(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     if text.startswith("size:"):
         table.truncate(_named(table, request), parse_index(text[5:], "size in bytes"), truncated)
     else:
-        table.truncate(_named(table, request), parse_place(text), truncated)
+        table.truncate(_named(table, request), parse_position(text), truncated)
 
 
 def _delete(table: LogTable, request: Mapping[str, Any], send: Send) -> None:

@@ -115,7 +115,7 @@ class Reloader:
         try:
             rules = broker.admission.plan(config)
             certificate = None if broker.admin is None else broker.admin.read_certificate()
-            plan = broker.doors.plan(config.listeners)
+            plan = broker.listening.plan(config.listeners)
         except (ConfigError, CertificateError, ListenError) as error:
             said = self._why_taken(error) if isinstance(error, ListenError) else str(error)
             log.error("reload refused: nothing has changed", mistakes=said.splitlines())
@@ -124,7 +124,7 @@ class Reloader:
         keys = list(differing_keys(before, config))
         parts = {key: self._part_of(key) for key in keys}
         broker.config = self._in_force(before, config)
-        broker.doors.carry_out(plan)
+        broker.listening.carry_out(plan)
         if broker.admin is not None and broker.admin.use_certificate(certificate):
             read_again.append("admin.tls (certificate read again)")
         broker.look_after_certificates()
@@ -157,7 +157,7 @@ class Reloader:
     def _why_taken(self, error: ListenError) -> str:
         """The port may be taken by ourselves: a listener is the same by its name and address together."""
         port = error.address.rpartition(":")[2]
-        ours = [label for label, url in self._broker.doors.labelled_urls() if str(urlsplit(url).port) == port]
+        ours = [label for label, url in self._broker.listening.labelled_urls() if str(urlsplit(url).port) == port]
         if not isinstance(error.reason, OSError) or error.reason.errno != errno.EADDRINUSE or not ours:
             return str(error)
         return (

@@ -17,7 +17,7 @@ from sluiceway.requests import Requests
 from sluiceway.security.admission import Admission
 from sluiceway.shard import Shard
 from sluiceway.store.large import BodyFiles
-from sluiceway.store.spool import Spools
+from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
 from sluiceway.version import VERSION
 
@@ -69,7 +69,7 @@ class SessionHub:
         return self._shard.bodies
 
     @property
-    def spools(self) -> Spools | None:
+    def spools(self) -> StoreSpools | None:
         return self._shard.spools
 
     @property

@@ -42,12 +42,12 @@ from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.store.bigarray import Files
 from sluiceway.store.directory import LARGE, LOGS, Directory
 from sluiceway.store.engine import Engine
+from sluiceway.store.io_threads import InlineWorker, ThreadWorker, Worker
 from sluiceway.store.large import BodyFiles
 from sluiceway.store.log_storage import LogDisk
 from sluiceway.store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
-from sluiceway.store.spool import Spools
+from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
-from sluiceway.store.worker import InlineWorker, ThreadWorker, Worker
 
 
 @attrs.frozen
@@ -119,7 +119,7 @@ class Shard:
         """Store of large bodies. None: every body is held in memory."""
         self.store: StoreQueue | None = None
         """Store of persistent messages. None: no message outlives the broker."""
-        self.spools: Spools | None = None
+        self.spools: StoreSpools | None = None
         """Store of transactions that are too large for memory. None: there is no store."""
         self.logs: LogTable | None = None
         """Logs. None: not recovered yet, or closed."""
@@ -279,7 +279,7 @@ class Shard:
             clock=shared.clock,
             manager=shared.manager,
             log=get_logger("sluiceway.store"),
-            housing=folder.directory,
+            folder=folder.directory,
             recovered=folder.recovered,
             engine_name="memory" if folder.directory is None else "leveldb",
             bodies=self.bodies,
@@ -287,7 +287,7 @@ class Shard:
             contain=shared.contain,
         )
         store.reserve_numbers(self.next_number)
-        self.spools = Spools(
+        self.spools = StoreSpools(
             store,
             recovered=folder.recovered.transactions,
             next_transaction_id=folder.recovered.next_transaction_id,

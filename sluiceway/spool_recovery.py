@@ -22,8 +22,8 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.queues.names import parse
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
-from sluiceway.queues.spools import SpoolDrain, Target, drop, queue_of
-from sluiceway.store.spool import Spool, Spools
+from sluiceway.queues.spools import SpoolDrain, SpoolTarget, drop, queue_of
+from sluiceway.store.spool import StoreSpool, StoreSpools
 
 PROGRESS_SECONDS: Final = 1.0
 """Time between two lines of progress."""
@@ -40,7 +40,7 @@ log = get_logger("sluiceway.store")
 class SpoolRecovery:
     """Rest of transactions of an earlier run, on its way to the queues."""
 
-    def __init__(self, spools: Spools, registry: DestinationRegistry, *, clock: Callable[[], float]) -> None:
+    def __init__(self, spools: StoreSpools, registry: DestinationRegistry, *, clock: Callable[[], float]) -> None:
         """Prepare the recovery; `run` moves the messages. Missing destinations are made."""
         self._spools = spools
         self._registry = registry
@@ -50,12 +50,12 @@ class SpoolRecovery:
 
     async def _prepare(self) -> None:
         """Make a drain for each queue; messages without a queue are dropped in steps. With checkpoints."""
-        spools: dict[Target, list[Spool]] = {}
+        spools: dict[SpoolTarget, list[StoreSpool]] = {}
         for spool in self._spools.left:
             for target in spool.targets:
                 await trio.lowlevel.checkpoint()
                 spools.setdefault(target, []).append(spool)
-        gone: list[Iterable[tuple[Spool, int]]] = []
+        gone: list[Iterable[tuple[StoreSpool, int]]] = []
         for target, having in spools.items():
             await trio.lowlevel.checkpoint()
             places = chain.from_iterable([zip(repeat(spool), spool.targets[target].places) for spool in having])
@@ -74,7 +74,11 @@ class SpoolRecovery:
         return self._registry.policy_for(parse(queue.destination_name)).kind == "relay"
 
     def _add_leg(
-        self, places: Iterable[tuple[Spool, int]], queue: MessageQueue, *, handed_on: Container[tuple[Spool, int]]
+        self,
+        places: Iterable[tuple[StoreSpool, int]],
+        queue: MessageQueue,
+        *,
+        handed_on: Container[tuple[StoreSpool, int]],
     ) -> None:
         def resumed(_sink: object) -> bool:
             return leg.go()

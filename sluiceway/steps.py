@@ -1,8 +1,8 @@
 """Work in steps that block no other task: state of ten thousand things, and its JSON.
 
-A step is the work of a generator between two yields: microseconds. `Pace.run` does as many as fit into STEP_SECONDS,
-then lets all other tasks run, the dispatcher first of all. While messages are going it also rests for REST times as
-long as it worked: so an expensive answer takes longer, not more of the time.
+A step is the work of a generator between two yields: microseconds. `StepPace.run` does as many as fit into
+STEP_SECONDS, then lets all other tasks run, the dispatcher first of all. While messages are going it also rests for
+REST times as long as it worked: so an expensive answer takes longer, not more of the time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from sluiceway.flow.graph import Steps
 
 T = TypeVar("T")
 
+SHARE: Final = 0.1
+"""Share of the time that goes into making answers of one kind, at most, however many ask."""
+
 STEP_SECONDS: Final = 0.001
 """Time of one go; its last step may go beyond."""
 
@@ -30,8 +33,13 @@ ITEMS_PER_STEP: Final = 8
 """Items of a list that are written as JSON in one step; they are small dictionaries, mostly."""
 
 
-class Pace:
-    """Runs steps. One for each who makes answers."""
+def rest_seconds(worked_seconds: float) -> float:
+    """Return for how long the next answer is not made after one that took `worked_seconds`."""
+    return worked_seconds * (1 - SHARE) / SHARE
+
+
+class StepPace:
+    """Paces the steps of answers. Each part that makes answers has its own."""
 
     __slots__ = ("_clock", "_turns", "worked_seconds")
 

@@ -8,8 +8,8 @@
 `routes.py` is the table of all requests; the app, the OpenAPI document and the guide's reference come from it.
 
 Whatever is made of many parts (ten thousand subscriptions, a hundred thousand destinations) is made in steps of a
-millisecond or two with messages going on in between, and the whole of it takes a share of the time only (`steps.Pace`).
-So a picture is not of one moment.
+millisecond or two with messages going on in between, and the whole of it takes a share of the time only
+(`steps.StepPace`). So a picture is not of one moment.
 
 Input of a client is data: names are parsed as destinations, text is returned as JSON strings, no input is ever a path
 of a file or a template. A bug of the broker is a 500 with an id that is in the log, too; its traceback is only there.

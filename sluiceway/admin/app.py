@@ -62,9 +62,9 @@ HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Paths for probes, which may use any name of the host."""
 
 
-def make_app(services: Services, config: AdminConfig) -> Gate:
+def make_app(services: Services, config: AdminConfig) -> AdminApp:
     """The whole app."""
-    return Gate(services, config)
+    return AdminApp(services, config)
 
 
 async def answer_apart(scope: Scope, receive: Receive, send: Send, response: Response) -> None:
@@ -84,7 +84,7 @@ def _guarded(send: Send) -> Send:
     return send_guarded
 
 
-class Gate:
+class AdminApp:
     """Frame around all routes: an ASGI app."""
 
     def __init__(self, services: Services, config: AdminConfig) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sluiceway.admin.sampling import Sampler
     from sluiceway.connections import Connections
     from sluiceway.shard import Shard
-    from sluiceway.steps import Pace
+    from sluiceway.steps import StepPace
 
 KEPT_SECONDS: Final = 0.4
 SURVEY_SHARE: Final = 0.05
@@ -66,7 +66,7 @@ class FlowMaps:
     """Makes maps of one broker."""
 
     def __init__(
-        self, manager: FlowManager, shard: Shard, connections: Connections, sampler: Sampler, pace: Pace
+        self, manager: FlowManager, shard: Shard, connections: Connections, sampler: Sampler, pace: StepPace
     ) -> None:
         self._manager = manager
         self._shard = shard

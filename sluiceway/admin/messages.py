@@ -30,7 +30,7 @@ from sluiceway.views.destinations import figure
 if TYPE_CHECKING:
     from sluiceway.loop_monitor import LoopMonitor
     from sluiceway.shard import Shard
-    from sluiceway.steps import Pace
+    from sluiceway.steps import StepPace
 
 READERS_MAX: Final = 4
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -128,7 +128,7 @@ class Messages:
         shard: Shard,
         pulse: LoopMonitor,
         reader: Reader,
-        pace: Pace,
+        pace: StepPace,
         *,
         dead_letter_queues: Callable[[], Iterable[str]],
         clock: Callable[[], float],

@@ -102,7 +102,7 @@ class _Room:
         return came.is_set()
 
 
-Target = tuple[MessageQueue, dict[str, str | None]]
+MoveTarget = tuple[MessageQueue, dict[str, str | None]]
 """Queue of a message, and its headers to set or remove."""
 
 
@@ -158,7 +158,7 @@ class Operations:
         if target == destination.name:
             raise bad_request(f"{target} is where they are", "Name another destination.")
 
-        def place(message: Message) -> Target:
+        def place(message: Message) -> MoveTarget:
             return self._queue_for(target, message), {"destination": target}
 
         tally = await self._transfer(destination, numbers, place)
@@ -178,7 +178,7 @@ class Operations:
         claims an origin.
         """
 
-        def place(message: Message) -> Target | str:
+        def place(message: Message) -> MoveTarget | str:
             head: Any = message.head
             headers: dict[str, str] = head.headers
             origin = headers.get("dead-letter-destination")
@@ -223,7 +223,7 @@ class Operations:
             raise conflict(error.code, str(error)) from None
 
     async def _transfer(
-        self, destination: Destination, numbers: frozenset[int] | None, place: Callable[[Message], Target | str]
+        self, destination: Destination, numbers: frozenset[int] | None, place: Callable[[Message], MoveTarget | str]
     ) -> _Tally:
         tally = _Tally()
         wanted = None if numbers is None else set(numbers)
@@ -255,7 +255,7 @@ class Operations:
     async def _move_run(
         transfer: Transfer,
         run: list[Found],
-        place: Callable[[Message], Target | str],
+        place: Callable[[Message], MoveTarget | str],
         tally: _Tally,
         room: _Room,
     ) -> bool:

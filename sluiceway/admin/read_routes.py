@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -13,12 +13,16 @@ from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, Parameter
 from sluiceway.admin.tables import LIMIT_MAX, Row
 from sluiceway.protocols.stomp.authorization import Action
-from sluiceway.readiness import not_ready_because
 from sluiceway.trails.answering import TooManySearchesError, TrailRequestError
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
 
 NODES_DEFAULT: Final = 60
 NODES_MAX: Final = 500
 TRAILS_MAX: Final = 100
+STARTING: Final = "it is starting"
+"""Reason why the broker is not ready."""
 
 # ---------------------------------------------------------------------- who one is
 
@@ -53,6 +57,22 @@ async def _session(call: Call) -> Row:
 
 async def _alive(_call: Call) -> Row:
     return {"ok": True}
+
+
+def not_ready_because(broker: Broker) -> list[str]:
+    """Return why no clients should be sent to the broker now, in words; empty: it is ready."""
+    reasons = [] if broker.is_ready else [STARTING]
+    if broker.is_stopping:
+        reasons.append("it is stopping")
+    elif broker.is_draining:
+        reasons.append("it is being drained")
+    store = broker.store
+    if store is not None:
+        if store.state == "failing":
+            reasons.append(f"its store fails: {store.trouble}")
+        elif store.state == "disk low":
+            reasons.append("its disk is nearly full")
+    return reasons
 
 
 async def _ready(call: Call) -> Row:

@@ -11,8 +11,8 @@ less often: COST_SHARE of the time at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -20,6 +20,7 @@ import trio
 from sluiceway.flow import FlowResource
 from sluiceway.flow.graph import Steps
 from sluiceway.queues.destination import Destination
+from sluiceway.rates import Meter
 from sluiceway.views.connections import id_of
 from sluiceway.views.destinations import figure
 from sluiceway.views.subscriptions import takers_of
@@ -27,65 +28,15 @@ from sluiceway.views.subscriptions import takers_of
 if TYPE_CHECKING:
     from sluiceway.connections import Connections
     from sluiceway.shard import Shard
-    from sluiceway.steps import Pace
+    from sluiceway.steps import StepPace
 
 SAMPLE_SECONDS: Final = 1.0
 FIRST_SECONDS: Final = 0.25
 """Time between the first two samples, for which a request waits."""
 WATCH_SECONDS: Final = 15.0
-SMOOTHING_SECONDS: Final = 2.0
-"""Time after which a rate that jumps shows two thirds of its change."""
 TREND_SECONDS: Final = 10.0
 """Forecasts are made of calmer numbers."""
 COST_SHARE: Final = 0.05
-LEAST_PER_SECOND: Final = 0.001
-"""Less is nothing."""
-
-
-K = TypeVar("K", bound=Hashable)
-
-
-class Meter(Generic[K]):
-    """Rates of many counts, by key."""
-
-    __slots__ = ("_counts", "_now_counts", "_seconds", "rates")
-
-    def __init__(self, seconds: float = SMOOTHING_SECONDS) -> None:
-        """`seconds`: over which rates are smoothed."""
-        self._seconds = seconds
-        self._counts: dict[K, float] = {}
-        self._now_counts: dict[K, float] = {}
-        self.rates: dict[K, float] = {}
-        """Rates per second; missing keys stand still."""
-
-    @property
-    def count(self) -> int:
-        """Number of counters."""
-        return len(self._counts)
-
-    def note(self, key: K, count: float) -> None:
-        """Note the present value of a counter."""
-        self._now_counts[key] = count
-
-    def finish_in_steps(self, passed_seconds: float, *, falls: bool = False) -> Steps[None]:
-        """Compare the noted counters with those of the last time, `passed_seconds` ago (infinite: never). `falls`:
-        counters may fall; else one that falls has begun anew.
-        """
-        share = 1 - math.exp(-passed_seconds / self._seconds)
-        rates: dict[K, float] = {}
-        for key, count in self._now_counts.items():
-            yield
-            before = self._counts.get(key)
-            if before is None or (before == count and key not in self.rates):
-                continue  # most things do nothing most of the time
-            rate = (count - before) / passed_seconds
-            if rate < 0 and not falls:
-                rate = count / passed_seconds
-            old = self.rates.get(key, rate)
-            rate = old + (rate - old) * share
-            if abs(rate) > LEAST_PER_SECOND:
-                rates[key] = rate
-        self._counts, self._now_counts, self.rates = self._now_counts, {}, rates
 
 
 @attrs.frozen(slots=True)
@@ -111,7 +62,7 @@ class Sampler:
         self,
         shard: Shard,
         connections: Connections,
-        pace: Pace,
+        pace: StepPace,
         *,
         contain: Callable[[Exception], None],
         clock: Callable[[], float] = trio.current_time,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sluiceway.views.destinations import HELD
+
 Schema = dict[str, Any]
 
 TEXT: Final[Schema] = {"type": "string"}
@@ -160,15 +162,7 @@ _DESTINATION_FIELDS: Final[dict[str, Schema]] = {
     **counts(
         "producers_count",
         "subscriptions_count",
-        "depth_count",
-        "depth_bytes",
-        "memory_bytes",
-        "outside_count",
-        "waiting_count",
-        "delayed_count",
-        "overflow_count",
-        "expired_count",
-        "rejected_count",
+        *HELD,
         "unsettled_count",
         "added_count",
         "settled_count",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from sluiceway.admin.access import Access
-from sluiceway.admin.app import Gate, Receive, Scope, Send, make_app
+from sluiceway.admin.app import AdminApp, Receive, Scope, Send, make_app
 from sluiceway.admin.flowmap import FlowMaps
 from sluiceway.admin.http import HttpServer
 from sluiceway.admin.messages import Messages, Reader
@@ -24,7 +24,7 @@ from sluiceway.listeners import is_loopback
 from sluiceway.protocols.listener import bind, start_listening
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.tls import TlsServer
-from sluiceway.steps import Pace
+from sluiceway.steps import StepPace
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -52,7 +52,7 @@ class AdminServer:
         self._config = config
         self._sockets = sockets
         self._http: HttpServer | None = None
-        self._gate: Gate | None = None
+        self._gate: AdminApp | None = None
         self._tls: TlsServer | None = None
         self._started = trio.Event()
         self._ended = trio.Event()
@@ -182,7 +182,7 @@ class AdminServer:
 
 def make_services(broker: Broker, config: AdminConfig) -> Services:
     """Make the services of handlers."""
-    pace = Pace(lambda: broker.dispatcher.statistics().turns_count)
+    pace = StepPace(lambda: broker.dispatcher.statistics().turns_count)
     sampler = Sampler(broker.shard, broker.connections, pace, contain=broker.contain)
     maps = FlowMaps(broker.manager, broker.shard, broker.connections, sampler, pace)
     reader = Reader(broker.manager)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sluiceway.admin.sampling import Sampler
     from sluiceway.admin.state import State
     from sluiceway.broker import Broker
-    from sluiceway.steps import Pace
+    from sluiceway.steps import StepPace
 
 
 @attrs.frozen(slots=True)
@@ -23,7 +23,7 @@ class Services:
 
     broker: Broker
     access: Access
-    pace: Pace
+    pace: StepPace
     sampler: Sampler
     maps: FlowMaps
     state: State

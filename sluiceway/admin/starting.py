@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from sluiceway.admin.app import HEALTH_PATHS, Receive, Scope, Send, answer_apart
 from sluiceway.admin.errors import ApiError
-from sluiceway.readiness import STARTING
+from sluiceway.admin.read_routes import STARTING
 
 RETRY_SECONDS = 5
 

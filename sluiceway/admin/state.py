@@ -24,7 +24,7 @@ from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
 from sluiceway.queues.destination import Destination
 from sluiceway.report import rss_bytes
-from sluiceway.steps import Pace
+from sluiceway.steps import StepPace
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.connections import connection_figure, connection_report, id_of
@@ -80,7 +80,7 @@ MayLook = Callable[[str], bool]
 class State:
     """Answers about one broker."""
 
-    def __init__(self, broker: Broker, sampler: Sampler, maps: FlowMaps, pace: Pace) -> None:
+    def __init__(self, broker: Broker, sampler: Sampler, maps: FlowMaps, pace: StepPace) -> None:
         self._broker = broker
         self._sampler = sampler
         self._maps = maps

@@ -16,7 +16,7 @@ from sluiceway.cli.connecting import broker_options
 from sluiceway.cli.log_append import append
 from sluiceway.cli.log_asking import (
     WORK_SECONDS,
-    Place,
+    AskedPosition,
     asking,
     json_option,
     log_argument,
@@ -144,7 +144,7 @@ def groups(address: Address, log: str, as_json: bool) -> None:
 @click.option("--to", "place", callback=place_option, required=True, metavar="PLACE", help="Where the group goes on.")
 @json_option
 @broker_options
-def seek(address: Address, log: str, group: str, place: Place, as_json: bool) -> None:
+def seek(address: Address, log: str, group: str, place: AskedPosition, as_json: bool) -> None:
     """Move GROUP of LOG: back to read records again, or forward to skip some.
 
     Its consumers may stay, and keep the records they hold. Acknowledging a record that was delivered before the move
@@ -197,7 +197,7 @@ def delete_group(address: Address, log: str, group: str) -> None:
 )
 @json_option
 @broker_options
-def truncate(address: Address, log: str, place: Place | None, size_bytes: int | None, as_json: bool) -> None:
+def truncate(address: Address, log: str, place: AskedPosition | None, size_bytes: int | None, as_json: bool) -> None:
     """Remove the oldest records of LOG.
 
     By index the removal is exact. By time and by size only whole files are removed (`data_page_bytes` of [logs], 128

@@ -50,7 +50,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the br
 
 
 @attrs.frozen
-class Place:
+class AskedPosition:
     """A position in a log, as written by the user."""
 
     wire: str | None
@@ -67,16 +67,16 @@ class Place:
         return str(max(described["first"], described["next"] - self.last_count))
 
 
-def parse_place(text: str, now_ms: int) -> Place:
+def parse_place(text: str, now_ms: int) -> AskedPosition:
     """Parse a position. Raises ValueError that shows the possible forms."""
     from sluiceway.config.units import parse_ms
     from sluiceway.queues.logs import positions
 
     if re.fullmatch(r"-[0-9]{1,18}", text):
-        return Place(None, int(text[1:]))
+        return AskedPosition(None, int(text[1:]))
     kind, _colon, value = text.partition(":")
     if kind == "ago":
-        return Place(f"time:{max(0, now_ms - parse_ms(value))}")
+        return AskedPosition(f"time:{max(0, now_ms - parse_ms(value))}")
     if kind == "time" and not value.isdecimal():
         try:
             moment = datetime.fromisoformat(value)
@@ -85,20 +85,20 @@ def parse_place(text: str, now_ms: int) -> Place:
                 f"{value!r} is no time: write time:2026-11-21T20:15 (local time), time:2026-11-21T19:15Z or "
                 "time:MILLISECONDS since 1970"
             ) from None
-        return Place(f"time:{max(0, round(moment.timestamp() * 1000))}")
+        return AskedPosition(f"time:{max(0, round(moment.timestamp() * 1000))}")
     index, at, log_id = text.partition("@")
     if at and index.isascii() and index.isdecimal() and log_id.isascii() and log_id.isalnum():
-        return Place(index, log_id=log_id)
+        return AskedPosition(index, log_id=log_id)
     try:
-        return Place(str(positions.parse_place(text)))
-    except positions.PlaceError:
+        return AskedPosition(str(positions.parse_position(text)))
+    except positions.PositionError:
         raise ValueError(
             f"{text[:40]!r} is no place in a log: write earliest, latest, next, an index, INDEX@LOGID, -N for the "
             "last N records, time:2026-11-21T20:15, time:MILLISECONDS or ago:15min"
         ) from None
 
 
-def place_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> Place | None:
+def place_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> AskedPosition | None:
     """Parse the value of an option that takes a position."""
     try:
         return None if value is None else parse_place(value, int(time.time() * 1000))

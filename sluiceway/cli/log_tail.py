@@ -17,7 +17,7 @@ import click
 
 from sluiceway.cli.connecting import broker_options
 from sluiceway.cli.exits import Exit, fail
-from sluiceway.cli.log_asking import Place, asking, log_argument, place_option, size_option
+from sluiceway.cli.log_asking import AskedPosition, asking, log_argument, place_option, size_option
 from sluiceway.cli.messages import timeout_option
 from sluiceway.flow.words import count_in_words
 
@@ -86,7 +86,7 @@ def tail(
     address: Address,
     log: str,
     follow: bool,
-    start: Place | None,
+    start: AskedPosition | None,
     end: int | None,
     count: int | None,
     timeout_seconds: float | None,
@@ -125,7 +125,7 @@ def tail(
     with asking(address) as client:
         described = client.request("describe", log=log)
     if start is None:
-        start = Place("next") if group is not None else Place(None, LAST_COUNT)
+        start = AskedPosition("next") if group is not None else AskedPosition(None, LAST_COUNT)
     begin = start.in_log(described)
     printer = _Printer(sys.stdout.buffer if output is None else output, as_long=as_long, as_json=as_json, raw=raw)
     printer.gap_is_error = on_gap == "error"

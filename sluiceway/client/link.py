@@ -35,7 +35,7 @@ from sluiceway.client.errors import (
     RefusedError,
 )
 from sluiceway.client.opening import connect
-from sluiceway.client.stream import NothingCame, Stream
+from sluiceway.client.stream import NothingCame, TcpStream
 from sluiceway.protocols.stomp.encoder import HEART_BEAT, encode_frame
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.frames import Fault, Frame
@@ -76,7 +76,7 @@ class Link:
         replies: str = "replies",
         timeout_seconds: float = CONNECT_SECONDS,
         stalled_seconds: float | None = None,
-        connecting: Callable[[Address, float], Stream] = connect,
+        connecting: Callable[[Address, float], TcpStream] = connect,
     ) -> None:
         """`beats`: promise heart-beats, and send them from a thread. `is_shared`: one thread does nothing but
         read, and hears of the broker's last words. `replies`: name of the temporary queue that replies to requests come
@@ -97,7 +97,7 @@ class Link:
         self._machine = ClientMachine(LIMITS)
         self._guard = threading.Lock()
         """Lock of the machine."""
-        self._stream: Stream | None = None
+        self._stream: TcpStream | None = None
         self._ended = threading.Event()
         self._frames: deque[Frame] = deque()
         self._receive_bytes = RECEIVE_BYTES

@@ -6,10 +6,10 @@ import socket
 
 from sluiceway.client.address import Address
 from sluiceway.client.errors import CannotConnectError
-from sluiceway.client.stream import Stream
+from sluiceway.client.stream import TcpStream
 
 
-def connect(address: Address, timeout_seconds: float) -> Stream:
+def connect(address: Address, timeout_seconds: float) -> TcpStream:
     """A stream to that broker. Raises CannotConnectError."""
     url = address.url
     try:
@@ -26,7 +26,7 @@ def connect(address: Address, timeout_seconds: float) -> Stream:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if address.tls is None:
-            return Stream(connected)
+            return TcpStream(connected)
         from sluiceway.client.secure import secured
 
         return secured(connected, address)

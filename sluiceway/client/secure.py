@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sluiceway.client.address import Address, Tls
 from sluiceway.client.errors import CannotConnectError
-from sluiceway.client.stream import MustWait, Stream
+from sluiceway.client.stream import MustWait, TcpStream
 
 RECORD_BYTES: Final = 16 * 1024
 OF_ANOTHER_NAME: Final = frozenset({62, 64})
@@ -78,7 +78,7 @@ def why_refused(error: OSError, tls: Tls | None) -> str:
     return str(error)
 
 
-class SecureStream(Stream):
+class SecureStream(TcpStream):
     """A TLS connection. OpenSSL's state belongs to one thread at a time: each call into it takes a lock, and waits for
     nothing while it has it."""
 

@@ -34,7 +34,7 @@ class NothingCame(Exception):
     """
 
 
-class Stream:
+class TcpStream:
     """A connection over TCP."""
 
     def __init__(self, connected: socket.socket) -> None:

@@ -383,7 +383,7 @@ class Config:
     def _entries(self) -> PatternTrie[int]:
         return _by_pattern(self.destinations)
 
-    def policy_for(self, address: names.Address) -> QueuePolicy:
+    def policy_for(self, address: names.DestinationName) -> QueuePolicy:
         """Return the policy of one destination. O(levels + matching entries)."""
         # Match the name, not the address: as a destination of SUBSCRIBE "/>" means something else than everything.
         return _merged(self.destinations, self._entries, address.canonical)

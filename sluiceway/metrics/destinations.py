@@ -7,8 +7,8 @@ added up, but for forecasts and shares, which don't add up; of ages the greatest
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final
 
 from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS, TEMPORARY
@@ -16,10 +16,7 @@ from sluiceway.metrics.exposition import Gathered
 from sluiceway.metrics.series import Joined, Naming, Rest
 from sluiceway.queues.destination import Destination
 from sluiceway.rates import Trend
-from sluiceway.views.destinations import destination_figures, oldest_seconds, waiting_since
-
-if TYPE_CHECKING:
-    from sluiceway.broker import Broker
+from sluiceway.views.destinations import ViewedBroker, destination_figures, oldest_seconds, waiting_since
 
 _COUNTED: Final = {
     "sluiceway_messages_accepted_total": "added_count",
@@ -77,8 +74,10 @@ class _Course:
 class Destinations:
     """Metrics of the destinations of one broker. Observes deletions in its registry."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ViewedBroker, names_max: Callable[[], int]) -> None:
+        """`names_max`: how many destinations have series of their own."""
         self._broker = broker
+        self._names_max = names_max
         self._naming = Naming(len(COUNTERS))
         self._temporary = Rest(len(COUNTERS))
         self._courses: dict[str, _Course] = {}
@@ -94,7 +93,7 @@ class Destinations:
 
     def gather(self, gathered: Gathered) -> Steps[None]:
         """Gather the metrics of all destinations, in steps."""
-        names_max = self._broker.config.metrics.destinations_max
+        names_max = self._names_max()
         self._naming.begin()
         self._temporary.begin()
         joined = {OTHERS: Joined(_STATE), TEMPORARY: Joined(_STATE)}

@@ -1,7 +1,7 @@
 """One page: values of a broker, read in steps, then written.
 
 Requests while a page is made, or shortly after, get that page: making pages takes a tenth of the time at most
-(`rationing`), however often they are requested. In between nothing is done, and only the counters of deleted
+(`rest_seconds`), however often they are requested. In between nothing is done, and only the counters of deleted
 destinations are kept.
 """
 
@@ -22,8 +22,7 @@ from sluiceway.metrics.destinations import Destinations
 from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
 from sluiceway.metrics.series import Joined
-from sluiceway.rationing import rest_seconds
-from sluiceway.steps import Pace
+from sluiceway.steps import StepPace, rest_seconds
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.destinations import durable_report, lag_seconds
@@ -79,9 +78,9 @@ class Metrics:
         self._broker = broker
         self._clock = clock
         self._started_at = broker.now_ms() / 1000  # once: a difference of two clocks would be another each time
-        self._destinations = Destinations(broker)
+        self._destinations = Destinations(broker, lambda: broker.config.metrics.destinations_max)
         self._exposition: Exposition | None = None
-        self._pace = Pace(lambda: broker.dispatcher.statistics().turns_count, clock)
+        self._pace = StepPace(lambda: broker.dispatcher.statistics().turns_count, clock)
         self._making = trio.Lock()
         self._outside: Outside | None = None
         self._look_again_at = 0.0
@@ -248,7 +247,7 @@ class Metrics:
             unsettled_count += connection.session.unsettled_count
         gathered.put("sluiceway_subscriptions", subscriptions_count)
         gathered.put("sluiceway_unacknowledged_messages", unsettled_count)
-        for label, counts in broker.doors.counts().items():
+        for label, counts in broker.listening.counts().items():
             gathered.put("sluiceway_connections", counts.now_count, label)
             gathered.put("sluiceway_connections_accepted_total", counts.accepted_count, label)
             gathered.put("sluiceway_connections_refused_total", counts.refused_count, label)

@@ -38,7 +38,7 @@ class Failures:
 
 
 @attrs.frozen(slots=True)
-class Admission:
+class AttemptDecision:
     """Decision about a new attempt."""
 
     wait_seconds: float
@@ -88,10 +88,10 @@ class Attempts:
         self._forget_seconds = forget_seconds
         self._line_seconds_max = self._delay_seconds_max
 
-    def admit(self, login: str, host: str, now_seconds: float) -> Admission:
+    def admit(self, login: str, host: str, now_seconds: float) -> AttemptDecision:
         """Begin an attempt and queue it; return how long it waits before its passcode is checked."""
         if not self._delay_seconds:
-            return Admission(0.0)
+            return AttemptDecision(0.0)
         login_key, host_key = _digest(login), _host_key(host)
         pair_key = login_key + host_key
         if self._known.get(pair_key, 0.0) > now_seconds:
@@ -100,7 +100,9 @@ class Attempts:
         if admission.refused:
             return admission
         beside_seconds = self._delay(self._by_login.get(login_key), now_seconds)
-        return Admission(max(admission.wait_seconds, beside_seconds), slowed=admission.slowed or beside_seconds > 0)
+        return AttemptDecision(
+            max(admission.wait_seconds, beside_seconds), slowed=admission.slowed or beside_seconds > 0
+        )
 
     def is_slowed(self, login: str, host: str, now_seconds: float) -> bool:
         """Return whether an attempt that began now would be slowed, without queueing it. For attempts that began
@@ -115,16 +117,16 @@ class Attempts:
         judged_by = (self._by_host.get(host_key), self._by_login.get(login_key))
         return any(self._delay(failures, now_seconds) > 0 for failures in judged_by)
 
-    def _in_line(self, failures: Failures | None, now_seconds: float) -> Admission:
+    def _in_line(self, failures: Failures | None, now_seconds: float) -> AttemptDecision:
         delay_seconds = self._delay(failures, now_seconds)
         if failures is None or not delay_seconds:
-            return Admission(0.0)
+            return AttemptDecision(0.0)
         at_seconds = max(now_seconds, failures.next_seconds)
         wait_seconds = at_seconds - now_seconds
         if wait_seconds > self._line_seconds_max:
-            return Admission(0.0, refused=True, slowed=True)
+            return AttemptDecision(0.0, refused=True, slowed=True)
         failures.next_seconds = at_seconds + delay_seconds
-        return Admission(wait_seconds, slowed=True)
+        return AttemptDecision(wait_seconds, slowed=True)
 
     def _delay(self, failures: Failures | None, now_seconds: float) -> float:
         if failures is None or failures.count < self._free_count:

@@ -16,12 +16,12 @@ from sluiceway.cli.stat_view import LASTING_SECONDS
 from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.remedies import remedy_for
 
-_KINDS: Final = ("delay queue ", "exclusive queue ", "queue ", "topic ", "log group ", "log ", "connection ")
+_KINDS: Final = ("delay queue ", "queue ", "topic ", "log group ", "log ", "connection ")
 """Beginnings of the titles by which rows are looked up."""
 
 
 @attrs.frozen(slots=True)
-class Wait:
+class MapEdge:
     """One edge of the map."""
 
     source_id: int
@@ -58,9 +58,9 @@ class FlowMap:
     """The waits of one answer, to be asked for."""
 
     def __init__(self, report: Mapping[str, Any]) -> None:
-        self._chains: dict[int, tuple[list[Wait], bool]] = {}
+        self._chains: dict[int, tuple[list[MapEdge], bool]] = {}
         """For each source the chain whose first wait is the longest, and whether it is cyclic."""
-        self._behind: dict[int, list[Wait]] = {}
+        self._behind: dict[int, list[MapEdge]] = {}
         """Waits on each sink."""
         self._titles: dict[str, int] = {}
         self._by_name: dict[str, set[str]] = {}
@@ -95,15 +95,15 @@ class FlowMap:
         wait, behind = self.wait_of(title), self.behind(title)
         return (wait.age_seconds if wait else -1.0, behind[0].age_seconds if behind else -1.0, title)
 
-    def wait_of(self, title: str) -> Wait | None:
+    def wait_of(self, title: str) -> MapEdge | None:
         """The longest wait of that resource; None: it does not wait."""
         waits, _cyclic = self._waits_from(title)
         return waits[0] if waits else None
 
-    def _waits_from(self, title: str) -> tuple[list[Wait], bool]:
+    def _waits_from(self, title: str) -> tuple[list[MapEdge], bool]:
         return self._chains.get(self._titles.get(title, -1), ([], False))
 
-    def behind(self, title: str) -> list[Wait]:
+    def behind(self, title: str) -> list[MapEdge]:
         """The waits on that resource, the longest first."""
         waits = self._behind.get(self._titles.get(title, -1), [])
         return sorted(waits, key=lambda wait: -wait.age_seconds)
@@ -118,7 +118,7 @@ class FlowMap:
             steps.append(self._step(waits[-1].sink if waits else title, None))
         return Chain(tuple(steps), cyclic)
 
-    def _step(self, title: str, wait: Wait | None) -> Step:
+    def _step(self, title: str, wait: MapEdge | None) -> Step:
         resource = self._resources.get(self._titles.get(title, -1), {})
         details = [
             words_of(controller["limiter"])
@@ -158,14 +158,14 @@ def troubles(report: Mapping[str, Any]) -> list[tuple[float | None, str]]:
     return said
 
 
-def _waits_of(parent: Mapping[str, Any]) -> list[Wait]:
+def _waits_of(parent: Mapping[str, Any]) -> list[MapEdge]:
     """Read the edges of a report, or of one of its chains."""
     waits = []
     for edge in rows_of(parent, "edges"):
         source_id, sink_id, age_seconds = edge.get("source_id"), edge.get("sink_id"), edge.get("age_seconds")
         if isinstance(source_id, int) and isinstance(sink_id, int) and is_number(age_seconds):
             source, sink = str(edge.get("source")), str(edge.get("sink"))
-            waits.append(Wait(source_id, source, sink_id, sink, age_seconds, str(edge.get("details") or "")))
+            waits.append(MapEdge(source_id, source, sink_id, sink, age_seconds, str(edge.get("details") or "")))
     return waits
 
 

@@ -236,7 +236,7 @@ class QueueTracing:
     def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
         """See Observer. Recorded by the trail only."""
 
-    def paged(self, first: int, end: int, *, came_in: bool) -> None:
+    def paged(self, first: int, end: int, *, paged_in: bool) -> None:
         """See Observer. Recorded by the trail only."""
 
     def restored(self, end: int) -> None:

@@ -17,7 +17,7 @@ from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.queues.logs.table import LogError
 from sluiceway.queues.message import Message
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.trails import Found, Search, Trails, run
+from sluiceway.queues.trails import Found, Trails, TrailSearch, run
 from sluiceway.queues.trails.asking import Steps
 from sluiceway.queues.trails.locating import Elements
 from sluiceway.shard import Shard
@@ -74,7 +74,7 @@ class BrokerTrails:
         self._clock = clock
         self._now_ms = now_ms
         self.trails = Trails(bytes_max=config.bytes_max, keep_seconds=config.keep_seconds, clock=clock)
-        self._search = Search(self.trails, self)
+        self._search = TrailSearch(self.trails, self)
         self._executor: Callable[[Callable[[], None]], None] | None = None
         self._searches_count = 0
 

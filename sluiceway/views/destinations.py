@@ -17,7 +17,7 @@ from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.statistics import FIGURES
 from sluiceway.queues.topic import Topic
 
-_HELD: Final = (
+HELD: Final = (
     "depth_count",
     "depth_bytes",
     "memory_bytes",
@@ -48,7 +48,7 @@ _WHOLE: Final[Mapping[str, Callable[[Destination], int]]] = {
 }
 
 
-class Watched(Protocol):
+class ViewedBroker(Protocol):
     """Part of the broker that a view needs."""
 
     @property
@@ -66,14 +66,14 @@ def figure(name: str, destination: Destination) -> int:
     whole = _WHOLE.get(name)
     if whole is not None:
         return whole(destination)
-    return sum(map(FIGURES[name], destination.queues if name in _HELD else destination.queue.partitions.values()))
+    return sum(map(FIGURES[name], destination.queues if name in HELD else destination.queue.partitions.values()))
 
 
 def destination_figures(destination: Destination) -> dict[str, int]:
     """Read all figures of a destination; `unheard_count` only of a topic. O(partitions)."""
     queues, partitions = destination.queues, list(destination.queue.partitions.values())
     figures = {name: read(destination) for name, read in _WHOLE.items()}
-    figures |= {name: sum(map(FIGURES[name], queues)) for name in _HELD}
+    figures |= {name: sum(map(FIGURES[name], queues)) for name in HELD}
     figures |= {name: sum(map(FIGURES[name], partitions)) for name in _PASSED}
     if destination.address.kind.is_topic:
         figures["unheard_count"] = sum([queue.unheard_count for queue in partitions if isinstance(queue, Topic)])
@@ -91,7 +91,7 @@ def destination_report(destination: Destination) -> dict[str, Any]:
     }
 
 
-def age_seconds(broker: Watched, oldest: Oldest | None) -> float:
+def age_seconds(broker: ViewedBroker, oldest: Oldest | None) -> float:
     """Return how old an element is, of one that had to wait for its date since then; 0: there is none."""
     if oldest is None:
         return 0.0
@@ -99,7 +99,7 @@ def age_seconds(broker: Watched, oldest: Oldest | None) -> float:
     return min(age, max(0, broker.now_ms() - oldest.due_at_ms) / 1000) if oldest.due_at_ms else age
 
 
-def oldest_seconds(broker: Watched, destination: Destination) -> float:
+def oldest_seconds(broker: ViewedBroker, destination: Destination) -> float:
     """Return the age of the oldest message that is not acknowledged; of a delayed one since it was due. 0: there is
     none. O(partitions, and what `oldest_of` takes).
     """
@@ -113,18 +113,18 @@ def waiting_since(destination: Destination) -> list[float]:
     return [since for queue in destination.queues for since in queue.intake.waiting_since()]
 
 
-def _topics_of(broker: Watched, durable: Durable) -> list[Topic]:
+def _topics_of(broker: ViewedBroker, durable: Durable) -> list[Topic]:
     destination = broker.registry.destinations.get(durable.destination)
     partitions = [] if destination is None else destination.queue.partitions.values()
     return [topic for topic in partitions if isinstance(topic, Topic)]
 
 
-def backlog_count(broker: Watched, durable: Durable) -> int:
+def backlog_count(broker: ViewedBroker, durable: Durable) -> int:
     """Return how many messages a durable subscription has yet to settle. O(partitions)."""
     return sum([topic.readers.backlog_of(durable.durable_id) for topic in _topics_of(broker, durable)])
 
 
-def lag_seconds(broker: Watched, durable: Durable) -> float:
+def lag_seconds(broker: ViewedBroker, durable: Durable) -> float:
     """Return the age of the oldest message that a durable subscription has yet to settle; 0: there is none."""
     now_ms, seconds = broker.now_ms(), 0.0
     for topic in _topics_of(broker, durable):
@@ -135,7 +135,7 @@ def lag_seconds(broker: Watched, durable: Durable) -> float:
     return seconds
 
 
-def durable_report(broker: Watched, durable: Durable) -> dict[str, Any]:
+def durable_report(broker: ViewedBroker, durable: Durable) -> dict[str, Any]:
     """Return one durable subscription as JSON-able data: its backlog, and the time without a consumer."""
     now_ms = broker.now_ms()
     return {

@@ -12,7 +12,7 @@ import trio
 from sluiceway import steps
 from sluiceway.admin import sampling
 from sluiceway.flow.graph import at_once
-from sluiceway.steps import Pace, json_in_steps
+from sluiceway.steps import StepPace, json_in_steps
 from tests.admin.conftest import AdminStage, error_of
 
 
@@ -138,7 +138,7 @@ class TestSteps:
                 await client.subscribe("/topic/t", id=str(number))
             await client.sync()
         counts: list[int] = []
-        run = Pace.run
+        run = StepPace.run
 
         def counting(work: Any) -> Any:
             made = 0
@@ -152,7 +152,7 @@ class TestSteps:
             finally:
                 counts.append(made)
 
-        monkeypatch.setattr(Pace, "run", lambda pace, work: run(pace, counting(work)))
+        monkeypatch.setattr(StepPace, "run", lambda pace, work: run(pace, counting(work)))
         await stage.get("map")
         await stage.get("subscriptions", limit=200)
         assert max(counts) >= 200
@@ -183,7 +183,7 @@ class TestSteps:
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
-            assert await Pace(lambda: next(turns), clock).run(work()) == "done"
+            assert await StepPace(lambda: next(turns), clock).run(work()) == "done"
             nursery.cancel_scope.cancel()
         assert trio.current_time() - began >= 3 * steps.STEP_SECONDS * steps.REST
         assert others >= 100

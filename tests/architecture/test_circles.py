@@ -27,9 +27,7 @@ KNOWN: Final = [
             "sluiceway.admin.starting",
             "sluiceway.admin.state",
             "sluiceway.broker",
-            "sluiceway.metrics.destinations",
             "sluiceway.metrics.gather",
-            "sluiceway.readiness",
             "sluiceway.reloading",
             "sluiceway.report",
         }

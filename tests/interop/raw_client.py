@@ -11,7 +11,6 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Final
 
 import attrs
@@ -67,9 +66,7 @@ class RawClient:
     def __enter__(self) -> RawClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     # -- sending ------------------------------------------------------------------------------------------------------

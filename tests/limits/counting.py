@@ -39,7 +39,7 @@ import trio
 from trio.testing import MockClock
 
 from sluiceway.dispatcher.core import DispatcherCore
-from sluiceway.store.bodythread import Job
+from sluiceway.store.io_threads import Job
 from sluiceway.store.memory import MemoryEngine
 from tests.architecture.sources import PACKAGES, ROOT
 

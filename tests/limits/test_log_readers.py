@@ -136,7 +136,7 @@ async def test_a_crowd_waits_for_a_long_batch() -> None:
 async def test_a_crowd_waits_for_what_is_not_in_the_page_cache() -> None:
     world = CrowdWorld()
     world.filled(1_000)
-    world.log.warmth = PageCache(world.records)  # as after a start
+    world.log.page_cache = PageCache(world.records)  # as after a start
     let_a_crowd_wait(world, "a stretch was read ahead")
 
 
@@ -146,7 +146,7 @@ async def test_many_gaps() -> None:
     group = world.group()
     reader = world.join(group, None)
     world.filled(2 * REFUSED_MAX)
-    reader.give_back(reader.held[:REFUSED_MAX:2])
+    reader.requeue(reader.held[:REFUSED_MAX:2])
     reader.settle()
     world.records.append_batches([encode([b"x"])])
     for _ in range(2_000):
@@ -168,7 +168,7 @@ def refused_group(world: CrowdWorld, count: int = REFUSED_MAX) -> tuple[Group, L
     reader = world.join(group, None)
     some = reader.held[::2]
     for start in range(0, count, 500):
-        reader.give_back(some[start : start + 500])
+        reader.requeue(some[start : start + 500])
     world.run()
     assert group.refused is not None
     return group, reader
@@ -202,8 +202,8 @@ async def test_the_place_of_a_group_with_all_of_its_credit_out_once_more() -> No
     world.filled(CREDIT)
     group = world.group()
     reader = world.join(group, None)
-    reader.give_back(reader.held[::2])
-    reader.give_back(attempted=False)
+    reader.requeue(reader.held[::2])
+    reader.requeue(attempted=False)
     world.run()
     assert len(reader.held) == CREDIT
     with law(world, "the place of a group"):

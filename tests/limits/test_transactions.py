@@ -13,7 +13,7 @@ from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.store.engine import Change
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.recovery import RecoveredPiece, RecoveredTransaction
-from sluiceway.store.spool import Spool
+from sluiceway.store.spool import StoreSpool
 from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.limits.test_frames import MANY, Q
 from tests.scenarios.client import Client
@@ -252,7 +252,7 @@ async def test_pieces_of_an_earlier_run_for_temporary_destinations_that_are_gone
     assert spools is not None
     targets = [(f"/remote-temp-queue/gone/{number}", 4, False) for number in range(spread)]
     pieces = {place: RecoveredPiece(targets[place % spread], 1000, []) for place in range(PIECES)}
-    spools.left = [Spool(spools, 7, RecoveredTransaction(7, 1, PIECES, pieces))]
+    spools.left = [StoreSpool(spools, 7, RecoveredTransaction(7, 1, PIECES, pieces))]
     with stored.law(f"the start with pieces for {spread:,} that are gone", limit="10,000 pieces"):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(SpoolRecovery(spools, stored.broker.registry, clock=stored.broker.clock).run)

@@ -130,20 +130,20 @@ class TestListeners:
         async with Broker(config(first)) as broker:
             talker = Talker(await dial(broker.addresses[0]))
             await talker.connect()
-            assert broker.doors.counts() == {"front": Counts(1, 1, 0)}
+            assert broker.listening.counts() == {"front": Counts(1, 1, 0)}
             broker.reload(config(second))
-            assert broker.doors.counts() == {"front": Counts(1, 1, 0)}
+            assert broker.listening.counts() == {"front": Counts(1, 1, 0)}
             other = Talker(await dial(broker.addresses[0]))
             await other.connect()
             assert b'sluiceway_connections_accepted_total{listener="front"} 2' in await broker.metrics_page()
             broker.reload(config(PLAIN))
-            assert broker.doors.counts() == {"front": Counts(2, 2, 0), "plain": Counts(0, 0, 0)}
+            assert broker.listening.counts() == {"front": Counts(2, 2, 0), "plain": Counts(0, 0, 0)}
             for each in (talker, other):
                 await each.stream.aclose()
             with trio.fail_after(PATIENCE_SECONDS):
                 while broker.connections:  # noqa: ASYNC110 - nobody is told of it
                     await trio.sleep(0.01)
-            assert broker.doors.counts() == {"plain": Counts(0, 0, 0)}
+            assert broker.listening.counts() == {"plain": Counts(0, 0, 0)}
 
     async def test_a_listener_that_waits_no_longer_for_a_slowed_login_is_told_once(self, log_lines: LogLines) -> None:
         security = SecurityConfig(users={"ann": "a"}, permissions=(Permission(users=("ann",), actions=("*",)),))

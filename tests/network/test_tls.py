@@ -139,7 +139,7 @@ async def test_a_slow_handshake_ends_at_the_connect_timeout(tmp_path: Path, log_
         assert await read_to_end(stream) == b""
         await stream.aclose()
         with trio.fail_after(PATIENCE_SECONDS):
-            while broker.doors.opening_count or broker.listeners[0].connections_count:
+            while broker.listening.opening_count or broker.listeners[0].connections_count:
                 await trio.testing.wait_all_tasks_blocked(0.01)
     (line,) = log_lines.of("connection not opened")
     assert line["reason"] == "no complete TLS handshake within 0.1 seconds"
@@ -150,7 +150,7 @@ async def test_stopping_turns_away_who_is_in_the_handshake(tmp_path: Path) -> No
         stream = await dial(broker.addresses[0])
         await stream.send_all(b"\x16\x03\x01")
         await trio.testing.wait_all_tasks_blocked(0.02)
-        assert broker.doors.opening_count == 1
+        assert broker.listening.opening_count == 1
         with trio.fail_after(PATIENCE_SECONDS):
             await broker.stop()
         await stream.aclose()
@@ -295,7 +295,7 @@ class TestUsersByCertificate:
         async with Broker(guarded) as broker:
             await expect_refusal(broker.addresses[0], self.context(certificate(), version))
             with trio.fail_after(PATIENCE_SECONDS):
-                while broker.doors.opening_count:
+                while broker.listening.opening_count:
                     await trio.testing.wait_all_tasks_blocked(0.01)
             statistics = broker.guard.statistics()
             assert (statistics.accepted_count, statistics.refused_count) == (0, 0)

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-from sluiceway.store.faulty import FaultyEngine
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
+from tests.store.faulty import FaultyEngine
 
 
 class Lives:

@@ -19,11 +19,11 @@ from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, encode, split
 from sluiceway.queues.logs.codecs import Codec
 from sluiceway.store.bigarray import Files
 from sluiceway.store.engine import Engine
-from sluiceway.store.faulty import FaultyEngine
 from sluiceway.store.log_storage import LogStorageConfig
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage, wall_clock_ms
+from tests.store.faulty import FaultyEngine
 
 LOG = "/log/orders"
 PASSCODE = "let me"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from sluiceway.store import keys
-from sluiceway.store.faulty import FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage
+from tests.store.faulty import FaultyEngine
 
 IN = "/queue/in"
 OUT = "/queue/out"

@@ -10,10 +10,10 @@ import trio
 
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.store.engine import PUT
-from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage
+from tests.store.faulty import Failure, FaultyEngine
 
 Q = "/queue/q"
 

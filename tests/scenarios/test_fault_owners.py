@@ -35,13 +35,13 @@ POLICIES: dict[str, dict[str, Any]] = {
 CONTAINERS: Final = (
     dict, list, tuple, set, deque, OrderedDict, partial, MethodType, CellType, GeneratorType,
 )  # fmt: skip
-LOGGING: Final = frozenset({"sluiceway.store.damage.Damage", "sluiceway.store.paged.PagedBlocks"})
+LOGGING: Final = frozenset({"sluiceway.store.damage.DamageReports", "sluiceway.store.paged.PagedBlocks"})
 """Their Log is that of the process."""
 PASSING: Final = frozenset(
     f"sluiceway.{name}"
     for name in (
         "queues.logs.offers.OfferCheck", "queues.spools.SpoolDrain", "queues.transfers.Transfer", "queues.turns.Turn",
-        "store.paged.PutOut", "store.storequeue.StoreQueue", "store.together.Joint",
+        "store.paged.PageOut", "store.storequeue.StoreQueue", "store.together.StoreJoint",
     )
 )  # fmt: skip
 """There while one piece of work is done, or shared by all."""

@@ -24,7 +24,7 @@ from sluiceway.flow.graph import Steps
 from sluiceway.protocols.listener import Listener as Accepting
 from sluiceway.protocols.listener import bind_now
 from sluiceway.protocols.streams import ByteStream
-from sluiceway.steps import Pace
+from sluiceway.steps import StepPace
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_faults import GOOD, Injected, check_good
@@ -152,7 +152,7 @@ async def test_a_broker_goes_on_when_a_connection_breaks_on_its_way_in(
 async def test_one_that_can_t_take_a_shared_answer_does_not_keep_others_from_it() -> None:
     contained: list[Exception] = []
     tasks: list[Any] = []
-    answers = Answers(Pace(lambda: 0), tasks.append, contained.append, clock=lambda: 0.0)
+    answers = Answers(StepPace(lambda: 0), tasks.append, contained.append, clock=lambda: 0.0)
     answers._inline_seconds, answers._inline_until = 1.0, 1.0  # nothing is made at once
     told: list[bytes] = []
 
@@ -329,11 +329,11 @@ async def test_the_admin_port_says_once_that_descriptors_are_short_or_connection
     assert [line["event"] for line in said] == ["no more HTTP connections for now", "too many HTTP connections"]
 
 
-def unhurried(stage: Stage) -> Pace:
+def unhurried(stage: Stage) -> StepPace:
     """Steps that take no time by its clock. By that of the machine a sample would rest after each pause of the machine,
     for longer than a test lasts.
     """
-    return Pace(lambda: stage.broker.dispatcher.statistics().turns_count, lambda: 0.0)
+    return StepPace(lambda: stage.broker.dispatcher.statistics().turns_count, lambda: 0.0)
 
 
 async def test_a_sample_that_breaks_leaves_the_last_good_numbers_and_right_ones_behind_it(

@@ -64,7 +64,7 @@ async def check_good(stage: Stage, client: Client) -> None:
     await client.unsubscribe("good")
 
 
-@pytest.mark.parametrize("method", ["dispatch", "settled", "given_back", "came_in_time"])
+@pytest.mark.parametrize("method", ["dispatch", "settled", "requeued", "came_in_time"])
 async def test_a_destination_that_breaks_is_closed_and_comes_back_with_the_next_start(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +85,7 @@ async def test_a_destination_that_breaks_is_closed_and_comes_back_with_the_next_
             queue.dispatch = queue.distribution.dispatch  # the broken one
         else:
             failed = fail_once(type(queue), method, monkeypatch, only=is_bad)
-        if method == "given_back":
+        if method == "requeued":
             await consumer.frame("NACK", consumer.naming(second))
         elif method == "came_in_time":
             stage.broker.dispatcher.call_later(0.0, lambda: stage.partitions(BAD)[0].dispatch(1))

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from sluiceway.queues.logs.codecs import Codec
-from sluiceway.store.bigarray.faulty import FaultyFiles
 from tests.scenarios.log_stage import LOG, LogStage, fill, indexes, numbered, records_of, send_batch
+from tests.store.bigarray.faulty import FaultyFiles
 
 
 async def test_a_stalled_reader_holds_nobody_else() -> None:

@@ -14,7 +14,6 @@ import trio
 
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.publishing import LogPublisher
-from sluiceway.store.bigarray.faulty import FaultyFiles
 from tests.scenarios.log_stage import (
     LOG,
     PASSCODE,
@@ -30,6 +29,7 @@ from tests.scenarios.log_stage import (
 )
 from tests.scenarios.stage import EPOCH_MS
 from tests.scenarios.test_faults import fail_once
+from tests.store.bigarray.faulty import FaultyFiles
 
 SMALL = {"data_page_bytes": 4096, "index_page_count": 64}
 

@@ -11,12 +11,12 @@ import pytest
 
 from sluiceway.store import keys
 from sluiceway.store.engine import Change, Engine
-from sluiceway.store.faulty import FaultyEngine
 from sluiceway.store.together import HEAVY_COUNT, STEP_PLACES
 from tests.limits.law import frame
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.lives import Lives, durability
 from tests.scenarios.stage import Stage
+from tests.store.faulty import FaultyEngine
 
 T = "/topic/prices"
 COUNT = 2 * HEAVY_COUNT * STEP_PLACES

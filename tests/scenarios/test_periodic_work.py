@@ -27,10 +27,10 @@ from sluiceway.security.rates import Rates, RateTable
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.diskguard import DiskGuard
 from sluiceway.store.engine import DiskFullError
+from sluiceway.store.io_threads import InlineWorker
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.paged import PagedBlocks
 from sluiceway.store.pages import PagesError
-from sluiceway.store.worker import InlineWorker
 from tests.architecture.sources import CORE, modules, name_of
 from tests.scenarios.log_stage import LogStage
 from tests.scenarios.stage import Stage

@@ -114,7 +114,7 @@ class Play:
                         assert isinstance(queue, ConsumedQueue)
                         queue.removal.purge(0, queue.elements.next_sequence)
         elif what < self.break_share + 0.35:
-            await self.take_out()
+            await self.acquire_at()
         else:
             await self.transact(worker)
         for _ in range(self.chance.randrange(8)):
@@ -122,7 +122,7 @@ class Play:
             for name in OUT:
                 assert self.stage.depth_count(name) < COUNT_MAX + 2 * SENDS_MAX
 
-    async def take_out(self) -> None:
+    async def acquire_at(self) -> None:
         """Some of what came out."""
         reader = await self.stage.connect()
         await reader.subscribe(self.chance.choice(OUT))

@@ -17,12 +17,12 @@ import trio
 from sluiceway.protocols.reading import ReadGate, Reason
 from sluiceway.protocols.stomp.session import Session
 from sluiceway.security.config import UserRates
-from sluiceway.store.faulty import Failure, FaultyEngine
 from tests.scenarios.client import Client
 from tests.scenarios.guarded import GuardedStage, allow
 from tests.scenarios.log_stage import LOG, LogStage
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_ack_bypass import BLOCK, FULL
+from tests.store.faulty import Failure, FaultyEngine
 
 ELSEWHERE: Final = {Reason.LARGE_MESSAGE, Reason.LOGIN}
 """Walked in tests/protocols/session/test_staging.py and tests/scenarios/test_logins.py."""

@@ -13,7 +13,7 @@ from sluiceway.answering import LISTS, WAITING_MAX, Answers, Part
 from sluiceway.broker import Broker
 from sluiceway.flow.graph import Steps
 from sluiceway.report import stat_in_steps
-from sluiceway.steps import Pace
+from sluiceway.steps import StepPace
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LogStage
 from tests.scenarios.stage import Stage
@@ -172,7 +172,7 @@ async def test_reports_asked_for_without_end_take_a_tenth_of_the_time_and_are_ne
         answered.set()
 
     async with trio.open_nursery() as nursery:
-        answers = Answers(Pace(lambda: 0, now), nursery.start_soon, _unexpected, now)
+        answers = Answers(StepPace(lambda: 0, now), nursery.start_soon, _unexpected, now)
         began = now()
         for _ in range(10):
             state += 1
@@ -185,7 +185,7 @@ async def test_reports_asked_for_without_end_take_a_tenth_of_the_time_and_are_ne
 
 
 async def test_more_than_may_wait_are_refused_at_once() -> None:
-    answers = Answers(Pace(lambda: 0), lambda _task: None, _unexpected)
+    answers = Answers(StepPace(lambda: 0), lambda _task: None, _unexpected)
     told: list[bytes] = []
 
     def steps() -> Steps[bytes]:

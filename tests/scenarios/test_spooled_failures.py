@@ -13,7 +13,6 @@ from sluiceway.protocols.reading import Reason
 from sluiceway.protocols.stomp.spooling import SpooledCommits
 from sluiceway.store import keys
 from sluiceway.store.engine import DELETE, Change, EngineFailedError
-from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.spool import READS_MAX
 from tests.scenarios.spooled import (
@@ -27,6 +26,7 @@ from tests.scenarios.spooled import (
 )
 from tests.scenarios.stage import Stage
 from tests.scenarios.tiny_steps import tiny_steps
+from tests.store.faulty import Failure, FaultyEngine
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 

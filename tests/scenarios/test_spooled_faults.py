@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from sluiceway.store.queue_records import QueueRecords
-from sluiceway.store.spool import Spool
+from sluiceway.store.spool import StoreSpool
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
 from tests.scenarios.spooled import OUT, SMALL, body, commit, send_transaction, spooled_keys
@@ -64,13 +64,13 @@ async def test_a_commit_that_acknowledged_there_is_undone(monkeypatch: pytest.Mo
         delivery = await client.next_message()
         await send_transaction(client, COUNT, destination)
         await client.frame("ACK", {**client.naming(delivery), "transaction": "t"})
-        real = Spool.commit
+        real = StoreSpool.commit
 
-        def commit_and_break(self: Spool, *arguments: Any, **named: Any) -> None:
+        def commit_and_break(self: StoreSpool, *arguments: Any, **named: Any) -> None:
             real(self, *arguments, **named)
             breaks(stage, BAD)
 
-        monkeypatch.setattr(Spool, "commit", commit_and_break)
+        monkeypatch.setattr(StoreSpool, "commit", commit_and_break)
         await client.frame("COMMIT", {"transaction": "t", "receipt": "done"})
         await trio.sleep(3)
         assert stage.broker.faults.destinations_count == 1
@@ -104,13 +104,13 @@ async def test_a_commit_is_undone_while_its_connection_waits_there(
             await client.send(BAD, f"parked {number}", persistent="true")
         await send_transaction(client, COUNT, *destinations)
         await client.frame("ACK", {**client.naming(delivery), "transaction": "t"})
-        real = Spool.commit
+        real = StoreSpool.commit
 
-        def commit_and_break(self: Spool, *arguments: Any, **named: Any) -> None:
+        def commit_and_break(self: StoreSpool, *arguments: Any, **named: Any) -> None:
             real(self, *arguments, **named)
             breaks(stage, BAD)
 
-        monkeypatch.setattr(Spool, "commit", commit_and_break)
+        monkeypatch.setattr(StoreSpool, "commit", commit_and_break)
         await client.frame("COMMIT", {"transaction": "t", "receipt": "done"})
         await trio.sleep(3)
         assert (stage.broker.faults.count, stage.broker.faults.destinations_count) == (1, 1)

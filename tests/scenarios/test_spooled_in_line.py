@@ -10,7 +10,6 @@ import pytest
 import trio
 
 from sluiceway.protocols.stomp.left_behind import SESSION_BYTES
-from sluiceway.store.faulty import FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.spooled import (
     IN,
@@ -23,6 +22,7 @@ from tests.scenarios.spooled import (
     spooled_keys,
 )
 from tests.scenarios.stage import Stage
+from tests.store.faulty import FaultyEngine
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 

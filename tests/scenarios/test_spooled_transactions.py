@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import trio
 
-from sluiceway.store.faulty import FaultyEngine
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
 from tests.scenarios.spooled import (
@@ -29,6 +28,7 @@ from tests.scenarios.spooled import (
     spooled_keys,
 )
 from tests.scenarios.stage import Stage
+from tests.store.faulty import FaultyEngine
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
