@@ -15,10 +15,10 @@ from sluiceway.admin.messages import Messages, Reader
 from sluiceway.admin.operations import Operations
 from sluiceway.config import DestinationPolicy
 from sluiceway.flow import SourceController
-from sluiceway.metrics.gather import Pace
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.queues.intake import Intake
 from sluiceway.queues.message import Message
+from sluiceway.steps import StepPace
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.lives import Lives, durability
@@ -225,7 +225,12 @@ async def test_operators_page_through_it_move_from_it_and_purge_it() -> None:
         try:
             broker = stage.broker
             messages = Messages(
-                broker.shard, broker.pulse, reader, Pace(lambda: 0), dead_letter_queues=lambda: (), clock=broker.clock
+                broker.shard,
+                broker.pulse,
+                reader,
+                StepPace(lambda: 0),
+                dead_letter_queues=lambda: (),
+                clock=broker.clock,
             )
             seen, start = [], ""
             while start is not None:
