@@ -275,12 +275,6 @@ class ConsumedQueue(MessageQueue):
         subscription.delivered(count)
         subscription.consumer.deliver(subscription, part, dropped_count=0)
 
-    def had_elsewhere(self, first: int) -> None:
-        """Mark what came in from element `first` on, and was not dispatched yet, as redelivered: before it came here a
-        consumer may have had it.
-        """
-        self._cursor.mark_ahead(self.elements.live_sequences(first, self.elements.next_sequence))
-
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
         distribution = self.distribution
         if self.closed:

@@ -297,11 +297,6 @@ class Cursor:
             new.update({sequence: attempts[sequence] for sequence in known})
         attempts.update(new)
 
-    def mark_ahead(self, sequences: SequenceOf[int]) -> None:
-        """As `mark_seen`, for elements ahead that came from where a consumer may have had them, too."""
-        self.mark_seen(sequences)
-        self.noted_to = max(self.noted_to, max(sequences, default=-1) + 1)
-
     def count_attempt(self, sequence: int) -> int:
         """This element was handed over once more, in vain. Returns how often that has been."""
         count = self._attempts[sequence] = self._attempts.get(sequence, 0) + 1

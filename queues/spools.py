@@ -14,17 +14,18 @@ Pieces for a queue that the broker abandoned (its own mistake) stay on the disk:
 for a queue that was deleted are dropped, DROP_COUNT at a time: after a crash the next start drops the rest, for the
 store has noted that with the deletion.
 
-A relay keeps nothing, so the batch that deletes a piece can't save its messages, and a crash may bring a piece back
-that the relay has handed on. A drain to a relay waits for the sync of each deletion, which leaves one such piece at
-most: the first that the next start finds. Its messages come marked as redelivered.
+A relay keeps nothing, so no batch that deletes a piece can save its messages. What is persistent of it, and would come
+again after a crash, comes once at most: its piece is deleted, with a sync, before the relay gets it. Meanwhile it is in
+memory; then the relay takes it, for it had room.
 
-Invariant: `Spool.moved` is called once at most for each piece, when it is in its queue, or its destination is gone.
+Invariant: `Spool.moved` is called once at most for each piece, when it is in its queue (or will be, in a relay), or its
+destination is gone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import groupby, islice
@@ -33,7 +34,6 @@ from typing import Final, Protocol
 from ..flow import SourceController
 from ..flow.latch import Latch
 from .atomic_offer import offer_together
-from .consumed import ConsumedQueue
 from .intake import Run
 from .message import Message, size_of
 from .names import parse, split_part
@@ -122,7 +122,6 @@ class SpoolDrain:
 
     __slots__ = (
         "_count",
-        "_handed_on",
         "_is_reading",
         "_left",
         "_may_go",
@@ -145,12 +144,10 @@ class SpoolDrain:
         left: Callable[[Spool, int, int, int], None],
         unheard: Callable[[int], None],
         persistent_only: bool = False,
-        handed_on: Container[tuple[Spool, int]] = (),
     ) -> None:
         """`pieces` (spool and place; `count` messages) go to `queue` as `source`, while `may_go`. `left` is told of
         each piece that is moved, and how many messages and bytes the queue got; `unheard`, how many messages were for
-        a deleted queue. `persistent_only`: the other messages belonged to an earlier run; `handed_on`: pieces that an
-        earlier run may have handed on already.
+        a deleted queue. `persistent_only`: the other messages belonged to an earlier run.
         """
         self._pieces = deque(pieces)
         self._count = count
@@ -161,7 +158,6 @@ class SpoolDrain:
         self._left = left
         self._unheard = unheard
         self._persistent_only = persistent_only
-        self._handed_on = handed_on
         self._is_reading = False
         self._writing_count = 0
         """Pieces that are moved, and the disk does not know."""
@@ -205,15 +201,33 @@ class SpoolDrain:
             messages = [message for message in messages if message.head.persistent]
         first = queue.elements.next_sequence
         runs = runs_of(messages)
+        persistent = any(message.head.persistent for message in messages)
+        if persistent and not queue.keeps:
+            if queue.intake.must_wait(len(messages), self.source, persistent=True):
+                self.source.end_turn()
+                return
+            spool, place = self._pieces[0]
+            self._writing_count += 1
+            spool.moved(place, queue, first, persistent=True, done=partial(self._deleted, runs, count))
+            return
         if runs and not offer_together(queue, runs, self.source):
             self.source.end_turn()
             return
-        if self._pieces[0] in self._handed_on and isinstance(queue, ConsumedQueue):
-            queue.had_elsewhere(first)
         self._count -= count
-        persistent = any(message.head.persistent for message in messages)
         self._piece_moved(queue, first, runs, persistent=persistent)
         self.source.end_turn()
+
+    def _deleted(self, runs: list[Run], count: int) -> None:
+        """Give a relay the piece that the disk has no more."""
+        spool, place = self._pieces.popleft()
+        self._count -= count
+        if self.queue.closed:
+            self._unheard(count)
+            runs = []
+        self.queue.intake.take_together(runs, self.source)
+        self._left(spool, place, sum([len(run.messages) for run in runs]), sum([run.charge_bytes for run in runs]))
+        self.source.end_turn()
+        self._written()
 
     def _leave(self) -> None:
         """Leave the pieces on the disk: the next start has the queue again."""

@@ -5,13 +5,12 @@ For each queue one drain (queues/spools.py) moves the rest, in order of the comm
 their memory. Only where a queue has no room until a consumer takes from it (or its policy keeps it from paging, or the
 disk is full) the start does not wait: the rest moves later, and is first in line there.
 
-Messages that were not persistent belonged to the earlier run. The first piece of a transaction to a relay may
-have been handed on there: its messages come marked as redelivered.
+Messages that were not persistent belonged to the earlier run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain, islice, repeat
 from typing import Final
 
@@ -19,7 +18,6 @@ import trio
 
 from sluiceway.flow import Flow, SourceController
 from sluiceway.protocols.log import get_logger
-from sluiceway.queues.names import parse
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.spools import SpoolDrain, SpoolTarget, drop, queue_of
@@ -61,25 +59,14 @@ class SpoolRecovery:
             places = chain.from_iterable([zip(repeat(spool), spool.targets[target].places) for spool in having])
             queue = queue_of(target, self._registry, is_stored=True)
             if queue is not None:
-                firsts = {(spool, spool.targets[target].places[0]) for spool in having}
-                self._add_leg(places, queue, handed_on=firsts if self._was_relay(queue) else ())
+                self._add_leg(places, queue)
                 continue
             for spool in having:  # a temporary destination went with its connection
                 spool.targets[target].is_gone = True
             gone.append(places)
         drop(chain.from_iterable(gone), dropped=_nothing, done=_over)
 
-    def _was_relay(self, queue: MessageQueue) -> bool:
-        """Whether an earlier run, with this configuration, had no more than the pieces of it on the disk."""
-        return self._registry.policy_for(parse(queue.destination_name)).kind == "relay"
-
-    def _add_leg(
-        self,
-        places: Iterable[tuple[StoreSpool, int]],
-        queue: MessageQueue,
-        *,
-        handed_on: Container[tuple[StoreSpool, int]],
-    ) -> None:
+    def _add_leg(self, places: Iterable[tuple[StoreSpool, int]], queue: MessageQueue) -> None:
         def resumed(_sink: object) -> bool:
             return leg.go()
 
@@ -104,7 +91,6 @@ class SpoolRecovery:
             left=left,
             unheard=self._unheard,
             persistent_only=True,
-            handed_on=handed_on,
         )
         self._legs[leg] = None
 

@@ -404,7 +404,7 @@ class StoreSpool:
 
         if queue is not None and persistent and not queue.closed:
             if not queue.keeps:
-                self._spools.store.change(changes, written)  # synced: a power cut brings back one piece at most
+                self._spools.store.change(changes, written)  # synced
                 return
             shelf, end = queue.storage, queue.elements.next_sequence
             if isinstance(shelf, QueueRecords) and first < end:
