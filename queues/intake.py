@@ -247,6 +247,22 @@ class Intake:
             else:
                 self._add_without_blocking(run.messages, run.charge_bytes)
 
+    def charge_ahead(self, runs: SequenceOf[Run], source: SourceController) -> None:
+        """Charge what `take_charged` takes later, of a queue whose senders wait. May block `source`."""
+        for run in runs:
+            self.controller.charge(len(run.messages), run.charge_bytes, source)
+
+    def take_charged(self, runs: SequenceOf[Run], source: SourceController) -> None:
+        """Take runs that are charged. A queue that was closed meanwhile takes none."""
+        queue = self.queue
+        for run in runs:
+            if self.controller.closed:
+                self.controller.release(len(run.messages), run.charge_bytes)
+                continue
+            if queue.observer is not None:
+                queue.observer.origin = source
+            queue.accept_run(run)
+
     def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
         """Return what holds this source back now."""
         if (self.action.holds_back or self.residency is not None) and not self.controller.accepts(source):

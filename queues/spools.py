@@ -15,8 +15,8 @@ for a queue that was deleted are dropped, DROP_COUNT at a time: after a crash th
 store has noted that with the deletion.
 
 A relay keeps nothing, so no batch that deletes a piece can save its messages. What is persistent of it, and would come
-again after a crash, comes once at most: its piece is deleted, with a sync, before the relay gets it. Meanwhile it is in
-memory; then the relay takes it, for it had room.
+again after a crash, comes once at most: its piece is deleted, with a sync, before the relay gets it. Meanwhile it is
+charged there, which had room.
 
 Invariant: `Spool.moved` is called once at most for each piece, when it is in its queue (or will be, in a relay), or its
 destination is gone.
@@ -32,6 +32,7 @@ from itertools import groupby, islice
 from typing import Final, Protocol
 
 from ..flow import SourceController
+from ..flow.kinds import ResourceKind
 from ..flow.latch import Latch
 from .atomic_offer import offer_together
 from .intake import Run
@@ -202,13 +203,13 @@ class SpoolDrain:
         first = queue.elements.next_sequence
         runs = runs_of(messages)
         persistent = any(message.head.persistent for message in messages)
-        if persistent and not queue.keeps:
-            if queue.intake.must_wait(len(messages), self.source, persistent=True):
-                self.source.end_turn()
-                return
-            spool, place = self._pieces[0]
-            self._writing_count += 1
-            spool.moved(place, queue, first, persistent=True, done=partial(self._deleted, runs, count))
+        if persistent and queue.kind is ResourceKind.RELAY:
+            if not queue.intake.must_wait(len(messages), self.source, persistent=True):
+                queue.intake.charge_ahead(runs, self.source)
+                spool, place = self._pieces[0]
+                self._writing_count += 1
+                spool.moved(place, queue, first, persistent=True, done=partial(self._deleted, runs, count))
+            self.source.end_turn()
             return
         if runs and not offer_together(queue, runs, self.source):
             self.source.end_turn()
@@ -221,12 +222,11 @@ class SpoolDrain:
         """Give a relay the piece that the disk has no more."""
         spool, place = self._pieces.popleft()
         self._count -= count
+        self.queue.intake.take_charged(runs, self.source)
         if self.queue.closed:
             self._unheard(count)
             runs = []
-        self.queue.intake.take_together(runs, self.source)
         self._left(spool, place, sum([len(run.messages) for run in runs]), sum([run.charge_bytes for run in runs]))
-        self.source.end_turn()
         self._written()
 
     def _leave(self) -> None:

@@ -26,6 +26,7 @@ from typing import Final
 import attrs
 
 from ..flow import Account, Flow, SizeLimiter, SourceController
+from ..flow.kinds import ResourceKind
 from ..queues.large import LargeMessage
 from ..queues.message import Message, wire_bytes_of
 from ..queues.queue import MessageQueue
@@ -403,7 +404,7 @@ class StoreSpool:
             done()
 
         if queue is not None and persistent and not queue.closed:
-            if not queue.keeps:
+            if queue.kind is ResourceKind.RELAY:
                 self._spools.store.change(changes, written)  # synced
                 return
             shelf, end = queue.storage, queue.elements.next_sequence

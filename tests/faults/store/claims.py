@@ -121,6 +121,8 @@ class Claims:
         """In this life, now and then."""
         self._ending: dict[object, str] = {}
         """Subscriptions whose UNSUBSCRIBE or DISCONNECT is on its way, and their places."""
+        self.relays: set[str] = set()
+        """Destinations that keep nothing: they may lose what is persistent, too, and their RECEIPTs say so."""
         self.lossy: set[str] = set()
         """Destinations where messages may be dropped, so that none counts as lost."""
         self.delivered_count = 0
@@ -175,10 +177,13 @@ class Claims:
 
     def receipted(self, sents: Iterable[Sent], durability: str | None) -> None:
         """The RECEIPT of this SEND is here."""
+        sents = list(sents)
         for sent in sents:
             self.receipted_count += 1
             sent.receipted = durability or "memory"
             self._note(sent, f"receipted: {durability}")
+            if self.relays and not self.relays.isdisjoint(each.destination for each in sents):
+                continue  # of a composite the least holds
             if sent.persistent and durability not in DURABLE:
                 self._fail(sent, f"it is persistent, and its RECEIPT says durability {durability}")
             if not sent.persistent and durability != "memory":

@@ -45,8 +45,14 @@ VICTIMS: Final = ("/queue/victim.a", "/queue/victim.b")
 DURABLES: Final = {"/topic/t": ("first", "second"), "/topic/u": ("third",)}
 """Durable subscriptions."""
 
+RELAY: Final = "/queue/relay"
+"""Keeps nothing."""
+
 LARGE_SEEDS: Final = 1_000_000
 """From here on they are of rounds with large transactions."""
+
+RELAY_SEEDS: Final = 2_000_000
+"""From here on they are of rounds with large transactions, and a relay."""
 
 LARGE_COUNT: Final = 100
 """SENDs of a transaction that takes effect in steps."""
@@ -157,6 +163,14 @@ class Plan:
         steps_are_tiny = random.random() < 0.5
         return attrs.evolve(plan, habits=habits, config=config, pace=pace, steps_are_tiny=steps_are_tiny)
 
+    @classmethod
+    def with_relay(cls, random: Random) -> Plan:
+        """As with large transactions, with a relay among the queues that is purged and deleted in the midst of them."""
+        plan = cls.with_large_transactions(random)
+        destinations = (*plan.config.destinations, DestinationPolicy(RELAY, {"kind": "relay"}))
+        habits = attrs.evolve(plan.habits, queues=(*plan.habits.queues, RELAY), victims=(*plan.habits.victims, RELAY))
+        return attrs.evolve(plan, habits=habits, config=attrs.evolve(plan.config, destinations=destinations))
+
 
 class Disk(Protocol):
     """What a round keeps from life to life, and how each of them ends."""
@@ -231,7 +245,8 @@ class Round:
         self.random = random
         self.plan = plan
         self.claims = Claims(trio.current_time, wall_clock_ms)
-        self.claims.lossy.update(VICTIMS)
+        self.claims.lossy.update((*VICTIMS, RELAY))
+        self.claims.relays.add(RELAY)
         self.disk: Disk = FaultyDisk(random) if disk is None else disk
         self._clients: list[RandomClient] = []
         self._clients_count = 0
@@ -484,7 +499,10 @@ def _left(broker: Broker) -> dict[str, int]:
 def run_round(seed: int) -> Round:
     """One round. Raises what went wrong, with the command that shows it again."""
     random = Random(seed)
-    plan = Plan.drawn(random) if seed < LARGE_SEEDS else Plan.with_large_transactions(random)
+    drawn = (
+        Plan.drawn if seed < LARGE_SEEDS else Plan.with_large_transactions if seed < RELAY_SEEDS else Plan.with_relay
+    )
+    plan = drawn(random)
     with tiny_steps() if plan.steps_are_tiny else nullcontext():
         return play(MODULE, seed, random, lambda: Round(plan, random), sizes=small(plan.block_bits))
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.faults.store.power_cut import LARGE_COUNT, LARGE_SEEDS, run_round
+from tests.faults.store.power_cut import LARGE_COUNT, LARGE_SEEDS, RELAY_SEEDS, run_round
 
 ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "100"))
 ROUNDS_AT_ONCE: Final = 10
@@ -28,6 +28,13 @@ def test_promises_are_kept_through_crashes_and_power_cuts(first: int) -> None:
 
 @pytest.mark.parametrize("first", range(LARGE_SEEDS, LARGE_SEEDS + ROUNDS_COUNT // 12, LARGE_AT_ONCE))
 def test_promises_are_kept_through_ends_in_the_midst_of_large_transactions(first: int) -> None:
+    for seed in range(first, first + LARGE_AT_ONCE):
+        run_round(seed)
+
+
+@pytest.mark.parametrize("first", range(RELAY_SEEDS, RELAY_SEEDS + ROUNDS_COUNT // 24, LARGE_AT_ONCE))
+def test_promises_are_kept_beside_a_relay(first: int) -> None:
+    """What it hands on comes once, or marked, also of transactions that waited for it on the disk."""
     for seed in range(first, first + LARGE_AT_ONCE):
         run_round(seed)
 
