@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from dashboard import dashboard
+from pictures import pictures
 
 from pyspark_stomp.options import OPTIONS
 from sluiceway.admin.reference import reference as routes
@@ -118,6 +119,7 @@ def main(check: bool) -> int:
         DOCS / "metrics.md": with_reference(DOCS / "metrics.md", metrics()),
         ROOT / "deploy" / "grafana" / "sluiceway.json": dashboard(),
         **{DOCS / "man" / name: text for name, text in manual_pages().items()},
+        **{DOCS / "images" / name: text for name, text in pictures().items()},
     }
     stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     for page in stale:

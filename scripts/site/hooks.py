@@ -73,6 +73,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, **_others: Any) -> str:
     """Turns links and fences of a page into those of the site."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]  # the front page is a table of contents itself
     path = path_of(page.file.src_uri)
     if page.file.src_uri.startswith(OUTSIDE) and path.suffix != ".md":
         return markdown
@@ -88,7 +90,11 @@ def on_page_markdown(markdown: str, *, page: Page, **_others: Any) -> str:
         return f"{link[1]}{posixpath.relpath(uri_of(found), folder)}{hash_}{anchor}{link[3]}"
 
     parts = _FENCE.split(_OWN_WORDS.sub(r"\1", markdown))
-    return "".join(part if part.startswith("```") else _LINK.sub(turned, part) for part in parts)
+    # Of options, "HOST[:PORT] [default: ...]" is no link.
+    return "".join(
+        part if part.startswith("```") else _LINK.sub(turned, part).replace("] [default:", "] \\[default:")
+        for part in parts
+    )
 
 
 def uri_of(path: Path) -> str:
