@@ -104,7 +104,8 @@ class BlockReaders:
 
     def _ask(self, _budget: int) -> int:
         """Ask a portion of a crowd which blocks it reads."""
-        assert self._asked is not None, "a crowd is being asked"
+        if self._asked is None:
+            return 0
         part = list(islice(self._asked, READING_AT_ONCE))
         self._reading_next |= _blocks_of(part)
         if len(part) < READING_AT_ONCE:
