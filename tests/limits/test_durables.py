@@ -8,6 +8,7 @@ import trio
 from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.limits.law import CROWD_COUNT, LawStage, frame
+from tests.limits.test_crowds import crowd
 from tests.scenarios.client import Client
 
 T = "/topic/t"
@@ -25,6 +26,17 @@ async def reattached(stage: LawStage, part: int, /, **headers: object) -> Client
     await reader.send_raw(b"".join(frame("SUBSCRIBE", id=n, **subscribe) for n in range(1000)))
     await reader.sync()
     return reader
+
+
+async def sharing(stage: LawStage, count: int, /, **headers: str) -> list[Client]:
+    """So many consumers that share one durable subscription, a thousand on each connection."""
+    readers = [await stage.client() for _part in range(count // 1000)]
+    subscribe = {"destination": T, "durable": "true", "ack": "client-individual", **headers}
+    for reader in readers:
+        data = b"".join(frame("SUBSCRIBE", id=n, activemq_name="d", **subscribe) for n in range(1000))
+        await reader.send_raw(data.replace(b"activemq-name", b"activemq.subscriptionName"))
+        await reader.sync()
+    return readers
 
 
 @pytest.mark.slow
@@ -103,12 +115,7 @@ async def test_a_crowd_that_shares_one_durable() -> None:
     """Each message that comes back may be for any of them, and finds somebody."""
     count, sent_count = CROWD_COUNT, 1_000
     async with LawStage({T: {"redeliveries_max": 3}}) as stage:
-        readers = [await stage.client() for _part in range(count // 1000)]
-        subscribe = {"destination": T, "durable": "true", "ack": "client-individual", "credit": "2"}
-        for reader in readers:
-            data = b"".join(frame("SUBSCRIBE", id=n, activemq_name="d", **subscribe) for n in range(1000))
-            await reader.send_raw(data.replace(b"activemq-name", b"activemq.subscriptionName"))
-            await reader.sync()
+        readers = await sharing(stage, count, credit="2")
         [topic] = stage.broker.registry.destinations[T].queues
         assert isinstance(topic, Topic)
         [durable] = topic.reader_states().values()
@@ -133,5 +140,44 @@ async def test_a_crowd_that_shares_one_durable() -> None:
         with stage.law("abrupt out of a crowd that shares a durable", limit="ten connections", crowd=others):
             for reader in readers:
                 reader.vanish()
+            await trio.sleep(3)
+        assert not durable.subscriptions
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_a_crowd_that_shares_one_durable_and_loses_the_oldest() -> None:
+    """What they share is moved on and given back to at once; each of them is woken for that."""
+    count = CROWD_COUNT
+    async with LawStage({T: {"memory_bytes": 1 << 20, "paging": "throttle", "full": "drop_oldest"}}) as stage:
+        readers = await sharing(stage, count, credit="1")
+        await crowd(stage, 1_000, destination=T, ack="client", credit=1)
+        keeps_up = await stage.client()
+        await keeps_up.subscribe(T)
+        [topic] = stage.broker.registry.destinations[T].queues
+        assert isinstance(topic, Topic)
+        [durable] = topic.reader_states().values()
+        assert len(durable.subscriptions) == count
+        others = f"{count:,} consumers of the durable subscription"
+        sender = await stage.client()
+        await sender.send_raw(frame("SEND", b"x" * 100, destination=T) * 1_000)
+        await trio.sleep(1)
+        for reader in readers:
+            reader.receive_now()
+        nacks = [b"".join(frame("NACK", id=each.headers["ack"]) for each in reader.messages) for reader in readers]
+        while not topic.dropped_count:
+            await sender.sent(T, b"x" * 8_000)
+        with stage.law("NACKs while a shared durable loses the oldest", limit="the topic's memory", crowd=others):
+            for reader, data in zip(readers, nacks, strict=True):
+                await reader.send_raw(data)
+                for _ in range(30):
+                    await sender.sent(T, b"x" * 100)
+            await trio.sleep(3)
+        assert topic.returned_count == 1_000
+        with stage.law("abrupt while a shared durable loses the oldest", limit="ten connections", crowd=others):
+            for reader in readers:
+                reader.vanish()
+                for _ in range(30):
+                    await sender.sent(T, b"x" * 100)
             await trio.sleep(3)
         assert not durable.subscriptions

@@ -210,10 +210,12 @@ class FakeConsumer(FlowResource):
         for subscription, portion in self._take(deliveries):
             subscription.settle([d.sequence for d in portion], sum(len(d.message.wire) for d in portion))
 
-    def requeue(self, deliveries: Iterable[Delivery] | None = None, *, attempted: bool = True) -> None:
+    def requeue(
+        self, deliveries: Iterable[Delivery] | None = None, *, attempted: bool = True, for_good: bool = False
+    ) -> None:
         """Return these, or all it holds."""
         for subscription, portion in self._take(deliveries):
-            subscription.requeue([d.sequence for d in portion], attempted=attempted)
+            subscription.requeue([d.sequence for d in portion], attempted=attempted, for_good=for_good)
 
     def _take(self, deliveries: Iterable[Delivery] | None) -> list[tuple[Subscription, list[Delivery]]]:
         chosen = list(self.held if deliveries is None else deliveries)

@@ -48,3 +48,25 @@ def test_a_block_that_comes_in_for_a_crowd_lets_them_go_on_in_steps() -> None:
         world.settle_down()
         assert {len(consumer.deliveries) for consumer in crowd} == {16}
         assert not topic.blocks._awaiting and not topic.blocks._telling
+
+
+def test_a_block_that_comes_in_for_a_crowd_that_shares_lets_them_go_on_in_steps() -> None:
+    """They read with one cursor: each message is for one of them, whoever asks first."""
+    with tight(block_bits=2):
+        world = StoreWorld(MemoryEngine(), budget_count=128)
+        topic = Topic("/topic/a", QueuePolicy(memory_bytes=64 << 10), world.environment)
+        topic.subscribe(world.consumer(auto=True))
+        topic.subscribe(world.consumer(1), durable_id=1, shares=True)
+        for _ in range(40):
+            world.put(topic, 1, wire_bytes=2_000, persistent=False)
+            world.settle_down()
+        crowd = [world.consumer(1) for _ in range(CROWD)]
+        for consumer in crowd:
+            topic.subscribe(consumer, durable_id=1, shares=True)
+        world.run()
+        assert world.worker.reads_count, "all wait for the disk"
+        assert longest_step(world, partial(world.worker.step, read=True)) < CROWD
+        world.settle_down()
+        assert sum(len(consumer.deliveries) for consumer in crowd) == 39
+        assert not topic.blocks._awaiting and not topic.blocks._telling
+        assert topic.waking._waking is None and not topic.waking._to_wake
