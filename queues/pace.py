@@ -12,10 +12,11 @@ in the flow map.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ..flow import Account, Flow, FlowResource, RateLimiter, SourceController
+from ..flow import Account, Flow, FlowLimiter, FlowResource, RateLimiter, SourceController
 from .cursored import CursoredQueue
 
 SLICE_SECONDS: Final = 0.1
@@ -35,37 +36,60 @@ class Paced(Protocol):
         """Whether a consumer is attached."""
 
 
-class Gate(Protocol):
+class Gate(ABC):
     """Gate that blocks senders before they reach the limits of a queue."""
 
+    __slots__ = ("_controller",)
+
+    def __init__(
+        self,
+        resource: FlowResource,
+        why: str,
+        limiter: FlowLimiter,
+        *,
+        schedule: Callable[[Callable[[], None]], None] | None = None,
+        clock: Callable[[], float],
+    ) -> None:
+        """Attach a gate to a queue, the `resource`. `why`: the reason why senders wait, as on the flow map; `schedule`:
+        see Account.
+        """
+        flow = Flow(f"{resource.name} ({why})")
+        self._controller = Account(resource, flow, limiter, schedule=schedule, clock=clock, counts_memory=False)
+
+    @abstractmethod
     def admits(self, source: SourceController, queue: Paced) -> bool:
         """Return whether this sender may add to the queue now. False: it is blocked, and resumed in time."""
 
+    @abstractmethod
     def took(self, count: int) -> None:
         """Note that `count` elements are being added."""
 
+    @abstractmethod
     def relax(self) -> None:
         """Check again whether waiting senders are admitted: circumstances have changed."""
 
     @property
     def blocks_somebody(self) -> bool:
-        """Senders wait for it."""
+        """Whether senders wait."""
+        return self._controller.blocks_somebody
 
     def waiting_since(self) -> list[float]:
         """Return clock readings: since when each sender waits."""
+        return self._controller.waiting_since()
 
     def close(self) -> Account:
         """Admit no more senders. Returns the account at which senders wait, to be released."""
+        self._controller.close(at_once=False)
+        return self._controller
 
 
-class Pace:
-    """The pace of one queue: a Gate."""
+class Pace(Gate):
+    """The pace of one queue."""
 
     __slots__ = (
         "_call_later",
         "_catch_up_share",
         "_clock",
-        "_controller",
         "_disconnected_per_second",
         "_drain_per_second",
         "_limiter",
@@ -88,9 +112,7 @@ class Pace:
         self._clock = clock
         self._call_later = call_later
         self._limiter = RateLimiter(PER_SECOND_MIN, PER_SECOND_MIN, unit="messages", clock=clock, label="pace")
-        self._controller = Account(
-            resource, Flow(f"{resource.name} (pace)"), self._limiter, clock=clock, counts_memory=False
-        )
+        super().__init__(resource, "pace", self._limiter, clock=clock)
         self._drain_per_second = 0.0
         self._measured_count = 0
         self._measured_seconds = clock()
@@ -148,14 +170,3 @@ class Pace:
         if self._controller.blocks_somebody:
             self._limiter.resize(1e9, 1e9)
             self._controller.poll()
-
-    @property
-    def blocks_somebody(self) -> bool:
-        return self._controller.blocks_somebody
-
-    def waiting_since(self) -> list[float]:
-        return self._controller.waiting_since()
-
-    def close(self) -> Account:
-        self._controller.close(at_once=False)
-        return self._controller

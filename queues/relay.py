@@ -11,28 +11,27 @@ is in memory, within `memory_bytes`, and is lost when the broker ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Unpack
 
 import attrs
 
-from ..flow import Account, Flow, FlowResource, SourceController, WindowLimiter
+from ..flow import FlowResource, SourceController, WindowLimiter
 from ..flow.kinds import ResourceKind
 from .consumed import ConsumedQueue
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
 from .groups import GroupTable
 from .message import Message
-from .pace import Paced
+from .pace import Gate, Paced
 from .policy import QueuePolicy
 from .queue import QueueOptions
-from .shared import SharedDistribution
+from .shared import SharedDistribution, shared_queue
 
 
-class RelayGate:
-    """Holds senders back while no consumer of a relay has room: a Gate (pace.py)."""
+class RelayGate(Gate):
+    """Holds senders back while no consumer of a relay has room."""
 
-    __slots__ = ("_controller", "_has_taker")
+    __slots__ = ("_has_taker",)
 
     def __init__(
         self,
@@ -44,14 +43,8 @@ class RelayGate:
     ) -> None:
         """`has_taker`: whether a consumer takes more than what it has not come to yet; `schedule`: see Account."""
         self._has_taker = has_taker
-        self._controller = Account(
-            resource,
-            Flow(f"{resource.name} (until a consumer has room)"),
-            WindowLimiter(1, None, clock=clock, label="room of its consumers"),
-            schedule=schedule,
-            clock=clock,
-            counts_memory=False,
-        )
+        limiter = WindowLimiter(1, None, clock=clock, label="room of its consumers")
+        super().__init__(resource, "until a consumer has room", limiter, schedule=schedule, clock=clock)
 
     def look(self) -> None:
         """Open or shut the gate: consumers have more room, or less, than before. Senders may resume before this
@@ -76,17 +69,6 @@ class RelayGate:
 
     def relax(self) -> None:
         """Do nothing: the dispatch that a new consumer requests checks the gate."""
-
-    @property
-    def blocks_somebody(self) -> bool:
-        return self._controller.blocks_somebody
-
-    def waiting_since(self) -> list[float]:
-        return self._controller.waiting_since()
-
-    def close(self) -> Account:
-        self._controller.close(at_once=False)
-        return self._controller
 
 
 class RelayDistribution(SharedDistribution):
@@ -129,16 +111,13 @@ def relay_queue(
     **options: Unpack[QueueOptions],
 ) -> ConsumedQueue:
     """Make a relay. Its policy has no `full` but `block`. `groups`, `exclusivity`: see `shared_queue`."""
-    distribution = partial(
-        RelayDistribution,
-        groups=GroupTable() if groups is None else groups,
-        exclusivity=Exclusivity() if exclusivity is None else exclusivity,
-    )
-    return ConsumedQueue(
+    return shared_queue(
         name,
         attrs.evolve(policy, full="block", disconnected_per_second=None, catch_up_share=None),
         attrs.evolve(environment, store=None),
-        distribution,
+        groups=groups,
+        exclusivity=exclusivity,
+        distribution=RelayDistribution,
         kind=ResourceKind.RELAY,
         **options,
     )

@@ -30,6 +30,7 @@ from functools import partial
 from typing import Final, Unpack
 
 from ..flow.bounds import UNBOUNDED
+from ..flow.kinds import ResourceKind
 from .consumed import ConsumedQueue
 from .cursors import Wait
 from .distribution import ConsumedDistribution
@@ -569,12 +570,16 @@ def shared_queue(
     *,
     groups: GroupTable | None = None,
     exclusivity: Exclusivity | None = None,
+    distribution: type[SharedDistribution] = SharedDistribution,
+    kind: ResourceKind = ResourceKind.QUEUE,
     **options: Unpack[QueueOptions],
 ) -> ConsumedQueue:
-    """Make a queue whose messages are shared out. `groups`, `exclusivity`: see SharedDistribution; None: its own."""
-    distribution = partial(
-        SharedDistribution,
+    """Make a queue whose messages are shared out by a strategy of this class. `groups`, `exclusivity`: see
+    SharedDistribution; None: its own.
+    """
+    distribute = partial(
+        distribution,
         groups=GroupTable() if groups is None else groups,
         exclusivity=Exclusivity() if exclusivity is None else exclusivity,
     )
-    return ConsumedQueue(name, policy, environment, distribution, **options)
+    return ConsumedQueue(name, policy, environment, distribute, kind=kind, **options)
