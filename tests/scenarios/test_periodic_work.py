@@ -49,12 +49,12 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
 
 OWNED: Final = frozenset(
     {
-        "Session", "ConsumedQueue", "DeadLettering", "Publisher", "ClaimGroup", "Log", "LogReaders", "Refused",
+        "ConsumedQueue", "DeadLettering", "Publisher", "ClaimGroup", "Log", "LogReaders", "Refused",
         "DelayTimer", "Expiry", "Overdue", "Pager", "Refusals",
     }
 )  # fmt: skip
 """Timers of one destination or connection, which does not outlive what they raise."""
-PARTS: Final = {"HeartBeat": "_heart_beat"}
+PARTS: Final = {"HeartBeat": "_heart_beat", "PendingLogin": "entering"}
 """Timers of parts of a session, and what it calls them."""
 RESUMING: Final = frozenset({"PagedBlocks", "Pace", "RateLimit"})
 """Timers that let several go on: each looks again for the others."""
