@@ -53,7 +53,7 @@ class DispatcherConfig:
         validator=_positive,
         metadata={
             "unit": "count",
-            "doc": "Every so many dispatches that passed over a waiting lower priority, one goes to a lower one (in "
+            "doc": "After this many dispatches that skipped a waiting lower priority, one goes to a lower one (in "
             "rotation). The default leaves 95 % to the highest priority, so that priority means something, and the "
             "lowest waits for 180 dispatches at most; 1 gives every dispatch away as long as lower ones wait.",
         },
@@ -64,7 +64,7 @@ class DispatcherConfig:
         metadata={
             "unit": "count",
             "doc": "How often the end of a turn looks again for callbacks that its own callbacks added. A flush that "
-            "closes a connection that flushes another is two; what is left over waits for the next turn, so "
+            "closes a connection that flushes another is two; the rest waits for the next turn, so "
             "a cycle can't hold the loop.",
         },
     )

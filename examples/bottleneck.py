@@ -45,7 +45,7 @@ def main() -> None:
     """A producer runs into a consumer that does not acknowledge; then it does."""
     config = attrs.evolve(
         embedded_config(),
-        # With a store it would go to disk instead of holding anybody up, but for the throttle.
+        # With a store it would go to disk instead of blocking senders, but for the throttle.
         destinations=(
             DestinationPolicy(match="/queue/orders", settings={"memory_bytes": 64 * 1024, "paging": "throttle"}),
         ),
@@ -68,7 +68,7 @@ def main() -> None:
         wait_until(lambda: bool(broker.report()["bottlenecks"]) and len(rester.acks) == PREFETCH)
         worst = broker.report()["bottlenecks"][0]
         assert worst["sink"].startswith("subscription billing"), worst["words"]
-        print("while it rests:", worst["sink"].split(" of ")[0], "holds up", worst["waiting_count"], "flows")
+        print("while it rests:", worst["sink"].split(" of ")[0], "blocks", worst["waiting_count"], "flows")
 
         acknowledged = 0
         while acknowledged < MESSAGES:
@@ -77,7 +77,7 @@ def main() -> None:
             acknowledged += 1
         sending.join()
         wait_until(lambda: not broker.report()["chains"])
-        print(f"after {acknowledged:,} acknowledgements: nobody waits for anybody")
+        print(f"after {acknowledged:,} acknowledgements: nothing is blocked")
         for connection in (producer, consumer):
             connection.disconnect()
 

@@ -52,7 +52,7 @@ ASK_EVERY_SECONDS: Final = 0.2
 @click.option("--spark/--no-spark", default=True, help="Play the act with Spark, too [default: if it is there].")
 def main(quick: bool, plain: bool, data_dir: Path, spark: bool) -> None:
     """Show what Sluiceway does, and prove it."""
-    logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # it warns of every connection that we cut on purpose
+    logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # it warns of every connection that is cut on purpose
     signal.signal(signal.SIGTERM, _interrupt)
     if isinstance(sys.stdout.encoding, str) and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # no terminal may end the show because it lacks a letter

@@ -116,7 +116,7 @@ class Account(SourceController):
         """
         if sources_per_turn < 1:
             raise FlowError(
-                f"{resource.kind} {resource.name}: {sources_per_turn} sources per turn resume nobody; give at least 1"
+                f"{resource.kind} {resource.name}: {sources_per_turn} sources per turn resume none; give at least 1"
             )
         super().__init__(resource, flow, on_block=on_block, on_resume=on_resume, priority=priority, clock=clock)
         self.limiter = limiter

@@ -345,10 +345,10 @@ class Bottleneck:
 
     @property
     def words(self) -> str:
-        """Say it: ``subscription billing-2 holds up 7 flows, for 41 s: 500 unacked, idle 41 s``."""
+        """Say it: ``subscription billing-2 blocks 7 flows, for 41 s: 500 unacked, idle 41 s``."""
         facts = facts_in_words(self.sink.facts)
         flows, age = count_in_words(self.waiting_count, "flow"), age_in_words(self.oldest_seconds)
-        held = f"{self.sink.title} holds up {flows}, for {age}"
+        held = f"{self.sink.title} blocks {flows}, for {age}"
         return f"{held}: {facts}" if facts else held
 
     def to_dict(self) -> dict[str, object]:

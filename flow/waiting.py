@@ -79,7 +79,7 @@ class WaitingLine(Generic[W]):
                 passed_over_count = 0
                 self.took_share = True
         elif not self._levels:
-            raise ValueError("nobody waits: look whether the line is empty before you give a turn")
+            raise ValueError("no source waits: check that the line is not empty before giving a turn")
         self._passed_over_count = passed_over_count
         level = self._levels[priority]
         source, _ = level.popitem(last=False)

@@ -185,7 +185,7 @@ _PAGED_QUEUE = Disturbance("queue", flood_count=100_000_000, rate_per_second=500
 
 def _backlog(name: str, summary: str, body_bytes: int, backlog: Backlog, *, persistent: bool = True) -> Scenario:
     restart = " a restart," if persistent else ""
-    # Of large ones so few at a time that a broker without back pressure does not fill the machine before it begins.
+    # Large ones in small numbers, so that a broker without back pressure does not fill the machine before it begins.
     window_count = min(10_000, max(64, 64 * MIB // body_bytes))
     return Scenario(
         name,
@@ -391,7 +391,7 @@ CATALOGUE: tuple[Scenario, ...] = (
     *_sustained("1k", KIB),
     *_sustained("64k", 64 * KIB),
     *_sustained("1m", MIB, prefetch_count=50),
-    # Of 1 KiB in three sizes: whether the rate of draining depends on how much there is.
+    # Messages of 1 KiB in three numbers: whether the rate of draining depends on the backlog.
     *_drains("1k-10k", KIB, 10_000, 10_000),
     *_drains("1k-100k", KIB, 100_000, 100_000),
     *_drains("1k-1m", KIB, 1_000_000, 200_000),

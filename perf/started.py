@@ -70,7 +70,7 @@ class Started:
                 continue  # a folder without permission, or removed meanwhile
             try:
                 if path.is_file():
-                    os.fsync(file)  # what is not on the disk can't be forgotten
+                    os.fsync(file)  # pages that are not on the disk can't be dropped
                     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(file)

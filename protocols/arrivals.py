@@ -90,7 +90,7 @@ class Arrivals:
         named = self._named
         if not named:
             found = self._epoll.poll(0, _NAMED_MAX)
-            if len(found) == 1:  # nobody waits behind it
+            if len(found) == 1:  # no socket waits behind it
                 watched = self._watched.get(found[0][0])
                 if watched is not None:
                     watched.arrived()
@@ -159,7 +159,7 @@ class Watched:
             goes_on = self._take()
         except Exception as error:
             if self._task is not task:
-                raise  # nobody is left to be told
+                raise  # no task is left to be told
             self._error = error
             goes_on = False
         if not goes_on and self._task is task:  # else the callback has led to its being cancelled

@@ -136,7 +136,7 @@ class Connection:
     async def _read_loop(self) -> None:
         session, stream = self.session, self._stream
         while session.ending is None:
-            data: bytes | None = None  # what was read last is not kept while nothing more is
+            data: bytes | None = None  # the last read is not kept without more input
             session.go_on()
             if session.takes_turns:
                 await trio.lowlevel.checkpoint()
@@ -169,7 +169,7 @@ class Connection:
                 await trio.lowlevel.checkpoint()
                 continue
             data = None
-            if not session.holds_back:  # what it holds back goes on when the disk says so, not the peer
+            if not session.holds_back:  # the disk, not the peer, releases the held back frames
                 await self._wait_readable()
 
     async def _wait_readable(self) -> None:
@@ -191,7 +191,7 @@ class Connection:
             if data is None:
                 return True
             if not data:
-                return False  # it is read again, and found there
+                return False  # the bytes are read again, and found there
             if data != HEART_BEAT or not session.took_beat():
                 session.receive(data)
                 if self._filled(len(data)) and self._reads():
@@ -277,7 +277,7 @@ class Connection:
         try:
             await self._flush_all()
         except (OSError, trio.ClosedResourceError):
-            # What is left can't be written. A WebSocket or TLS that refuses it may still have a last word of its own.
+            # The rest can't be written. A WebSocket or TLS that refuses it may still have a last word of its own.
             pass
         self.session.close()
         await self._part()
@@ -286,7 +286,7 @@ class Connection:
         session, stream = self.session, self._stream
         while self._draining_writes:
             await self._changed.park()
-        # From here on we are the writer: trio lets one task at a time wait for a socket to take more.
+        # From here on this task is the writer: trio lets one task at a time wait for a socket to take more.
         self._draining_writes = True
         while not session.closed and session.outbound.waiting_bytes:
             if not session.outbound.flush():
@@ -307,7 +307,7 @@ class Connection:
                 else:
                     await trio.lowlevel.checkpoint()
         except (OSError, trio.ClosedResourceError):
-            # The connection is broken: there is nobody left to be polite to. The reason is in the log line already.
+            # The connection is broken: no peer is left to be polite to. The reason is in the log line already.
             return
 
     def _log_end(self) -> None:

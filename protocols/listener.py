@@ -222,7 +222,7 @@ class Listener:
                     stream,
                     "too-many-connections",
                     f"this listener has its {self.connections_max} connections already",
-                    "raise connections_max of the listener, or find out who keeps them open",
+                    "raise connections_max of the listener, or find the clients that keep them open",
                     "Close some, or raise connections_max of the listener.",
                 )
                 continue

@@ -106,7 +106,7 @@ class Entrance:
                 except (OSError, trio.ClosedResourceError) as error:
                     why, kind = f"connection lost: {error}", "connection lost"
                 except Exception:
-                    # The outermost shell here: our own mistake, or a library's, costs this connection, not the broker.
+                    # The outermost shell: a bug of the broker, or of a library, costs this connection, not the broker.
                     log.exception("internal error", peer=stream.peer, listener=self.label)
                     why = kind = "internal error"
             if opened is None and not why:
@@ -160,7 +160,7 @@ def _without_tls(began_with: bytes, scheme: str) -> tuple[str, bytes]:
 
     if began_with.lstrip(b"\r\n").startswith(_STOMP_BEGINNINGS):
         return "the client speaks STOMP without TLS on a TLS port", refusal(
-            "this port speaks TLS, and you do not",
+            "this port requires TLS",
             code="tls-needed",
             body=f"Connect to it as {scheme}://, with TLS switched on in the client.",
         )

@@ -253,7 +253,7 @@ class Outbound(FlowResource):
                 pieces = self._rest or self._next_pieces()
                 if not pieces:
                     return True
-                self._rest = pieces  # a write that raises must not lose them: whoever tries again is to find out, too
+                self._rest = pieces  # a write that raises must not lose them: the next attempt is to find out, too
                 taken = self._write(pieces)
                 self.taken_bytes += taken
                 if self.taken_bytes == self.appended_bytes:
@@ -358,7 +358,7 @@ class Outbound(FlowResource):
             uncharged_bytes = min(size_bytes, self._uncharged_bytes)
             self._uncharged_bytes -= uncharged_bytes
             size_bytes -= uncharged_bytes
-        # Last: this may let sources go on, which append.
+        # Last: this may resume sources, which append.
         self.controller.release(0, size_bytes)
 
     def close(self) -> None:
@@ -372,7 +372,7 @@ class Outbound(FlowResource):
             mark(offset <= self.taken_bytes)
         self.controller.close()
         super().close()
-        # What an ended connection leaves behind may keep this for long: let go of the stream and of empty deques.
+        # The remains of an ended connection may keep this for long: let go of the stream and of empty deques.
         self._write, self._request_flush, self._stream_failed = _take_nothing, _nothing, None
         self._parts = self._tail = self._control = self._marks = _NOTHING_BEHIND
 

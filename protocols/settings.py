@@ -38,7 +38,7 @@ def _one_of(allowed: tuple[str, ...]) -> Any:
 
 def _environment_name(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
     if value and not ENVIRONMENT_NAME.fullmatch(value):
-        # Somebody may have put the password itself here: it must not be shown.
+        # The value may be the password itself by mistake: it must not be shown.
         raise ValueError(
             f"{attribute.name} must be the name of an environment variable, such as SLUICEWAY_KEY_PASSWORD"
         )
@@ -75,22 +75,22 @@ class TlsConfig:
     client_certificates: str = _field(
         "none",
         "",
-        "`none`: clients are not asked for a certificate. `optional`: one that is shown must be good. `required`:"
-        " without a good one there is no connection. Who has one can be let in without a passcode, see"
+        "`none`: clients are not asked for a certificate. `optional`: a given certificate must be valid."
+        " `required`: connections without a valid one are refused. A certificate can replace the passcode, see"
         " docs/permissions.md.",
         _one_of(CLIENT_CERTIFICATES),
     )
     client_ca: Path | None = _field(
         None,
         "",
-        "PEM file with the authorities whose client certificates are good. Needed if they are asked for: the"
-        " authorities of the system would let everybody in who has bought one.",
+        "PEM file with the authorities whose client certificates are valid. Needed if certificates are asked"
+        " for: the authorities of the system would admit every buyer of a certificate.",
         converter=_path,
     )
     version_min: str = _field(
         "1.2",
         "",
-        "The oldest version of TLS that is spoken: `1.2` or `1.3`. 1.2 is what the oldest clients in use can do;"
+        "The oldest accepted version of TLS: `1.2` or `1.3`. The oldest clients in use support 1.2;"
         " nothing older is safe.",
         _one_of(TLS_VERSIONS),
     )
@@ -164,10 +164,10 @@ class WebSocketConfig:
     origins: tuple[str, ...] = _field(
         (),
         "",
-        "Pages whose scripts may connect, as their origins: `https://app.example`. Browsers connect anybody's page to"
-        " us, so this is what keeps strange pages out. Empty: pages that come from the host and port that they connect"
+        "Pages whose scripts may connect, as their origins: `https://app.example`. Browsers let any page connect, so"
+        " this setting keeps strange pages out. Empty: pages that come from the host and port that they connect"
         " to; on a loop-back address that host must be `localhost` or an address. `*`: any page, which is safe only"
-        " where users must log in. Clients that are no browsers send no origin and are let in.",
+        " where users must log in. Clients that are no browsers send no origin and are accepted.",
         _origins,
         _texts,
     )

@@ -76,7 +76,7 @@ class SocketStream:
     def __init__(self, connected: socket.socket, peer: str) -> None:
         connected.setblocking(False)
         try:
-            # Batches are ours to make; Nagle's would hold back the last bytes of each.
+            # The broker makes batches itself; Nagle's would delay the last bytes of each.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
             # Some systems refuse it on a connection that was reset already; reading it will tell.
@@ -117,7 +117,7 @@ class SocketStream:
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            # The peer is gone already: there is nobody to tell.
+            # The peer is gone already: no one is left to tell.
             return
 
     def close(self) -> None:

@@ -194,7 +194,7 @@ class TlsStream:
         self.peer_certificate = certificate = _certificate_of(self._tls)
         resumed = self._tls.server_side and self._tls.session_reused
         if resumed and certificate is not None and certificate.not_after < time.time():
-            # Who resumes a session of TLS 1.2 shows none: it is one of the last two hours, looked at then.
+            # A client that resumes a session of TLS 1.2 shows none: it is one of the last two hours, checked then.
             raise TlsError("the certificate of the peer is not good: certificate has expired")
 
     async def _more(self) -> bytes:
@@ -213,7 +213,7 @@ class TlsStream:
         try:
             self._push()
         except OSError:
-            return  # it is gone
+            return  # the peer is gone
 
     # ------------------------------------------------------------------ reading and writing
 
@@ -330,7 +330,8 @@ class TlsStream:
         if not self._shut:
             self._shut = True
             with contextlib.suppress(OSError):
-                # SSLWantReadError: ours is said, the peer's is not here, and nobody waits for it. Others: it is broken.
+                # SSLWantReadError: close_notify is sent, the peer's is not here, and is not waited for. Others: the
+                # stream is broken.
                 self._tls.unwrap()
             self._tell_alert()
         self._under.shutdown_write()
@@ -453,7 +454,7 @@ def _certificate_of(tls: ssl.SSLObject) -> PeerCertificate | None:
     der = tls.getpeercert(binary_form=True)
     if der is None:
         return None
-    told: Mapping[str, Any] = tls.getpeercert() or {}  # empty: it was not asked for, so nobody has looked at it
+    told: Mapping[str, Any] = tls.getpeercert() or {}  # empty: no certificate was asked for, so none was checked
     if not told:
         return None
     names = [value for part in told.get("subject", ()) for name, value in part if name == "commonName"]
@@ -511,16 +512,16 @@ def _element(der: bytes, at: int) -> tuple[int, int, int]:
 
 _REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": "the peer speaks an older version of TLS than version_min allows",
-    "NO_SHARED_CIPHER": "the peer and we have no cipher in common",
-    "WRONG_VERSION_NUMBER": "what came is not TLS",
+    "NO_SHARED_CIPHER": "no cipher in common with the peer",
+    "WRONG_VERSION_NUMBER": "the input is not TLS",
     "HTTP_REQUEST": "the peer speaks HTTP without TLS",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer shows no certificate, and client_certificates is required",
     "UNEXPECTED_EOF_WHILE_READING": "the peer closed the connection in the midst of the handshake",
-    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not know the authority of our certificate",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not accept our certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not accept our certificate: it may be for another host",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the peer says that our certificate has expired",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the peer and we have no version of TLS in common",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the CA of the broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept the broker's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the broker's certificate: it may be for another host",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client says that the broker's certificate has expired",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "no version of TLS in common with the peer",
 }
 
 

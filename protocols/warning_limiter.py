@@ -34,6 +34,6 @@ class WarningLimiter:
             return None
         if last is None and len(self._seen) >= KEYS_MAX:
             del self._seen[next(iter(self._seen))]
-        self._seen.pop(kind, None)  # so that the first is the one that was said the longest ago
+        self._seen.pop(kind, None)  # so that the first is the one that was logged the longest ago
         self._seen[kind] = (now, 0)
         return 0 if last is None else last[1]

@@ -198,7 +198,7 @@ def may_connect(origin: str, host: str, config: WebSocketConfig, *, is_loopback:
         name = asked.hostname or ""
     except ValueError:
         return False
-    # A name that somebody else owns may lead here, too (DNS rebinding): then the page is theirs.
+    # A name of another owner may lead here, too (DNS rebinding): then the page is theirs.
     return is_same and (not is_loopback or name == "localhost" or _is_address(name))
 
 

@@ -33,7 +33,7 @@ CONTROL_BYTES_MAX: Final = 125
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, INVALID_DATA, TOO_BIG = 1000, 1001, 1002, 1007, 1009
 _WHOLE: Final = (FIN | TEXT, FIN | BINARY)
-_NOT_UTF_8: Final = "a text message is not UTF-8; send what is not as binary"
+_NOT_UTF_8: Final = "a text message is not UTF-8; send other data as binary"
 _CLOSE_CODES_OF_PEERS: Final = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
 
 _XOR: Final = tuple(bytes(value ^ mask for value in range(256)) for mask in range(256))
@@ -263,7 +263,7 @@ class WebSocketFraming:
         sizes = set(map(len, frames))
         if max(sizes) + more > FRAGMENT_BYTES:
             return b"".join([piece for frame in frames for piece in self.frame((prefix, frame))])
-        # What a frame begins with is its size and the prefix: made once for all frames of one size.
+        # The beginning of a frame is its size and the prefix: made once for all frames of one size.
         leads = {size: head(TEXT, size + more) + prefix for size in sizes}
         if not all(map(bytes.isascii, frames)):
             binary = {size: head(BINARY, size + more) + prefix for size in sizes}

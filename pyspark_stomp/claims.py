@@ -124,7 +124,7 @@ class _HeartBeats:
                         grace_seconds=grace_seconds,
                     )
                 except ClientError as error:
-                    _log.info("the broker can't be told that the query is alive: %s", error)
+                    _log.info("the broker can't be notified that the query is alive: %s", error)
 
     def stop(self) -> None:
         self._over.set()
@@ -282,7 +282,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None
 
     def _is_away(self, pair: Pair, error: ClientError) -> None:
-        _log.warning("%s of broker %d stands still: %s", pair[0], pair[1], error)
+        _log.warning("%s of broker %d waits: %s", pair[0], pair[1], error)
         self._away_until[pair[1]] = time.monotonic() + AWAY_SECONDS
 
     # ------------------------------------------------------------------ what to read
@@ -352,8 +352,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, text: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{text}. To go on without them set failOnDataLoss to false")
-        _log.warning("%s; going on without them", text)
+            raise DataLossError(f"{text}. To continue without them set failOnDataLoss to false")
+        _log.warning("%s; continuing without them", text)
 
     # ------------------------------------------------------------------ the end
 

@@ -190,7 +190,8 @@ def _caches(environment: Mapping[str, str]) -> list[Path]:
     home = environment.get("HOME", "")
     if not caches and home.startswith("/"):
         caches.append(Path(home) / ".cache" / "sluiceway")
-    # For users without a home. Others may write to the folder above, so what lies here is used only if it is ours.
+    # For users without a home. Others may write to the folder above, so files here are used only if this user owns
+    # them.
     caches.append(Path(tempfile.gettempdir()) / f"sluiceway-{os.getuid()}")
     return caches
 
@@ -212,7 +213,7 @@ def _make(wrapper: Path, home: Path, script: str) -> None:
     """Made beside its place and moved there: another process may be at it, too."""
     wrapper.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if wrapper.parent.stat().st_uid != os.getuid():
-        raise PermissionError(f"{wrapper.parent} belongs to somebody else")
+        raise PermissionError(f"{wrapper.parent} belongs to another user")
     wrapper.parent.chmod(0o700)
     with tempfile.TemporaryDirectory(dir=wrapper.parent, prefix="making-") as folder:
         made = Path(folder) / "java"

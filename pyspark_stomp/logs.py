@@ -167,7 +167,7 @@ class Brokers:
         try:
             return self._describe(partition, log, patient=False) is None
         except (CannotConnectError, ConnectionLostError):
-            return False  # the broker has gone away in this moment: nobody knows
+            return False  # the broker has gone away in this moment: its state is unknown
 
     def extents_or_away(self, partition: int) -> dict[str, Extent] | None:
         """The same without waiting; None: the broker is away."""
@@ -176,7 +176,7 @@ class Brokers:
         try:
             return self.extents(partition, patient=False)
         except (CannotConnectError, ConnectionLostError) as error:
-            _log.warning("partition %d stands still: %s", partition, error)
+            _log.warning("partition %d waits: %s", partition, error)
             self._away_until[partition] = time.monotonic() + AWAY_SECONDS
             return None
 
@@ -307,10 +307,10 @@ class _Reader:
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"{text}. To go on behind them set failOnDataLoss to false; to lose nothing, let the log keep records"
-                " for longer (log_retention_seconds, log_retention_bytes) than the query may be behind"
+                f"{text}. To continue behind them set failOnDataLoss to false; to lose nothing, let the log keep"
+                " records for longer (log_retention_seconds, log_retention_bytes) than the query may be behind"
             )
-        _log.warning("%s; going on behind them", text)
+        _log.warning("%s; continuing behind them", text)
 
 
 class LogReader(_Reader, DataSourceReader):
@@ -473,19 +473,19 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
             self._lost_log(
                 f"{place} is another log than the one that the query has read up to index {begun.index}: that was "
                 f"deleted ({begun.log_id}), and this one ({end.log_id}) was made anew under its name",
-                "going on with all of the new one",
+                "continuing with all of the new one",
             )
         elif end.index < begun.index:
             self._lost_log(
                 f"{place} ends before index {end.index}, and the query was at {begun.index}: its disk has lost "
                 "records, or it was restored from an older backup" + ("" if begun.log_id else ", or deleted"),
-                "going on at its end" if begun.log_id else "going on with what is there now, from its beginning",
+                "continuing at its end" if begun.log_id else "continuing with the present one, from its beginning",
             )
         elif end.log_id and not begun.log_id and (log, number, "unnamed") not in self._told:
             self._told.add((log, number, "unnamed"))
             _log.warning(
-                "the checkpoint does not say which log of the name %s the query has read, so nobody knows whether that "
-                "was deleted and made anew since: going on at index %d, and from now on the checkpoint says it (%s)",
+                "the checkpoint does not say which log of the name %s the query has read, so a deletion since then "
+                "can't be detected: continuing at index %d, and from now on the checkpoint has the id (%s)",
                 place, begun.index, end.log_id,
             )  # fmt: skip
 
@@ -512,7 +512,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
             return ends
         shares = {key: size * most // total for key, size in sizes.items()}
         left = most - sum(shares.values())
-        # What rounding has left over goes to those that have most to give.
+        # The rest from rounding goes to the partitions that have most to give.
         for key in sorted(sizes, key=lambda key: (shares[key] - sizes[key], key)):
             if left <= 0:
                 break
@@ -576,7 +576,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
                     ranges.append(Range(log, int(number), begun.index, stop.index, log_id=log_id))
         return self._split(ranges)
 
-    # ------------------------------------------------------------------ how far we are
+    # ------------------------------------------------------------------ progress
 
     def commit(self, end: StreamOffsets) -> None:
         """Do nothing: Spark calls `latestOffset` afterwards, which says more."""
@@ -601,7 +601,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
                 try:
                     self._move(int(number), log, group, mark)
                 except (CannotConnectError, ConnectionLostError, RequestError) as error:
-                    _log.info("how far the query is in %s can't be told: %s", log, error)
+                    _log.info("the progress of the query in %s can't be reported: %s", log, error)
                     continue
                 self._reported[log, number] = mark
 

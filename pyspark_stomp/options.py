@@ -96,23 +96,23 @@ OPTIONS: Final = (
            ' {"/log/a":{"0":23,"1":-2}}; -2 is earliest, -1 latest. Of a stream only for its first start.'),
     Option("endingOffsets", "read", "latest", "Where to stop, exclusive: `latest` or JSON as in `startingOffsets`."),
     Option("startingTimestamp", "read,stream", "", "Milliseconds since 1970: begin with the first record that is not"
-           " older. Goes over `startingOffsets`."),
-    Option("endingTimestamp", "read", "", "Stop before the first record that is not older. Goes over `endingOffsets`."),
+           " older. Overrides `startingOffsets`."),
+    Option("endingTimestamp", "read", "", "Stop before the first record that is not older. Overrides `endingOffsets`."),
     Option("startingOffsetsByTimestamp", "read,stream", "", 'The same by partition: {"/log/a":{"0":1795292100000}}.'),
     Option("endingOffsetsByTimestamp", "read", "", "The same for each partition."),
-    Option("failOnDataLoss", "read,stream,queue", "true", "Fail when records that were to be read are gone; `false`: go"
-           " on behind them, with a warning in the log of the worker."),
-    Option("maxOffsetsPerTrigger", "stream,queue", "", "Records of one micro-batch, shared by what there is to read in"
+    Option("failOnDataLoss", "read,stream,queue", "true", "Fail when records that were to be read are missing; `false`:"
+           " continue behind them, with a warning in the log of the worker."),
+    Option("maxOffsetsPerTrigger", "stream,queue", "", "Records of one micro-batch, shared by the records to read in"
            " each partition."),
     Option("maxBytesPerTrigger", "stream,queue", "", "The same in bytes, by the average size of records."),
-    Option("minPartitions", "read,stream,queue", "", "Tasks to split the reading into, at least, if there are so many"
+    Option("minPartitions", "read,stream,queue", "", "Minimum of tasks to split the reading into, if there are enough"
            " records. Default: one per log and broker."),
     Option("groupId", "stream,queue", "", "Logs: a group of this name on the broker keeps the place where `latest` was"
            " when the query began, and shows its lag. Queues: whose claims they are; required."),
     Option("includeHeaders", "read,stream,queue", "false", "A column `headers` besides the others."),
     Option("claimGraceSeconds", "queue", "600", "How long claimed messages stay claimed when nothing is heard from the"
            " query."),
-    Option("topic", "write", "", "Where all rows go: `/log/a`, `/queue/a` or `/topic/a`. Goes over column `topic`."),
+    Option("topic", "write", "", "Where all rows go: `/log/a`, `/queue/a` or `/topic/a`. Overrides column `topic`."),
     Option("deliveryGuarantee", "write", "exactly-once for streams into logs", "`exactly-once` or `at-least-once`."),
     Option("transactionId", "write", "", "Batch into logs: write under this id, once: a second write with it does"
            " nothing."),

@@ -72,7 +72,7 @@ def check_schema(schema: StructType, *, has_topic: bool) -> None:
         if kind not in _COLUMNS[name]:
             raise SchemaError(f"column {name} is {' or '.join(_COLUMNS[name])}, not {kind}: cast it")
     if "value" not in kinds:
-        raise SchemaError("there is no column value: select what is to be the body AS value")
+        raise SchemaError("there is no column value: select the body AS value")
     if not has_topic and "topic" not in kinds:
         raise SchemaError("nothing says where the rows go: set the option topic, or add a column topic")
 

@@ -202,7 +202,7 @@ class _Writer:
                 except RequestError as error:
                     if error.code != "COMMIT_VOID":
                         raise
-                    # What an earlier attempt had begun is given up; now for what this one has staged.
+                    # Stages of an earlier attempt are dropped; now for those of this one.
                     reply = connection.request("sink/commit", **facts)
                 if not reply["published"]:
                     _log.info("batch %d of %s was published at %s before", batch, query, address)
@@ -216,7 +216,7 @@ class _Writer:
                 with Connection(brokers.addresses[broker], patience_seconds=0.0) as connection:
                     connection.request("sink/drop", stages=[each.stage for each in staged if each.broker == broker])
             except ClientError as error:
-                _log.warning("what was staged at %s stays for a day: %s", brokers.addresses[broker], error)
+                _log.warning("staged records at %s stay for a day: %s", brokers.addresses[broker], error)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

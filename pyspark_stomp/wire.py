@@ -150,7 +150,7 @@ class Connection:
                 return attempt()
             except (CannotConnectError, ConnectionLostError):
                 self.close()
-                if not fresh:  # the connection may have been lost while nobody used it
+                if not fresh:  # the connection may have been lost while it was idle
                     fresh = True
                     continue
                 now = time.monotonic()
@@ -327,7 +327,7 @@ class _Reading:
             )
         try:
             for batch in sound(body, first, first + count) if self._verify else split(body):
-                if isinstance(batch, Damage):  # as the broker tells it to those for whom it looks into batches
+                if isinstance(batch, Damage):  # as the broker reports it to readers for whom it looks into batches
                     parts.append(self._gap(min(batch.end_index, self._stop), "damaged"))
                     continue
                 if batch.first_index != self._place:
@@ -470,7 +470,7 @@ class Sender:
             if not self._sessions and not self._waiting_count():
                 return
             if time.monotonic() > deadline:
-                raise ConnectionLostError(f"{connection.address} still holds a connection that we have lost")
+                raise ConnectionLostError(f"{connection.address} still holds a connection that was lost")
             time.sleep(LOST_SECONDS)
 
     def _waiting_count(self) -> int:

@@ -479,7 +479,7 @@ class ConsumedQueue(MessageQueue):
         if self.delayed_count:
             facts["delayed"] = self.delayed_count
         if self._cursor.waiting_for is Wait.CROWDED:
-            facts["too many are delayed"] = "what comes next waits until some of them are due (delayed_count_max)"
+            facts["too many are delayed"] = "senders wait until some of them are due (delayed_count_max)"
         if self.states.dead_lettering:
             facts["dead letters that wait"] = len(self.states.dead_lettering)
             if self.states.dead_lettering.trouble:

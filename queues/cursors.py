@@ -226,7 +226,7 @@ class Cursor:
         if passed:
             if max(passed) >= self.position or not self._returned_set.isdisjoint(passed):
                 wrong = next(s for s in passed if s >= self.position or s in self._returned_set)
-                raise QueueInvariantError(f"element {wrong} is in nobody's hands: it can't be given back")
+                raise QueueInvariantError(f"element {wrong} is not acquired: it can't be requeued")
             self._returned_set.update(passed)
             self._push(passed)
         if sequences:
@@ -447,7 +447,7 @@ class TrackingCursor(Cursor):
         wanted = [sequence for sequence in sequences if sequence >= self.front]
         for sequence in wanted:
             if sequence in self._settled:
-                raise QueueInvariantError(f"element {sequence} was settled: it can't be given back")
+                raise QueueInvariantError(f"element {sequence} was acknowledged: it can't be requeued")
         front = self.front
         counted = None if charged is None else [sequence for sequence in charged if sequence >= front]
         super().requeue(wanted, attempted=attempted, charged=counted)

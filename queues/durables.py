@@ -304,7 +304,7 @@ class DurableTable:
             if durable.selector != selector:
                 has = f"the selector {durable.selector[:200]!r}" if durable.selector else "no selector"
                 raise DurableSelectorError(
-                    f"durable subscription {durable.label} was made with {has}: what it has passed over can't come "
+                    f"durable subscription {durable.label} was made with {has}: skipped messages can't come "
                     "back. Subscribe with the same, or remove it first (UNSUBSCRIBE with durable:true), or choose "
                     "another name"
                 )

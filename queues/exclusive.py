@@ -22,7 +22,7 @@ class SingleDistribution(ConsumedDistribution):
     def check(self, selection: Selection | None) -> None:
         name, subscriptions = self._queue.name, self._queue.subscriptions
         if selection is not None:
-            raise ValueError(f"{name} has one consumer, who gets all: subscribe without a selection")
+            raise ValueError(f"{name} has one consumer, which gets all messages: subscribe without a selection")
         if subscriptions:
             (taken,) = subscriptions.values()
             raise ValueError(f"{name} has its one consumer already: {taken.consumer.label}; close that one first")

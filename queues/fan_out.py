@@ -213,7 +213,7 @@ class FanOut:
             return part
         queue.expired_count += len(expired)
         if queue.observer is not None:
-            queue.observer.left(Fate.EXPIRED, expired, "passed over by a subscriber while another holds it")
+            queue.observer.left(Fate.EXPIRED, expired, "skipped by a subscriber while another holds it")
         rest = part.without(expired)
         queue.free(cursor.settle(expired))
         if looked.end > self._lead.position:

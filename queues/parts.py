@@ -167,7 +167,7 @@ class PartShares:
 
     def _take_away(self, part: _Part) -> None:
         taker, part.taker = part.taker, None
-        assert taker is not None, "somebody has it"
+        assert taker is not None, "a consumer has it"
         if taker in self._counts:
             self._counts[taker] -= 1
         closing = [s for queue in part.queues.values() if (s := taker.close_on(queue)) is not None]

@@ -138,10 +138,11 @@ class QueuePolicy:
         validator=_partitions_count,
         metadata={
             "unit": "count",
-            "doc": "Into how many parts `partition_by` divides a queue: so many consumers can work at a time. Each "
+            "doc": "Number of parts into which `partition_by` divides a queue, and of consumers that can work at a"
+            " time. Each "
             "part has limits of its own (`memory_bytes`, `count_max` and so on) and costs about 6 KiB. With another "
-            "number than before most values belong to another part, and what waits is not kept in order with what is "
-            "new.",
+            "number than before most values belong to another part, and waiting messages are not kept in order with "
+            "new ones.",
         },
     )
     memory_bytes: int = attrs.field(
@@ -149,9 +150,9 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "bytes",
-            "doc": "Memory that the messages of one destination may use, unsettled ones included. With `paging` what "
-            "is beyond half of it goes to disk; without it producers wait (or the `full` action is taken) at this "
-            "size and go on at half of it. The default takes a burst of some "
+            "doc": "Memory that the messages of one destination may use, unacknowledged ones included. With `paging` "
+            "messages beyond half of it go to disk; without it producers wait (or the `full` action is taken) at this"
+            " size and continue at half of it. The default takes a burst of some "
             "300,000 small messages; more rides out longer bursts, at the price of memory. Holds for each priority "
             "level in use: a destination that carries high-priority messages keeps room for them apart from the "
             "backlog.",
@@ -162,7 +163,8 @@ class QueuePolicy:
         validator=_positive_or_none,
         metadata={
             "unit": "count",
-            "doc": "Messages that one destination may hold, unsettled ones included, in memory and on disk. None by "
+            "doc": "Messages that one destination may hold, unacknowledged ones included, in memory and on disk. None"
+            " by "
             "default: memory and the disk are the limits that matter.",
         },
     )
@@ -198,8 +200,8 @@ class QueuePolicy:
             "unit": "",
             "doc": "What happens when messages take more than half of `memory_bytes`, and consumers are away or slow "
             "for long (docs/flow-control.md), if the broker has a store: `page` (they go to disk, persistent or not, "
-            "in blocks of about a thousand; producers go on until "
-            "`count_max`, `bytes_max` or the disk is used up), `offload` (like `page`, but size and date of each "
+            "in blocks of about a thousand; producers continue "
+            "until `count_max`, `bytes_max` or the disk is used up), `offload` (like `page`, but size and date of each "
             "message stay in memory, for about 12 bytes: what expires need not be read for it) or `throttle` (all "
             "stays in memory, and producers wait at `memory_bytes`; what is persistent is stored all the same). "
             "Without a store it is always `throttle`.",
@@ -210,7 +212,7 @@ class QueuePolicy:
         validator=_positive_or_none,
         metadata={
             "unit": "messages per second",
-            "doc": "How fast senders may fill a queue that nobody consumes: what piles up has to be read back one day. "
+            "doc": "How fast senders may fill a queue without consumers: its backlog has to be read back one day. "
             "None: as fast as they can.",
         },
     )
@@ -221,7 +223,7 @@ class QueuePolicy:
             "unit": "share",
             "doc": "While part of the backlog is on disk and consumers are working on it, senders get this share of "
             "the rate at which it is drained (0.5: half), so that it shrinks until all is in memory again. None: they "
-            "are not held back.",
+            "are not throttled.",
         },
     )
     lead_bytes: int = attrs.field(
@@ -238,9 +240,10 @@ class QueuePolicy:
         validator=_positive_or_none,
         metadata={
             "unit": "bytes per second",
-            "doc": "Topics: how fast what only lagging subscribers without a name still need may go to the disk. Of a "
-            "topic that takes in more, such a subscriber keeps what half of `memory_bytes` holds and loses the oldest: "
-            "one that stands still must not slow the others down. Durable subscriptions lose nothing. None: without "
+            "doc": "Topics: how fast messages that only slow non-durable subscribers still need may go to the disk. "
+            "Of a topic with a higher rate, such a subscriber keeps as much as half of `memory_bytes` holds and loses"
+            " the oldest: a stalled one must not slow the others down. Durable subscriptions lose nothing. None:"
+            " without "
             "limit.",
         },
     )
@@ -268,8 +271,8 @@ class QueuePolicy:
         validator=_not_negative_or_none,
         metadata={
             "unit": "seconds",
-            "doc": "Topics: a durable subscription to which nobody has come back for this long is removed, with what "
-            "only it has yet to read. The default is 30 days: longer than any holiday, short enough that a forgotten "
+            "doc": "Topics: a durable subscription without a consumer for this long is removed, with the messages "
+            "that only it still needs. The default is 30 days: longer than any holiday, short enough that a forgotten "
             "one does not fill the disk for ever. None: never.",
         },
     )
@@ -287,12 +290,12 @@ class QueuePolicy:
         validator=_not_negative_or_none,
         metadata={
             "unit": "count",
-            "doc": "How often a message is tried again; of a topic each subscription counts for itself, of a log each "
+            "doc": "How often a message is retried; of a topic each subscription counts separately, of a log each "
             "group. Counted is each time that it was refused (NACK), or "
             "that the connection of its consumer broke while it was the first that this consumer had not acknowledged: "
-            "what had only been prefetched beside it is not charged. One time more, and it goes to `dead_letter`. The "
-            "default rides out a consumer that restarts a few times, and gets a message that nobody can digest out of "
-            "the way. None: for ever.",
+            "messages only prefetched beside it are not charged. One time more, and it goes to `dead_letter`. The "
+            "default rides out a consumer that restarts a few times, and gets a message that no consumer can process "
+            "out of the way. None: for ever.",
         },
     )
     redelivery_delay_ms: int = attrs.field(
@@ -301,7 +304,7 @@ class QueuePolicy:
         metadata={
             "unit": "ms",
             "doc": "How long a message that failed waits before it is tried again; later ones pass it "
-            "meanwhile. 0, the default: it comes again at once, in its old place, so that order is kept.",
+            "meanwhile. 0, the default: it is redelivered at once, in its old place, so that order is kept.",
         },
     )
     redelivery_backoff: float = attrs.field(
@@ -327,10 +330,10 @@ class QueuePolicy:
         validator=_plain_queue,
         metadata={
             "unit": "",
-            "doc": "The queue for messages that are given up, with headers that say why (`dead-letter-reason`), where "
-            "they come from (`dead-letter-destination`), for a topic whose subscription refused it "
+            "doc": "The queue for dead letters, with headers for the reason (`dead-letter-reason`), the "
+            "origin (`dead-letter-destination`), for a topic whose subscription refused it "
             "(`dead-letter-subscription`), how often they had failed (`dead-letter-count`) and when it "
-            "was (`dead-letter-time`). A queue that is named here anywhere gives nothing up itself. None: such "
+            "was (`dead-letter-time`). A queue that is named here anywhere dead-letters nothing itself. None: such "
             "messages are dropped, and counted.",
         },
     )
@@ -339,7 +342,7 @@ class QueuePolicy:
         metadata={
             "unit": "",
             "doc": "Queues: whether messages past their date go to the dead-letter queue as well. Off: an expiry date "
-            "means that nobody wants them any more.",
+            "means that they are of no use any more.",
         },
     )
     delayed_count_max: int = attrs.field(
@@ -397,8 +400,7 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "seconds",
-            "doc": "Logs: what a power cut may cost records for which no RECEIPT was asked, and all of them with "
-            "`interval`.",
+            "doc": "Logs: the loss of a power cut for records without a RECEIPT, and for all of them with `interval`.",
         },
     )
     log_batch_bytes_max: int = attrs.field(
@@ -406,7 +408,7 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "bytes",
-            "doc": "Logs: the largest SEND, one record or a run of batches. Bounds what one of them takes in memory. "
+            "doc": "Logs: the largest SEND, one record or a run of batches. Bounds the memory of one of them. "
             "Not more than `data_page_bytes` of `[logs]`.",
         },
     )
@@ -415,7 +417,7 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "bytes",
-            "doc": "Logs: what a compressed batch may expand to. A larger one is refused before it is expanded.",
+            "doc": "Logs: maximum expanded size of a compressed batch. A larger one is refused before it is expanded.",
         },
     )
     log_groups_max: int = attrs.field(

@@ -123,7 +123,7 @@ class Refusals:
         if to is None or router is None:
             queue.dropped_count += len(sequences)
             if queue.observer is not None:
-                queue.observer.left(Fate.DROPPED, sequences, "given up, and there are no dead letters for it")
+                queue.observer.left(Fate.DROPPED, sequences, "discarded: it has no dead-letter queue")
             self._table.done_with(self, sequences)
             return
         if self._dead_lettering is None:

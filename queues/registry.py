@@ -354,8 +354,8 @@ class DestinationRegistry:
         if destination is None:
             if address.canonical in self._abandoned:
                 raise DestinationFailedError(
-                    f"{address.canonical} was closed after a mistake of the broker: what was confirmed is safe, and "
-                    "there again when the broker is restarted"
+                    f"{address.canonical} was closed after a bug of the broker: confirmed messages are safe, and "
+                    "available again after a restart"
                 )
             if len(self.destinations) >= self._destinations_max and not is_stored:
                 raise DestinationLimitError(

@@ -67,7 +67,7 @@ class Removal:
         queue, states = self._queue, self._states
         to, router = queue.policy.dead_letter, self._environment.dead_letters
         if to is None or router is None or not self.gives_up:
-            self._drop_for(sequences, "given up, and there are no dead letters for it")
+            self._drop_for(sequences, "discarded: it has no dead-letter queue")
             return
         if queue.observer is not None:
             queue.observer.left(Fate.GIVEN_UP, sequences, reason)

@@ -672,5 +672,5 @@ class SelectorScan:
         if any(search.waiting_for is Wait.CROWDED for search in self.searches.values()):
             facts["too many are delayed"] = "a selector waits until some of them are due (delayed_count_max)"
         if any(search.waiting_for is Wait.GROUPS for search in self.searches.values()):
-            facts["a selector waits"] = "too much of what it takes belongs to groups that others hold"
+            facts["a selector waits"] = "too many of its messages belong to groups that other consumers hold"
         return facts

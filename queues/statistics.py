@@ -14,7 +14,7 @@ class QueueStatistics:
     """Counters of one queue since it was made, and its depth now."""
 
     depth_count: int
-    """Elements in the queue, unsettled ones included."""
+    """Elements in the queue, unacknowledged ones included."""
     depth_bytes: int
     """Bytes charged for them."""
     memory_bytes: int

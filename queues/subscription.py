@@ -179,4 +179,4 @@ class Subscription:
             self.queue.unsubscribed(self)
 
     def __repr__(self) -> str:
-        return f"<Subscription of {self.consumer.label} to {self.queue.name}, {self.unsettled_count} unsettled>"
+        return f"<Subscription of {self.consumer.label} to {self.queue.name}, {self.unsettled_count} unacknowledged>"

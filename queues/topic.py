@@ -153,7 +153,7 @@ class Topic(MessageQueue):
         """Drop messages that have no subscriber."""
         self.unheard_count += len(messages)
         if self.observer is not None:
-            self.observer.outside(Fate.DROPPED, messages, "nobody was subscribed")
+            self.observer.outside(Fate.DROPPED, messages, "no subscribers")
 
     def incoming_dropped(self, count: int) -> None:
         self.distribution.incoming_dropped(count)

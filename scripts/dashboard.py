@@ -116,7 +116,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 red_from=1,
             ),
             Panel(
-                "Given up or dropped, 1 h",
+                "Dead-lettered or dropped, 1 h",
                 "Messages that went to the dead letters, or were dropped, in the last hour.",
                 "count",
                 (

@@ -51,7 +51,7 @@ def spark_options() -> str:
 def session_states() -> str:
     """The life of a session as a picture and a table."""
     before_the_end = [state for state, moves in MOVES.items() if SessionEvent.END in moves]
-    shared = MOVES[before_the_end[-1]]  # what is left to the last of them is a way out for all
+    shared = MOVES[before_the_end[-1]]  # moves of the last of them are possible for all
 
     def arrows(states: Iterable[SessionState]) -> list[str]:
         return [
@@ -105,7 +105,7 @@ def with_reference(page: Path, reference: str) -> str:
     before, begin, rest = page.read_text(encoding="utf-8").partition(first)
     _old, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{page.relative_to(ROOT)} has lost a mark of what is generated: take it from the history")
+        raise ValueError(f"{page.relative_to(ROOT)} has lost a mark of the generated part: take it from the history")
     return f"{before}{reference}{after}"
 
 

@@ -69,7 +69,7 @@ class _Wanted:
     """One answer, and who waits for it."""
 
     key: Hashable
-    """Share of the time for this answer; None: it is not rationed."""
+    """Key of a rationed answer; None: it is not rationed."""
     steps: Steps[bytes]
     replies: list[Reply]
     is_begun: bool = False

@@ -78,7 +78,7 @@ def recover_bodies(bodies: BodyFiles, recovered: Recovered | None, marked: Marke
             "large bodies that no message has are kept",
             files=found.unnamed_count,
             bytes=found.unnamed_bytes,
-            because="the store was damaged, and the messages that had them may be among what is lost",
+            because="the store was damaged, and their messages may be among the lost ones",
             remedy="copy the data folder before a later start removes them",
         )
     if found.removed_count:

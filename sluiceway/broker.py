@@ -309,7 +309,7 @@ class Broker:
         host = listener.address.rpartition(":")[0].strip("[]")
         if self.guard.allows_everything and not is_loopback(host):
             log.warning(
-                "listening beyond this machine without users: whoever reaches this port may do everything",
+                "listening beyond this machine without users: every client has full access",
                 listener=settings.label,
                 address=listener.address,
                 remedy="configure [security] users and permissions (docs/permissions.md), or listen on 127.0.0.1",

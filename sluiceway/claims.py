@@ -62,7 +62,7 @@ Done = Callable[[Exception | None], None]
 
 
 class _Records:
-    """Write preferences of one subscription, as a whole: made when they are missing."""
+    """Preferences of one subscription, written as a whole: made when they are missing."""
 
     def __init__(self, managers: MetadataManagers) -> None:
         self._subscriptions = managers.subscriptions
@@ -150,7 +150,7 @@ class SinkRecords(_Records):
     def forget(self, query: str) -> None:
         def forgotten(result: object) -> None:
             if isinstance(result, Exception):
-                log.warning("what a query has published is still kept", query=query, error=str(result))
+                log.warning("staged output of a query not deleted", query=query, error=str(result))
 
         self._subscriptions.delete(SINK_TOPIC, query, Version.ANY, forgotten)
 
@@ -215,7 +215,7 @@ class Claims:
             try:
                 states.append(sink_state_of(query, found.value.preferences.values))
             except (ValueError, KeyError) as error:
-                log.error("what a query has published can't be read", query=query, error=str(error))
+                log.error("state of a query can't be read", query=query, error=str(error))
         self.sinks.restore(states)
         self._looks.start()
 
@@ -257,7 +257,7 @@ class Claims:
         )
         if state.log_id not in ("", claim_log.log_id) and (state.claims or state.again):
             log.warning(
-                "the log of a claim group is another one: what it had claimed reads as nothing, and is lost",
+                "the log of a claim group was replaced: its claims read as nothing, and their messages are lost",
                 log=claim_log.name, queue=state.queue, group=state.group, claims=len(state.claims),
             )  # fmt: skip
         return group
@@ -281,7 +281,7 @@ class Claims:
         claim_log = self._table.get(CLAIM_LOG_PREFIX + key)
         if group is None:
             group = self._make(claim_log, ClaimState(address.canonical, name, claim_log.log_id))
-        elif group.log is not claim_log:  # it was deleted: what was in it is gone, the numbers go on
+        elif group.log is not claim_log:  # it was deleted: its records are gone, the numbers continue
             group.close()
             group = self._make(claim_log, group.state)
         if "planner" in request and not opening:

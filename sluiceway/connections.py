@@ -90,7 +90,7 @@ class Connections:
             passed_seconds = round(trio.current_time() - self._asked_at, 3)
             log.warning("connections cut", count=len(self._open), after_seconds=passed_seconds)
             for connection in list(self._open):
-                connection.cut()  # which gives back what it holds, before the store is closed
+                connection.cut()  # requeues its deliveries, before the store is closed
 
     def cut(self) -> None:
         """Have `close` cut what is open now, or, if it was not called yet, as soon as it is."""

@@ -153,10 +153,10 @@ def _open_folder(folder: Path, on_progress: OnProgress | None) -> OpenDataFolder
     try:
         segments_count, given_back_bytes = engine.tidy()
         if given_back_bytes:
-            log.info("what was on its way to the store is given back", segments=segments_count, bytes=given_back_bytes)
+            log.info("space of unfinished writes reclaimed", segments=segments_count, bytes=given_back_bytes)
         if engine.useless_bytes:
             log.warning(
-                "what no message names is kept in the files of values",
+                "unreferenced values are kept in the files of values",
                 bytes=engine.useless_bytes,
                 because=engine.kept_because,
                 remedy="copy the data folder before a later start gives it back; `sluiceway store check` says more",
@@ -171,7 +171,7 @@ def _open_folder(folder: Path, on_progress: OnProgress | None) -> OpenDataFolder
 
 
 def _cannot_give_back(error: EngineError) -> None:
-    log.error("cannot give back a file of values", error=str(error), effect="tried again with what is written next")
+    log.error("cannot delete a file of values", error=str(error), effect="tried again with the next write")
 
 
 def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress | None) -> OpenDataFolder:

@@ -87,7 +87,7 @@ class Draining:
     async def _looks_drained(self) -> bool:
         """A look that breaks has seen nothing: the next one follows, and the end comes in time."""
         try:
-            self._end_senders()  # somebody may have unsubscribed
+            self._end_senders()  # a consumer may have unsubscribed
             return await self._is_drained()
         except Exception as error:  # noqa: BLE001 - the shell of one look
             self._contain(error)
@@ -114,5 +114,5 @@ def _has_left(queue: MessageQueue, *, is_paused: bool) -> bool:
         return queue.unsettled_count > 0
     if not isinstance(queue, Topic):
         return bool(queue.subscriptions and queue.elements.live_count)
-    end = queue.elements.next_sequence  # of a topic, each for itself: others may be away
+    end = queue.elements.next_sequence  # of a topic, each separately: others may be away
     return any(s.cursor is not None and s.cursor.position < end for s in queue.subscriptions.values())

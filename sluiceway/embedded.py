@@ -113,7 +113,7 @@ class EmbeddedBroker:
             try:
                 self._token.run_sync_soon(self._stop.set)
             except trio.RunFinishedError:
-                # It ended by itself in this instant; joining tells why.
+                # The thread ended in this instant; joining tells why.
                 self._token = None
         thread.join()
         if self._failure is not None:
@@ -133,7 +133,7 @@ class EmbeddedBroker:
             trio.run(self._main, clock=self._clock)
         except BaseExceptionGroup as group:
             self._failure = group.exceptions[0] if len(group.exceptions) == 1 else group
-        except BaseException as failure:  # noqa: BLE001 - handed to the thread that started us
+        except BaseException as failure:  # noqa: BLE001 - handed to the thread that started the broker
             self._failure = failure
         finally:
             if self._broker is not None:

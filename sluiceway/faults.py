@@ -105,7 +105,7 @@ class Faults:
             self._dying = True
             self.counts["shared"] += 1
             log.critical("the store's queue is broken: the broker ends", error=repr(error))
-            # Also where the shell that caught it, or somebody above, answers a request with what is raised.
+            # Also where the shell that caught it, or a caller, answers a request with the exception.
             self._call_later(0.0, partial(_raise, error))
             raise error
         parts = self._sessions_by_part()
@@ -114,7 +114,7 @@ class Faults:
         self.counts[_kind_of(owners)] += 1
         place = _place_of(error)
         more_count = self._bursts.say(place)
-        if owners or more_count is not None:  # who is abandoned is said in any case
+        if owners or more_count is not None:  # abandoned objects are logged in any case
             log.error(
                 "internal error",
                 error=repr(error),
@@ -256,7 +256,7 @@ class Faults:
             ProtocolError(
                 "destination-failed",
                 f"{name} was closed: {MISTAKE}",
-                "What was confirmed is safe, and there again when the broker is restarted; its log has the details.",
+                "Confirmed messages are safe, and available again after a restart; the broker's log has the details.",
             ),
             peers_fault=False,
         )
@@ -345,4 +345,4 @@ def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
-        return None  # it has no content yet
+        return None  # the cell has no content yet

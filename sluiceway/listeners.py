@@ -311,7 +311,7 @@ class Listeners:
             clock=self._clock,
         )
 
-    # ------------------------------------------------------------------ our certificates
+    # ------------------------------------------------------------------ certificates of the broker
 
     def certificates(self) -> list[tuple[str, float]]:
         """The name of each listener with TLS, and when its certificate ends, in seconds since the epoch."""

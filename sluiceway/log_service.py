@@ -127,7 +127,7 @@ class Logs:
     async def close(self, *, inline: bool) -> None:
         """Write pending records, close the files. Before the store is closed, which notes the offsets of groups."""
         table = self.table
-        for each in tuple(table):  # what was parked of a connection that is gone may make some meanwhile
+        for each in tuple(table):  # parked SENDs of an ended connection may make some meanwhile
             written = trio.Event()
             with trio.move_on_after(CLOSING_SECONDS):
                 each.when_written(written.set)
@@ -239,7 +239,7 @@ def _done(reply: Callable[..., None], **facts: Any) -> Callable[[object], None]:
 
 
 Send = Callable[[Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]], None]
-"""Handler of a request: answers with facts, with an error, or with steps that lead to the facts."""
+"""Answer to a request: facts, an error, or steps that lead to the facts."""
 
 Handler = Callable[[Mapping[str, Any], Send], None]
 

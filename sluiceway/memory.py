@@ -108,7 +108,7 @@ def memory_warnings(config: Config, capacity_bytes: int, machine_bytes: int | No
     if machine_bytes is not None and capacity_bytes > machine_bytes:
         yield (
             f"broker.memory_bytes is {size_in_words(capacity_bytes)}, and this process may use "
-            f"{size_in_words(machine_bytes)} only: it would be killed before it holds anybody back. Lower it, or leave "
+            f"{size_in_words(machine_bytes)} only: it would be killed before it blocks any sender. Lower it, or leave "
             "it out"
         )
     most_bytes = int(capacity_bytes * SOFT)

@@ -109,7 +109,7 @@ class Reloader:
         """
         broker, before = self._broker, self._broker.config
         if broker.is_stopping or broker.draining.is_under_way:
-            said = "the broker is about to stop, and takes nobody in any more: its next start reads these settings"
+            said = "the broker is about to stop, and takes no new connections: its next start reads these settings"
             log.error("reload refused: nothing has changed", mistakes=[said])
             raise ReloadError(said)
         try:

@@ -7,30 +7,29 @@ from typing import Final
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.snapshot import Circumstances
 
-_UNREAD: Final = "Look at the client {client}: it does not read what is sent to it. Mend it, or close its connection."
+_UNREAD: Final = "Client {client} does not read its messages. Fix or restart it, or close its connection."
 _BY_KIND: Final[dict[str, str]] = {
-    ResourceKind.SUBSCRIPTION: "Look at the client {client}: it got these messages and does not acknowledge them. Mend "
-    "it, or close its connection, and they go to others.",
+    ResourceKind.SUBSCRIPTION: "Client {client} holds these messages unacknowledged. Fix or restart it, or close its "
+    "connection to requeue them.",
     ResourceKind.OUTBOUND: _UNREAD,
     ResourceKind.CONNECTION: _UNREAD,
-    ResourceKind.STORE: "The disk takes no more now, or not so fast: look at the store page, and free some space if it "
-    "is nearly full.",
-    ResourceKind.DISK: "The disk takes no more now: free some space.",
-    ResourceKind.RELAY: "A relay keeps nothing, so its senders wait until a consumer has room: start a consumer, or "
-    "add some, or raise their prefetch.",
-    ResourceKind.STASH: "What ended connections left behind waits for its destinations: look at what those wait for.",
+    ResourceKind.STORE: "The disk is full, or too slow: look at the store page, and free some space.",
+    ResourceKind.DISK: "The disk is full: free some space.",
+    ResourceKind.RELAY: "A relay stores nothing, so its senders wait until a consumer has room: start a consumer, "
+    "add more, or raise their prefetch.",
+    ResourceKind.STASH: "Messages of ended connections wait for their destinations: find out what blocks these.",
     ResourceKind.MEMORY: "The memory for messages is used up: consume from the largest destinations, let them page "
     "out, or raise memory_bytes of [broker] if the machine has more.",
-    ResourceKind.LOG: "The disk of the log takes no more now, or not so fast: look at the store page.",
+    ResourceKind.LOG: "The disk of the log is full, or too slow: look at the store page.",
 }
 
-_PAUSED: Final = "It is paused: resume it when its messages may be delivered again."
+_PAUSED: Final = "Paused: resume it when its messages may be delivered again."
 _NO_CONSUMERS: Final = (
-    "Nobody consumes it: start a consumer, or give it a full policy other than block, a longer quota or paging."
+    "No consumer: start one, raise `bytes_max` or `count_max`, set `paging` to `page`, or choose another `full` policy."
 )
 _SLOW: Final = (
-    "More comes in than its consumers take: add consumers, raise their prefetch, or give it more memory (memory_bytes) "
-    "and quota."
+    "The input exceeds the rate of its consumers: add consumers, raise their prefetch, or raise `memory_bytes` and its "
+    "quota."
 )
 
 

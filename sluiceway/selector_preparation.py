@@ -55,7 +55,7 @@ class SelectorPreparation:
             try:
                 self._submit(self._made)
             except DispatcherClosedError:
-                pass  # the broker has stopped meanwhile: nobody waits
+                pass  # the broker has stopped meanwhile: no caller waits
 
     def _made(self) -> None:
         self._is_under_way = False

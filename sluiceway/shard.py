@@ -6,7 +6,7 @@ numbers and the token that message-ids are made of. What shards of one process s
 broker has one shard.
 
     open      what an earlier run left is read, and its destinations are there; before the dispatcher runs
-    recover   logs, claims and committed transactions go on; the dispatcher runs
+    recover   logs, claims and committed transactions resume; the dispatcher runs
     close     all that is left is written, and the next start knows that all is well; every queue is idle
     abandon   files are closed as they are: the next start takes that for a crash
 
@@ -347,7 +347,7 @@ class Shard:
     async def _open_logs(self) -> None:
         """Open the logs of an earlier run, before clients connect."""
         location, directory = self._location, self._directory
-        # What lies in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
+        # Data in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
         inline = directory is None
         dispatcher, environment = self._environment.dispatcher, self.registry.environment
         disk = LogDisk.inline(dispatcher.executor(label="logs")) if inline else LogDisk.threads(dispatcher.submit)

@@ -109,7 +109,7 @@ class SpoolRecovery:
         await self._prepare()
         if not self._legs:
             return
-        log.info("committed transactions go on", transactions=len(self._spools.left), pieces=self.left_count)
+        log.info("committed transactions resume", transactions=len(self._spools.left), pieces=self.left_count)
         for leg in list(self._legs):
             await trio.lowlevel.checkpoint()
             leg.go()
@@ -122,7 +122,7 @@ class SpoolRecovery:
                 seen_count, progress_seconds = self._moved_count, now_seconds
             if now_seconds - told_seconds >= PROGRESS_SECONDS:
                 told_seconds = now_seconds
-                log.info("committed transactions go on", pieces_left=self.left_count)
+                log.info("committed transactions resume", pieces_left=self.left_count)
         if self._legs:
             log.warning(
                 "committed transactions wait for room",

@@ -29,8 +29,8 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 def tune_garbage_collector() -> None:
-    """Messages hold no cycles, so the collector finds nothing among them however often it looks: let it look seldom,
-    and at few objects at once, for no client is served meanwhile.
+    """Let the collector look seldom, and at few objects at once, for no client is served meanwhile. Messages hold no
+    cycles, so it finds nothing among them however often it looks.
     """
     gc.collect()
     gc.freeze()
@@ -56,7 +56,7 @@ def tune_allocator() -> bool:
 
 
 class FreedMemory:
-    """Returns memory that a flood has left to the system, when the flood is over.
+    """Returns to the system the memory that a flood has left.
 
     The allocator keeps freed memory wherever something behind it is in use: after 150 MiB of messages nearly all of it.
     Returning it takes up to a third of a millisecond for each MiB, in which allocations may wait. So it is done when

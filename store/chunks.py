@@ -289,7 +289,7 @@ def decode_chunk(
         messages = [DelayedMessage(*row) if row[4] else Message(*row[:4]) for row in rows]
     if larges is not None:
         if make_large is None:
-            raise reader.error("bodies of it lie in files, which nobody here can read: keep a folder for large bodies")
+            raise reader.error("its bodies are in files, which can't be read here: configure a folder for large bodies")
         for place, file_id, body_bytes in larges:
             plain = messages[place]
             messages[place] = make_large(

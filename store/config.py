@@ -44,8 +44,8 @@ class StoreConfig:
         validator=_not_negative,
         metadata={
             "unit": "seconds",
-            "doc": "How long a persistent message waits at least before it is written, if nobody waits for its "
-            "RECEIPT: what is acknowledged before never touches the disk. Also the wait for a queue without consumers.",
+            "doc": "How long a persistent message waits at least before it is written, if it has no RECEIPT: a "
+            "message acknowledged before never touches the disk. Also the wait for a queue without consumers.",
         },
     )
     flush_delay_max_seconds: float = attrs.field(
@@ -54,8 +54,8 @@ class StoreConfig:
         metadata={
             "unit": "seconds",
             "doc": "How long it waits at most. In between, twice the time that consumers of its queue take to "
-            "acknowledge. This, and `sync_interval_seconds`, is what a crash can cost messages for which no RECEIPT "
-            "was asked.",
+            "acknowledge. This, and `sync_interval_seconds`, is the loss of a crash for messages without a "
+            "RECEIPT.",
         },
     )
     sync_interval_seconds: float = attrs.field(
@@ -63,8 +63,8 @@ class StoreConfig:
         validator=_not_negative,
         metadata={
             "unit": "seconds",
-            "doc": "What was written without a RECEIPT waiting is synced to the disk after this time at most, or with "
-            "the next RECEIPT. A power cut can cost what was not synced; the death of the process can't.",
+            "doc": "Writes without a RECEIPT are synced to the disk after this time at most, or with the next "
+            "RECEIPT. A power cut can cost unsynced writes; the death of the process can't.",
         },
     )
     disk_free_min_bytes: int = attrs.field(
@@ -73,8 +73,9 @@ class StoreConfig:
         metadata={
             "unit": "bytes",
             "doc": "With less free space on the disk of `data_dir`, persistent messages wait with their senders and no "
-            "more messages are paged out; consuming, acknowledging and expiry go on. The reserve is what these need. "
-            "Below some 50 MiB it is none: after a write that failed for want of space, LevelDB needs 24 MiB to go on, "
+            "more messages are paged out; consuming, acknowledging and expiry continue. These need the reserve. "
+            "Below some 50 MiB it is none: after a write that failed for want of space, LevelDB needs 24 MiB to"
+            " continue, "
             "and room that consumers make comes too late.",
         },
     )

@@ -25,7 +25,7 @@ class DamageReports:
         if self._folder is not None and value:
             try:
                 place = self._folder.attic_put(f"chunk-{key.hex()}", value)
-                why_not = "it is larger than the whole attic"
+                why_not = "it is larger than the whole quarantine"
             except DirectoryError as full:
                 why_not = str(full)
         if place is None:
@@ -37,5 +37,9 @@ class DamageReports:
         """Messages of a block can't be read."""
         self._counters.lost_count += count
         self._log.error(
-            "messages lost", queue=queue_name, count=count, block=index, remedy="see the attic of the data folder"
+            "messages lost",
+            queue=queue_name,
+            count=count,
+            block=index,
+            remedy="see the quarantine, `attic/`, of the data folder",
         )

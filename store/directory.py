@@ -237,7 +237,7 @@ class Directory:
         """Keeps something damaged; the oldest such things go when there are too many.
 
         :param name: what it is, such as the key in hexadecimal.
-        :returns: where it is, None if it is larger than the whole attic.
+        :returns: where it is, None if it is larger than the whole quarantine.
         :raises DirectoryError: it can't be written.
         """
         with told_of(self.path):
@@ -444,8 +444,8 @@ def _checked_format(path: Path) -> int:
     except FileNotFoundError:
         if (path / "db" / "CURRENT").exists():
             raise FormatError(
-                f"{path / 'db'} has a database, but {path / 'format'} is missing, so nobody knows what wrote it. Bring "
-                "that file back if this is Sluiceway's folder, otherwise choose another one (broker.data_dir, or "
+                f"{path / 'db'} has a database, but {path / 'format'} is missing, so its format is unknown. Bring that "
+                "file back if this is Sluiceway's folder, otherwise choose another one (broker.data_dir, or "
                 "--data)."
             ) from None
         return FORMAT_VERSION_MIN

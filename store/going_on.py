@@ -29,7 +29,9 @@ class GoingOn:
 
     def __init__(self, scheduling: Scheduling, tell: Callable[[Iterable[Callable[[], None]]], None]) -> None:
         """`tell` calls callbacks, and sees to what they raise."""
-        self._context: DispatchHandle = scheduling.register(self._dispatch, "readers that go on while the disk fails")
+        self._context: DispatchHandle = scheduling.register(
+            self._dispatch, "readers that continue while the disk fails"
+        )
         self._tell = tell
         self._shelves: Iterator[Shelf] = iter(())
         self._refused: deque[PageOut] = deque()

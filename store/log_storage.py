@@ -90,10 +90,10 @@ class LogStorageConfig:
         default=0,
         validator=_nothing_or_the_tail,
         metadata=_about(
-            "How much of the end of each log is left in the system's page cache; what lies before is forgotten once it "
-            "is synced. 0: the system decides, which is best where readers come back for what is not quite new. Set it "
-            "(to 256 MiB, say) where much is appended and memory that was never used before is dear, as in virtual "
-            "machines that give free memory back to their host: appending can be twice as fast. 0 or at least 64 MiB.",
+            "How much of the end of each log is left in the system's page cache; the part before is dropped once it is "
+            "synced. 0: the system decides, which is best where readers come back for older records. Set it (to 256 "
+            "MiB, say) under heavy appending where fresh memory is expensive, as in virtual machines that return free"
+            " memory to their host: appending can be twice as fast. 0 or at least 64 MiB.",
             "bytes",
         ),
     )
@@ -115,7 +115,7 @@ class LogStorageConfig:
     )
     delete_passcode: str = attrs.field(
         default="",
-        metadata=_about("Who knows it may delete logs. Empty: nobody may.", secret=True),
+        metadata=_about("Clients that know it may delete logs. Empty: logs can't be deleted.", secret=True),
     )
 
 
@@ -230,8 +230,8 @@ class LogStorage:
         if len(folder.name) > FOLDER_NAME_BYTES_MAX:
             raise LogError(
                 INVALID_TOPIC,
-                f"{name[:80]!r}... is too long for the name of a folder: what is not a letter or a digit of ASCII "
-                "counts three times and more",
+                f"{name[:80]!r}... is too long for the name of a folder: other characters than ASCII letters and "
+                "digits count three times and more",
             )
         return folder
 
@@ -262,7 +262,7 @@ class LogStorage:
         if log_id and array.identity != log_id:
             with suppress(ArrayError):
                 array.close()
-            raise DiskError(f"somebody else has put {folder} there meanwhile: start the broker again to read it")
+            raise DiskError(f"another program has created {folder} meanwhile: start the broker again to read it")
         self._arrays[name] = array
         return Opened(array, array.identity)
 
@@ -291,8 +291,8 @@ class LogStorage:
             if not isinstance(error, OSError):
                 raise
             raise DiskError(
-                f"{name} can't be deleted, and stays as it is: {error}. See to it that the broker may rename what lies "
-                f"in {self.folder}, and delete the log again."
+                f"{name} can't be deleted, and stays as it is: {error}. Make sure that the broker may rename files in "
+                f"{self.folder}, and delete the log again."
             ) from error
 
     def remove(self, name: str) -> None:

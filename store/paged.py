@@ -137,8 +137,7 @@ class PagedBlocks:
             self._log.error(
                 "store cannot page out",
                 error=str(error),
-                effect="nothing leaves memory: senders of queues that are full wait; persistent messages and "
-                "consuming go on",
+                effect="nothing leaves memory: senders of full queues wait; persistent messages and consuming continue",
             )
         self.fault = str(error)
         if self.accepting and not self._closed:

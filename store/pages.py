@@ -72,7 +72,7 @@ class PageFiles:
     def __init__(self, folder: Path, *, remove_soon: Callable[[Callable[[], int]], None]) -> None:
         """`folder` is for this alone; `remove_soon` runs what blocks in a thread, some time, and gets
         how many bytes that gave back."""
-        self._files = SegmentFiles(folder, SUFFIX, "what is paged out")
+        self._files = SegmentFiles(folder, SUFFIX, "paged-out messages")
         self._remove_soon = remove_soon
         self._segments: dict[int, _Segment] = {}
         self._open: dict[int, int] = {}

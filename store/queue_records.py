@@ -402,7 +402,7 @@ class QueueRecords:
 
     @property
     def cancelled_count(self) -> int:
-        """Persistent elements that were settled before they had to be written, about. O(blocks)."""
+        """Persistent elements that were acknowledged before they had to be written, about. O(blocks)."""
         return max(0, self._added_count - self.written_count - self.unsaved_count)
 
     def next_delay_seconds(self, least_seconds: float, most_seconds: float) -> float:
@@ -441,7 +441,8 @@ class QueueRecords:
         return bool(self._page_outs or self._fence or self._waiting_settled or is_noting or self.is_bound)
 
     def answer_consumed(self) -> int:
-        """Tell those who wait for elements that were all settled before they had to be written; returns for how many
+        """Tell those who wait for elements that were all acknowledged before they had to be written; returns for how"
+        " many
         elements.
         """
         waiting = self._waiting_saves

@@ -383,7 +383,7 @@ def _read_states(
                 states.setdefault(queue_id, {})[index] = decode_state(value)
             except StateError as error:
                 by_id[queue_id].handed_to = ALL_SEEN
-                effect = f"what was settled in block {index} of {by_id[queue_id].name} comes again"
+                effect = f"acknowledged messages in block {index} of {by_id[queue_id].name} are redelivered"
                 faults.append(BadRecord(key, value, str(error), effect))
     return states
 

@@ -53,7 +53,7 @@ class RepairReport:
 
     def __str__(self) -> str:
         done = "unreadable records at the end of its log were left out" if self.log_cut else "it was repaired"
-        where = f"; what was moved aside is in {self.kept[0].parent}" if self.kept else ""
+        where = f"; the quarantine is {self.kept[0].parent}" if self.kept else ""
         return f"the store was damaged ({self.cause}): {done}{where}"
 
 
@@ -136,8 +136,8 @@ def _aside(
                 kept.append(place)
     except OSError as error:
         raise EngineFailedError(
-            f"{folder}: damaged, and what should be kept of it can't be moved to the attic: {error}. Make space or "
-            "mend the permissions, then start again."
+            f"{folder}: damaged, and its unreadable records can't be moved to quarantine: {error}. Make space or "
+            "fix the permissions, then start again."
         ) from error
     return kept, not_kept
 

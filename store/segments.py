@@ -147,7 +147,7 @@ class SegmentFiles:
             raise CorruptionError(f"{error.filename} is gone: something else than the broker has removed it") from error
         except OSError as error:
             if error.errno in _SECTOR_ERRORS:
-                repair = " `sluiceway store repair` gives up what lies there." if self._is_lasting else ""
+                repair = " `sluiceway store repair` discards the messages there." if self._is_lasting else ""
                 raise UnreadableError(
                     f"{self.path(segment)} can't be read between {offset} and {offset + size_bytes}: {error}. Look at "
                     f"the disk (dmesg, smartctl).{repair}",

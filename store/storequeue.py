@@ -585,7 +585,7 @@ class StoreQueue(FlowResource):
             self._log.error(
                 "store cannot write",
                 error=str(error),
-                effect="persistent messages wait with their senders; consuming goes on",
+                effect="persistent messages wait with their senders; consuming continues",
             )
         self._failing = str(error)
         if not was_failing:
@@ -608,7 +608,7 @@ class StoreQueue(FlowResource):
             "disk is nearly full" if is_low else "disk has room again",
             free_bytes=free_bytes,
             store_bytes=self.size_bytes,
-            effect="persistent messages wait with their senders" if is_low else "they go on",
+            effect="persistent messages wait with their senders" if is_low else "they continue",
         )
         self._set_gate()
 

@@ -183,8 +183,9 @@ class ValueLog:
         if self.missing and not accept_missing:
             more = f" (and {len(self.missing) - 1} more)" if len(self.missing) > 1 else ""
             raise ValuesMissingError(
-                f"{self.missing[0]}{more}, and stored messages lie there. Mount the disk that has the folder, or "
-                "restore it. If they are lost for good: `sluiceway store repair` gives them up, and keeps all others."
+                f"{self.missing[0]}{more}, and stored messages are in them. Mount the disk that has the folder, "
+                "or restore it. If they are permanently lost: `sluiceway store repair` discards them, and keeps all"
+                " others."
             )
         for number, size_bytes in sizes.items():
             segment = self._known.setdefault(number, KnownSegment())

@@ -34,7 +34,7 @@ def main() -> None:
                 shipped.add(record.index)
                 stream.ack(record)
                 if len(shipped) == ORDERS // 2:
-                    break  # the shift is over; nobody is told
+                    break  # the shift is over; no one is told
         with Consumer(broker.address, group="shipping") as consumer:
             for again in consumer.stream("orders"):
                 shipped.add(again.index)  # some come twice: an order is shipped by its index, so that does no harm

@@ -60,7 +60,7 @@ def killed(stage: Stage) -> tuple[Account, Sequence[Check]]:
             sent_count += 1
             stage.screen.progress("receipts for the shop", len(receipts), receipts_count)
         server.kill()
-    # What the broker had written to their sockets still comes in.
+    # The bytes that the broker had written to their sockets still come in.
     wait_until(lambda: not (shop.stomp.is_connected() or packer.stomp.is_connected()), WAIT_SECONDS)
     receipted = {receipt for receipt in shop.inbox.receipts if receipt.startswith("order ")}
     confirmed = {receipt.removeprefix("packed ") for receipt in packer.inbox.receipts if receipt.startswith("packed ")}

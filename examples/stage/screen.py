@@ -14,7 +14,7 @@ FLOW_LINE_SECONDS: Final = 1.0
 """Plain lines can't be overwritten, so the flow picture is printed this often at most, and only when it has changed."""
 FLOW_NOTEWORTHY_SECONDS: Final = 0.3
 """Shorter waits are the normal breathing of a broker."""
-NOBODY_WAITS: Final = "nobody waits for anybody"
+NOBODY_WAITS: Final = "nothing is blocked"
 
 
 class Screen(Protocol):

@@ -87,7 +87,7 @@ class Server:
         if self._fresh:
             shutil.rmtree(store, ignore_errors=True)
         command = [sys.executable, "-m", "sluiceway", "serve", "--config", str(file), "--data", str(store)]
-        # From the checkout it is found without being installed; nobody else's SLUICEWAY_ settings belong here.
+        # From the checkout it is found without being installed; other SLUICEWAY_ settings do not belong here.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICEWAY_")}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         with self.log.open("wb" if self._fresh else "ab") as log:

@@ -62,7 +62,7 @@ def fill_and_drain(
     silence_seconds: float,
     cores: frozenset[int] | None,
 ) -> tuple[dict[str, float], list[str]]:
-    """Do all the steps with `count` messages; return figures and faults.
+    """Do all the steps with `message_count` messages; return figures and faults.
 
     `board_path`: a file to make. `silence_seconds`: when nothing has moved for so long, a step has failed; the next one
     is done with what there is. `cores`: processors for the load. A broker that would forget (it is not durable, or

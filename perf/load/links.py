@@ -39,7 +39,7 @@ class RawLink:
         self.sock = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds, source)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if endpoint.transport != "plain":
-            # Costs plain links nothing later: they go on with the bare socket.
+            # Costs plain links nothing later: they continue with the bare socket.
             from perf.load.transports import carried
 
             try:

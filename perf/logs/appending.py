@@ -112,7 +112,7 @@ class Appender:
             if not self._due_from:
                 self._due_from = now - self._sent / plan.rate_per_second
             due = int((now - self._due_from) * plan.rate_per_second) - self._sent
-            # What it is late by more than a second it does not make up for.
+            # A delay of more than a second is not made up for.
             if due > plan.rate_per_second:
                 self._due_from = now - (self._sent + 1) / plan.rate_per_second
             left = min(left, due)

@@ -18,7 +18,7 @@ class RemotePeer:
     measured with it.
     """
 
-    durable = False  # as far as we can tell: it is not ours to restart
+    durable = False  # unknown: the load may not restart the broker
 
     def __init__(self, host: str, port: int, pid: int | None) -> None:
         self.name = f"{host}:{port}"

@@ -59,7 +59,7 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure("memory_ratio", "ratio", "higher", "rate / rate without `persistent`, same run"),
         Figure("store_written_count", "count", "neither", "messages that the broker says it wrote to its store"),
-        Figure("store_cancelled_count", "count", "neither", "messages settled before they had to be written"),
+        Figure("store_cancelled_count", "count", "neither", "messages acknowledged before they had to be written"),
         Figure("store_syncs_count", "count", "neither", "times that it made the disk keep what was written"),
         Figure("store_written_bytes", "bytes", "neither", "bytes that it wrote to its store"),
         Figure("cancelled_ratio", "ratio", "higher", "share of writes that were never made, since acks came first"),

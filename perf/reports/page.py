@@ -25,7 +25,7 @@ AHEAD = 2.0
 """Ratio to the better peer from which on Sluiceway is clearly ahead."""
 
 _INTRODUCTION = """\
-Every figure comes from `python -m perf compare`, which anybody can run: Sluiceway and its peers are driven by one load
+Every figure comes from `python -m perf compare`, which any user can run: Sluiceway and its peers are driven by one load
 generator on one machine in turns, and a ratio is made of medians of one call. The raw results are in `perf/measured`,
 and `python -m perf report` makes this page of them. [All figures, and how they were measured](performance-details.md).\
 """
@@ -195,7 +195,7 @@ def _ratios(results: Results) -> Iterator[str]:
     others = [peer for peer in results.peers() if peer != tables.SUBJECT]
     if not rows or not others:
         return
-    yield "## Sluiceway is so many times better than"
+    yield "## Ratio of Sluiceway to"
     yield ""
     yield "Above 1 is better, whichever way the figure points."
     yield ""

@@ -18,8 +18,8 @@ calls and machines: ratios can be compared, microseconds only within a row.
 
 - *sluiceway-tls*, *sluiceway-websocket*: the same over TLS (1.3, AES-GCM), and over WebSocket with a message for each
   STOMP frame that is sent, as browsers' clients send them. Beside plain TCP.
-- *sluiceway-watched*: with its admin port open, trails on, and somebody who asks each second for what an open console
-  shows (its first page: overview and map) and for the metrics. Beside *sluiceway-bare*: no admin port, no trails.\
+- *sluiceway-watched*: with its admin port open, trails on, and a client that polls each second the data of an open
+  console (its first page: overview and map) and the metrics. Beside *sluiceway-bare*: no admin port, no trails.\
 """
 
 

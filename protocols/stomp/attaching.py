@@ -36,7 +36,7 @@ def too_many_attachments(reason: str) -> ProtocolError:
     return ProtocolError(
         "too-many-attachments",
         reason,
-        "Use narrower wildcards, UNSUBSCRIBE what is not needed, or raise attachments_max: each takes up to 3 KiB.",
+        "Use narrower wildcards, UNSUBSCRIBE unneeded ones, or raise attachments_max: each takes up to 3 KiB.",
     )
 
 

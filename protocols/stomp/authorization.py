@@ -133,7 +133,7 @@ class Authorizer:
             if not self.may(action, address.canonical):
                 raise self.refusal(ForbiddenError(action, address.canonical))
         if action is Action.BROWSE:
-            return  # what is not there is not made
+            return  # a missing destination is not made
         for address in fixed:
             if not address.wildcard and not self._exists(address) and not self.may(Action.CREATE, address.canonical):
                 raise self.refusal(ForbiddenError(Action.CREATE, address.canonical))
@@ -152,5 +152,5 @@ class Authorizer:
         return ProtocolError(
             "forbidden",
             f"no permission to {what}{where}{hint}",
-            f"The user of this connection needs the permission {what}{where}; whoever runs the broker can give it.",
+            f"The user of this connection needs the permission {what}{where}; the operator of the broker can grant it.",
         )

@@ -139,7 +139,8 @@ class Committer:
         yield from self._undoing_all()
         self._spooler.close()
         while self._waiting:
-            # If it is refused nobody is left to be told. Nothing of it was done: its deliveries go back with others.
+            # After a refusal no client is left to be told. Nothing of it was done: its deliveries are requeued with
+            # others.
             yield from self._told("COMMIT", {}, self._carrying_out_first(must_go=True))
 
     def abort_all(self) -> None:
@@ -185,7 +186,7 @@ class Committer:
             ProtocolError(
                 "destination-failed",
                 "a COMMIT was undone: the broker made a mistake with a destination in which it acknowledged messages",
-                "Nothing of it was done. They come again when the broker is restarted; its log has the details.",
+                "Nothing of it was done. They are redelivered when the broker is restarted; its log has the details.",
             )
         )
         yield from work
@@ -300,7 +301,8 @@ class Committer:
             if not commit.barrier.waits_for:
                 self._wake()  # they let go meanwhile
             return
-        # It makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock itself up.
+        # The COMMIT makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock
+        # itself up.
         while self._waiting:
             yield from self._carrying_out_first(must_go=True)
 
@@ -546,7 +548,7 @@ class Committer:
 
     def _committing_spooled(self, transaction: Transaction, spool: Spool, frame: Frame) -> Iterator[object]:
         try:
-            while self._waiting:  # they come before it: on the disk, too, should this run end before they go on
+            while self._waiting:  # they precede it: on the disk, too, should this run end before they continue
                 yield from self._carrying_out_first(must_go=True)
         except ProtocolError:
             yield from self._spooler.aborting(spool)

@@ -192,14 +192,14 @@ class StompSubscription(FlowResource):
         ledger, window = self.ledger, self.window
         if ledger is None or window is None:
             start_bytes = outbound.appended_bytes
-            # Not the slice itself: a topic may drop its messages, and then nobody is charged for them.
+            # Not the slice itself: a topic may drop its messages, and then no limiter is charged for them.
             sequences, wire_bytes, attempts = part.sequences, part.wire_bytes, part.attempts
 
             def settle(taken: bool) -> None:
                 if taken:
                     subscription.settle(sequences, wire_bytes)
                     return
-                # What the kernel took whole has been seen, what it was in the midst of has failed.
+                # Messages that the kernel took whole have been seen, the one in the midst of being sent has failed.
                 whole_count, is_cut = self._taken_of(subscription, sequences, attempts, 0, dropped_count, start_bytes)
                 if seen := sequences[: whole_count + is_cut]:
                     subscription.requeue(seen, attempted=True, charged=seen[whole_count:])
@@ -334,7 +334,8 @@ class StompSubscription(FlowResource):
         self.unsubscribed = True
         if self.ledger is not None:
             yield from self.ledger.seeking_worked_on()
-            # Of a durable subscription, too, what its consumer broke over is charged; while it can be given back.
+            # Of a durable subscription, too, the message that its consumer broke over is charged, while it can be
+            # requeued.
             portion = self.ledger.take_worked_on(_comes_again)
             if portion is not None:
                 portion.subscription.requeue(portion.sequences, attempted=True)

@@ -74,7 +74,7 @@ def encode_frame(command: str, headers: Iterable[tuple[str, str]], body: bytes =
             pairs.append(("content-length", str(len(body))))
     elif given != str(len(body)):
         raise LocalProtocolError(
-            f"content-length says {given[:20]!r}, the body has {len(body)} bytes; leave the header to us"
+            f"content-length says {given[:20]!r}, the body has {len(body)} bytes; leave the header to the encoder"
         )
     lines = _plain_header_lines(pairs) if command in NEVER_ESCAPED else header_lines(pairs, version)
     return b"%s\n%s\n%s\0" % (command.encode(), lines.encode(), body)

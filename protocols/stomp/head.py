@@ -279,7 +279,7 @@ class SendHead:
         self.content_length: int = whole_number(headers, "content-length", _MS_MAX, absent=-1)
         #: What the body is; only logs look at it.
         self.content_type: str | None = get("content-type")
-        #: It has a correlation-id, or belongs to a trace: somebody may want to know where it goes.
+        #: Whether it has a correlation-id, or belongs to a trace: an observer may follow it.
         self.marked: bool = "correlation-id" in headers or "traceparent" in headers
         self.persistent: bool = False
         #: 0 to 9, 4 if not given.

@@ -215,7 +215,7 @@ class LeftBehind(FlowResource):
 
         def resumed(_sink: object) -> bool:
             self._make_ready(lane)
-            return True  # it goes on later, and ends its turn then
+            return True  # the estate continues later, and ends its turn then
 
         lane.source = SourceController(self, Flow(target.name), on_resume=resumed, clock=self._clock)
         target.producers_count += 1
@@ -236,7 +236,7 @@ class LeftBehind(FlowResource):
             elif size_bytes:
                 controller.release(0, -size_bytes)
 
-    # ------------------------------------------------------------------ going on
+    # ------------------------------------------------------------------ sending on
 
     def _make_ready(self, lane: _SharedLane) -> None:
         if not lane.is_ready:
@@ -293,7 +293,7 @@ class LeftBehind(FlowResource):
             return self._send_what_fits(inlet, messages, lane.source)
         try:
             return inlet.offer(messages, size_bytes, lane.source)
-        except RefusedSendError as refusal:  # nobody is left to be told
+        except RefusedSendError as refusal:  # no client is left to be told
             assert isinstance(inlet, Log)
             good = refusal.good
             if good:

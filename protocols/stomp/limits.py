@@ -40,8 +40,8 @@ class StompLimits:
     header_block_bytes_max: int = _limit(
         64 * _KIB,
         "bytes",
-        "Command and all header lines of one frame. Also bounds what a peer can make us hold without ever ending"
-        " its headers.",
+        "Command and all header lines of one frame. Also bounds the memory that a peer can take without ever"
+        " ending its headers.",
     )
     body_bytes_max: int = _limit(
         128 * _MIB,
@@ -61,14 +61,14 @@ class StompLimits:
     large_body_bytes_max: int = _limit(
         4 * _GIB,
         "bytes",
-        "Body of one SEND that goes to a file. Bounds what a single message may take of the disk, and for how long it"
-        " keeps others waiting behind it in one consumer's connection.",
+        "Body of one SEND that goes to a file. Bounds the disk space of a single message, and the time for which it"
+        " delays others behind it on one consumer's connection.",
     )
     connect_frame_bytes_max: int = _limit(
         16 * _KIB,
         "bytes",
-        "Command, headers and body of any frame before CONNECTED. Room for a bearer token; nobody unknown gets"
-        " megabytes.",
+        "Command, headers and body of any frame before CONNECTED. Room for a bearer token; unknown clients get"
+        " no megabytes.",
     )
     stash_bytes_max: int = _limit(
         _MIB,
@@ -86,13 +86,13 @@ class StompLimits:
     outbound_bytes_max: int = _limit(
         512 * _KIB,
         "bytes",
-        "Bytes waiting to be written to one connection before its queues are held back."
+        "Bytes waiting to be written to one connection before its queues are blocked."
         " Larger means fewer, bigger writes; smaller means less memory behind a peer that does not read.",
     )
     receipts_pending_max: int = _limit(
         1000,
         "receipts",
-        "Receipts owed to one connection before we stop reading from it (b51). Apollo's number; a client that"
+        "Receipts owed to one connection before the broker stops reading it (b51). Apollo's number; a client that"
         " reads never meets it.",
     )
     subscriptions_max: int = _limit(
@@ -128,7 +128,7 @@ class StompLimits:
     transaction_spool_bytes_max: int = _limit(
         4 * _GIB,
         "bytes",
-        "With a store, transactions of one connection may take so much of the disk: larger ones than memory has room"
+        "Disk space of the transactions of one connection, with a store: larger ones than memory has room"
         " for, and committed ones whose messages are not all in their queues yet. 0: they are never larger than"
         " `transaction_bytes_max`.",
         least=0,
@@ -136,26 +136,26 @@ class StompLimits:
     transaction_acks_max: int = _limit(
         100_000,
         "messages",
-        "Messages of one subscription that open transactions hold acknowledged. Their credit is given back at once, so"
-        " this, and not the prefetch, is how far a consumer gets before it must COMMIT.",
+        "Messages of one subscription that open transactions hold acknowledged. Their credit is returned at once, so"
+        " this, and not the prefetch, limits a consumer before it must COMMIT.",
     )
     connect_timeout_seconds: float = _limit(
         10.0,
         "seconds",
-        "Time from accept to a complete CONNECT. Frees what a silent or half-open peer would hold.",
+        "Time from accept to a complete CONNECT. Frees the resources of a silent or half-open peer.",
         least=0.0,
     )
     linger_seconds: float = _limit(
         1.0,
         "seconds",
-        "How long a connection stays open after our last frame, so that the peer can read it (b55)."
+        "How long a connection stays open after the broker's last frame, so that the peer can read it (b55)."
         " A client that closes first ends it at once, so this costs only with clients that do not.",
         least=0.0,
     )
     heart_beat_min_ms: int = _limit(
         1000,
         "milliseconds",
-        "Shortest heart-beat that we offer and ask for. Shorter ones find dead peers sooner and wake up idle"
+        "Shortest heart-beat that the broker offers and asks for. Shorter ones find dead peers sooner and wake up idle"
         " connections more often.",
         least=0,
     )

@@ -99,7 +99,7 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
         if headers.get("selector", "").strip():
             raise ProtocolError(
                 "not-for-batches",
-                "batches come as they lie in the log: a selector can't take records out of them",
+                "batches are delivered whole: a selector can't take records out of them",
                 "SUBSCRIBE without batch, or without selector.",
             )
         batch_bytes = min(BATCH_BYTES_MAX, max(BATCH_BYTES_MIN, whole_number(headers, "batch", 1 << 40)))
@@ -148,7 +148,7 @@ class LogSubscription(StompSubscription):
         self.codecs = wishes.codecs
         self.stops_at_gaps = wishes.stops_at_gaps
         self._fail = fail
-        # A log that was read before is not made anew by going on with it.
+        # Resuming a log that was read before does not make it anew.
         log = logs.existing(address.canonical) if wishes.log_id else logs.get(address.canonical)
         told["log-id"] = log.log_id
         token = self.token = b"log." + log.log_id.encode()
@@ -165,7 +165,7 @@ class LogSubscription(StompSubscription):
     def detaching(self) -> Iterator[None]:
         yield from super().detaching()
         if self.ledger is not None:
-            # A place of its own has gone with it: nothing of that can be settled or given back.
+            # A place of its own has gone with it: none of its records can be acknowledged or requeued.
             for _forgotten in self.ledger.forgetting(lambda subscription: not isinstance(subscription.queue, Group)):
                 yield
 

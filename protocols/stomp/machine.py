@@ -89,9 +89,9 @@ class _Machine(abc.ABC):
         self._parser = Parser(limits, role=role, stages=stages)
         self._state = state
         self._version: Version | None = None
-        #: How often something must arrive, in milliseconds; 0 if nobody promised anything. Grace is up to the owner.
+        #: Interval in which input must arrive, in milliseconds; 0 if none was promised. Grace is up to the owner.
         self.read_every_ms = 0
-        #: How often we must write something, in milliseconds; 0 if nobody asks for it.
+        #: Interval in which output must be written, in milliseconds; 0 if none was asked for.
         self.write_every_ms = 0
 
     @property

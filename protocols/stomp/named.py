@@ -43,7 +43,7 @@ class NamedDeliveries:
         """A new one."""
         self.known[subscription.key] = subscription
         if self._by_number:
-            deque(subscription.indexing_numbers(), 0)  # it has nothing yet
+            deque(subscription.indexing_numbers(), 0)  # it has no deliveries yet
 
     def of(
         self, tokens: list[bytes] | list[tuple[bytes | None, bytes]]
@@ -112,7 +112,7 @@ class NamedDeliveries:
                 yield next(iter(self.known.values())), []
             if ordinals and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
                 assert current is not None
-                # What is collected takes effect first: it may settle the very delivery that was found.
+                # Collected ones take effect first: they may settle the very delivery that was found.
                 yield current, ordinals
                 ordinals = []
                 found = find(subscription_id, token, digits)

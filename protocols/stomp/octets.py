@@ -19,7 +19,7 @@ PLAIN_OCTETS: Final = bytes(range(33, 127)).replace(b"\\", b"")
 def skip_eols(buf: bytes, pos: int) -> int:
     """Return the position of the first octet that ends no line."""
     match = _EOLS.match(buf, pos)
-    assert match is not None  # It matches nothing, too.
+    assert match is not None  # The pattern matches nothing, too.
     return match.end()
 
 

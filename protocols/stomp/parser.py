@@ -56,7 +56,7 @@ _FAST_RECEIPT_BYTES_MAX: Final = 256
 #: Frames of any size that a run may have: about as many as tiny ones make a step. Their bytes are not looked at.
 _RUN_COUNT_MIN: Final = 512
 
-#: What taking one frame costs, as bytes walked: a step of frames without a length ends after so many of them.
+#: Cost of one frame, as bytes walked: a step of frames without a length ends after that many of them.
 _FRAME_COST_BYTES: Final = 48
 
 
@@ -512,7 +512,7 @@ class Parser:
                     continue
                 break
         else:
-            # It begins with the head of this run, but is for the next step, or does not end in this buffer.
+            # The frame begins with the head of this run, but is for the next step, or does not end in this buffer.
             self._add_run(head, wires, verbatim, events)
             if pos < whole_before:
                 return pos

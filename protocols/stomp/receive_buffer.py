@@ -89,7 +89,7 @@ class ReceiveBuffer:
             begun = [*self._pieces, *self._small]
             taken_bytes = self._taken_bytes
             self.clear()
-            # Bytes that nobody else holds: written to through the buffer, and given out as they are (`getvalue`).
+            # Bytes without another owner: written to through the buffer, and given out as they are (`getvalue`).
             self._made = BytesIO(bytes(whole_bytes))
             self.buffer = self._made.getbuffer()
             self._taken_bytes = taken_bytes

@@ -174,10 +174,10 @@ class Requests:
         size_bytes = len(message.wire)
         lane = self._lanes.lane(destination, destination.partition_for(reply))
         if destination.queue.closed:
-            return  # whoever asked has taken the place of the answer away
+            return  # the client has removed the place of the answer
         if lane.must_wait or not self._queues.offer(lane, [message], size_bytes, None):
             if self._state() >= SessionState.DRAINING:
-                return  # nobody waits for an answer that finds no room
+                return  # an answer that finds no room is not waited for
             if lane.queue.intake.takes_answer():
                 lane.queue.intake.take_together([QueueRun([message], message.size_bytes)], lane.source)
                 return

@@ -140,7 +140,7 @@ class Router:
         """
         registry = self._hub.registry
         if address.temporary_global and address.canonical not in registry.destinations:
-            # Its owner has gone: nobody will ever read this, and the sender did nothing wrong.
+            # Its owner has gone: no client will ever read this, and the sender did nothing wrong.
             registry.unheard_count += len(run.wires)
             return None
         try:

@@ -356,12 +356,12 @@ class Session:
             return
         try:
             if self.state is SessionState.DECIDING and self._let_in():
-                self._receive(b"")  # what came behind it
+                self._receive(b"")  # the frames behind the CONNECT
             if self.takes_turns:
                 held_back, self._held_back = self._held_back, None
                 self._work_through(held_back or iter(()))
                 if self._heart_beat is not None:
-                    self._heart_beat.bytes_arrived()  # what the peer says meanwhile is not read
+                    self._heart_beat.bytes_arrived()  # input of the peer is not read meanwhile
             else:
                 self.subscriptions.work.hold_back()
         except ProtocolError as error:
@@ -372,7 +372,7 @@ class Session:
     def _receive(self, data: bytes) -> None:
         assert self._held_back is None, "read only while nothing is held back"
         while self._work_through(self._machine.receive_in_steps(data)):
-            data = b""  # what was pipelined behind CONNECT can be parsed now
+            data = b""  # frames pipelined behind CONNECT can be parsed now
 
     def _work_through(self, events: Iterator[Event]) -> bool:
         """Let events take effect, in order. True: the last of them was an accepted CONNECT."""
@@ -419,8 +419,8 @@ class Session:
         if not self.outbound.flush():
             self._wake_writer()
         if self.lanes.waiting_for or self.state >= _ENDING:
-            # What was written may be the receipts, or the deliveries to be acknowledged, for which reading was stopped;
-            # or the last that goes out.
+            # The written bytes may be the receipts, or the deliveries to be acknowledged, for which reading was
+            # stopped; or the last ones of the connection.
             self._changed()
 
     def _flush_at_turn_end(self) -> None:
@@ -438,7 +438,7 @@ class Session:
 
     def fail(self, error: ProtocolError, *, peers_fault: bool = True) -> None:
         """Send ERROR and end the connection (b29, b52, b53)."""
-        # Its frames hold what they were busy with, such as a message that was refused, and they hold the error: such a
+        # Its frames hold their current objects, such as a message that was rejected, and these hold the error: such a
         # ring would keep the message, and the file of a large one, until the garbage collector finds it.
         error.__traceback__ = error.__context__ = None
         if self.state >= _ENDING:
@@ -581,7 +581,7 @@ class Session:
 
     def _body_is_unreadable(self, _error: Exception, is_begun: bool) -> None:
         """Requeue a message for this connection whose body can't be read. The keeper of the files logs the error."""
-        self._broke = False  # its consumer did nothing wrong; who gets that message knows that it has failed
+        self._broke = False  # its consumer did nothing wrong; the next consumer of the message knows that it has failed
         if is_begun:
             # In the midst of a frame nothing can be said any more.
             self.end("the body of a message for it can't be read")
@@ -685,7 +685,7 @@ class Session:
         self._committer.abort_all()
         self._leaving_receipt = frame.headers.get("receipt")
         if self._is_sending and not self.unsettled_count:
-            self.subscriptions.work.do(self._temporary.closing(f"its connection {self.peer} ended"))  # nobody reads on
+            self.subscriptions.work.do(self._temporary.closing(f"its connection {self.peer} ended"))  # no more reads
             if self._heart_beat is not None:
                 self._heart_beat.stop()
             self._context.request_dispatch()

@@ -152,7 +152,7 @@ class LargeSends:
                 self._file_hold.take()
                 self._staging.commit(self._committed)
         except BodyError:
-            # What is wrong with the disk is for the log, where the keeper of the files says it.
+            # The fault of the disk is for the log, where the keeper of the files reports it.
             raise self._cannot_store() from None
 
     def _wait_for_room(self) -> None:
@@ -211,5 +211,5 @@ def body_unreadable() -> ProtocolError:
     return ProtocolError(
         "body-unreadable",
         "the body of a large message can't be read",
-        "It lies on the disk of the broker, whose log says more. The message is back in its queue.",
+        "It is on the disk of the broker, whose log says more. The message was requeued.",
     )

@@ -601,7 +601,7 @@ class Subscriptions:
         if changed or store is None or self._replies.is_confirmed:
             self._replies.receipt_after(receipt_id, awaited)
         else:
-            # Settled before, by an ACK whose work may not be on disk: which one, nobody has kept.
+            # Settled before, by an ACK whose work may not be on disk: which one is not recorded.
             self._replies.receipt_when_all_saved(receipt_id, store)
 
     def _check_not_left(self, token: bytes | tuple[bytes | None, bytes]) -> None:
@@ -613,7 +613,7 @@ class Subscriptions:
             raise ProtocolError(
                 "unknown-delivery",
                 f"{name[:80].decode('utf-8', 'replace')!r} is not with this connection: its subscription has ended",
-                "UNSUBSCRIBE gives back what was not acknowledged. Send ACKs and NACKs before it.",
+                "UNSUBSCRIBE requeues unacknowledged messages. Send ACKs and NACKs before it.",
             )
 
     def _settle(

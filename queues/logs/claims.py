@@ -295,7 +295,7 @@ class ClaimGroup(FlowResource):
         self.touch()
         state = self.state
         if self._making is not None and number >= self._making:
-            raise LogError(INVALID_CLAIM, f"{self.name}: claim {number} is being made, nobody has it yet")
+            raise LogError(INVALID_CLAIM, f"{self.name}: claim {number} is being made, and not handed out yet")
         if number >= state.next_number:
             unread = [(claim.start, claim.end) for claim in state.claims if not claim.released]
             again = _joined([*state.again, *unread])

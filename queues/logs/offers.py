@@ -139,7 +139,7 @@ class OfferCheck:
         """Return the messages as the log takes them, in steps. Raises RefusedSendError."""
         log = self._log
         if log.is_private:
-            raise RefusedSendError([], BatchError(f"{log.name} is the broker's own: nobody else appends to it"))
+            raise RefusedSendError([], BatchError(f"{log.name} is the broker's own: clients can't append to it"))
         checked: list[Message] = []
         head: Any
         for head, same in groupby(messages, key=HEAD):

@@ -337,7 +337,7 @@ class Sinks:
                     raise BatchError(f"it has {content[1]} records, and should have {part.count}")
                 return _Looked(content=content)
             except (BatchError, MissingRecordsError) as error:
-                return _Looked(fault=f"what was staged in {part.stage} can't be published in {part.target}: {error}")
+                return _Looked(fault=f"records staged in {part.stage} can't be published in {part.target}: {error}")
 
         def looked(result: _Looked | DiskError) -> None:
             if isinstance(result, DiskError):  # it may succeed another time
@@ -415,7 +415,7 @@ class Sinks:
                 self._failed(commit, fault)
                 return
             self._end(commit, before)
-            self._warn("a commit is given up", query=commit.query, batch=commit.batch, error=str(error))
+            self._warn("a commit is abandoned", query=commit.query, batch=commit.batch, error=str(error))
             for reply in commit.replies:
                 reply(error)
 

@@ -278,7 +278,7 @@ class LogTable:
 
     def _failing(self, name: str, what: str) -> None:
         if what:
-            self._warn("the disk fails a log: who sends to it, or reads it, waits", log=name, error=what)
+            self._warn("the disk of a log fails: its senders and readers wait", log=name, error=what)
         else:
             self._warn("the disk serves the log again", log=name)
 
@@ -301,7 +301,7 @@ class LogTable:
             return outlet, subscription
         start = self.index_of(log, place, refuse_gaps=consumer.stops_at_gaps)
         if stop is not None and stop < start:
-            raise LogError(INDEX_OUT_OF_BOUNDS, f"to {stop} lies before the beginning, which is index {start}")
+            raise LogError(INDEX_OUT_OF_BOUNDS, f"to {stop} is before the beginning, which is index {start}")
         outlet = LogReaders(log, label, start, stop=stop)
         return outlet, outlet.subscribe(consumer)
 
@@ -580,7 +580,7 @@ def check_name(name: str) -> None:
         raise LogError(
             INVALID_TOPIC,
             f"{name[:80]!r} can't be a log: write /log/NAME, up to {NAME_LENGTH_MAX} characters in levels that are "
-            "parted by . or /, without blanks and any of , : * > \\",
+            "separated by . or /, without blanks and any of , : * > \\",
         )
 
 
@@ -626,7 +626,7 @@ def _check_selection(group: Group, consumer: LogConsumer) -> None:
                 OTHER_SELECTOR,
                 f"the consumers of group {group.group} have "
                 + (f"the selector {has[:200]!r}" if has else "no selector")
-                + ", and what one passes over the others never get: subscribe with the same, or use another group",
+                + ", and records that one skips are skipped for all: subscribe with the same, or use another group",
             )
         return
 

@@ -146,7 +146,7 @@ class Selection:
     @property
     def words(self) -> str:
         """Text for statistics."""
-        return f"{self.passed_count:,} passed over"
+        return f"{self.passed_count:,} skipped"
 
     def again(self) -> Selection:
         """Return a selection by the same selector for another consumer."""
@@ -182,7 +182,7 @@ def compiling(text: str, *, message_token: str = "") -> Generator[None, None, Se
     if len(text) > SELECTOR_WORDS_MAX:
         beyond = next(islice(_WORD.finditer(text), SELECTOR_WORDS_MAX, None), None)
         if beyond is not None:
-            said = f"the selector has more than {SELECTOR_WORDS_MAX} words and signs: split what it asks for"
+            said = f"the selector has more than {SELECTOR_WORDS_MAX} words and signs: split it"
             raise _too_long(said, text, beyond.start())
     made = _in_use.get((text, message_token))
     if made is None:

@@ -339,7 +339,7 @@ def _tell(home: _Home, kind: int, seconds: float, who: str) -> None:
             home.last = f"was dropped {detail}"
         case kinds.GIVEN_UP:
             home.reason = who
-            detail = f"given up ({_REASONS.get(who, who)}): on its way to the dead letters"
+            detail = f"dead-lettered ({_REASONS.get(who, who)}), on its way to the dead-letter queue"
         case kinds.DEAD_LETTERED:
             if home.entries and home.entries[-1].what == "dead_lettered":
                 del home.entries[-1]  # it has arrived there
@@ -380,7 +380,7 @@ _PLAIN: Final = {
 
 _REASONS: Final = {
     "redeliveries": "it was refused too often",
-    "rejected": "it was refused for good",
+    "rejected": "it was rejected permanently",
     "expired": "it was past its date",
     "full": "it had to make room",
 }

@@ -200,7 +200,7 @@ def _needed_by(queue: Topic, sequence: int) -> Generator[Step, Elements, tuple[l
         if not reader.subscriptions and reader.cursor.needs(sequence):
             count += 1
             if count <= WAITING_NAMES_MAX:
-                names.append(f"durable subscription {reader.durable_id}, to which nobody is connected")
+                names.append(f"durable subscription {reader.durable_id}, without a consumer")
         if place % READERS_PER_STEP == 0:
             yield None
     return names, count

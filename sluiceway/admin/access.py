@@ -139,7 +139,11 @@ class Access:
     async def _by_basic(self, authorization: str, peer: str) -> Identity:
         scheme, _, encoded = authorization.partition(" ")
         refused = ApiError(
-            401, "bad-credentials", "this login is not let in", "Check login and passcode.", headers=CHALLENGE
+            401,
+            "bad-credentials",
+            "authentication failed for this login",
+            "Check login and passcode.",
+            headers=CHALLENGE,
         )
         if scheme.lower() != "basic":
             raise refused
@@ -287,7 +291,7 @@ class Access:
                 403,
                 "not-permitted",
                 f"you may not {action.value} {where}",
-                "Ask whoever writes [security] for the permission, or log in as somebody else.",
+                "Ask the operator for the permission ([security]), or log in as another user.",
             )
 
 

@@ -27,7 +27,7 @@ log = get_logger("sluiceway.admin")
 def _confirmed(call: Call, expected: str, what: str) -> None:
     """Raises ApiError if `confirm` is not that."""
     if call.body["confirm"] != expected:
-        raise bad_request(f"confirm must repeat {what}: {expected[:200]!r}", "So that nothing is hit by a slip.")
+        raise bad_request(f"confirm must repeat {what}: {expected[:200]!r}", "Guards against slips.")
 
 
 def _numbers(call: Call) -> frozenset[int] | None:
@@ -91,7 +91,7 @@ async def _remove_durable(call: Call) -> Done:
         call.require(Action.ADMIN)
         raise conflict("many-of-this-name", str(error), "Ask for /api/v1/durables.") from None
     if durable is None:
-        call.require(Action.ADMIN)  # what is not there is told to those only who may see all that is
+        call.require(Action.ADMIN)  # missing destinations are told only to callers who may see all
         raise not_found(
             f"there is no durable subscription {name[:200]!r} of client {client_id[:200]!r}",
             "Ask for /api/v1/durables.",
@@ -168,16 +168,16 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         _pause,
         _NAME,
         door=Door.ADMIN_OF,
-        doc="It takes messages until it is full; what consumers hold they may acknowledge. A restart ends it.",
+        doc="The destination takes messages until it is full; consumers may still acknowledge. A restart ends it.",
     ),
     _action("resume", "Deliver again.", _resume, _NAME, door=Door.ADMIN_OF),
     _action(
         "purge",
-        "Drop what is in a queue now, in memory and on disk.",
+        "Drop the present messages of a queue, in memory and on disk.",
         _purge,
         {**_NAME, **_CONFIRM},
         door=Door.ADMIN_OF,
-        doc="What consumers hold stays with them. `confirm` repeats the name.",
+        doc="Messages held by consumers stay with them. `confirm` repeats the name.",
     ),
     _action(
         "move",
@@ -186,24 +186,25 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         {"from": _TEXT, "to": _TEXT, **_CONFIRM},
         may=_WHICH,
         door=Door.KNOWN,
-        doc="For who may `admin` both. A message is there before it leaves here. `confirm` repeats `from`.",
+        doc="Needs `admin` on both. A message is added there before it is removed here. `confirm` repeats `from`.",
     ),
     _action(
         "retry",
-        "Dead letters back to where they came from.",
+        "Return dead letters to their origins.",
         _retry,
         {**_NAME, **_CONFIRM},
         may={**_WHICH, "republish": schema.TRUTH},
         door=Door.ADMIN_OF,
-        doc="`confirm` repeats the name. What a subscription of a topic refused goes to the topic, and so to all of "
-        "its subscribers, only with `republish`. Left out is what came from where you may neither `send` nor `admin`.",
+        doc="`confirm` repeats the name. A message that a subscription of a topic rejected goes to the topic, and "
+        "so to all of its subscribers, only with `republish`. Messages are left out if you may "
+        "neither `send` to nor `admin` their origin.",
     ),
     _action(
         "close-connection",
         "Close a connection, with an ERROR.",
         _close_connection,
         {"session": _TEXT, **_CONFIRM},
-        doc="What it held goes to others. `confirm` repeats the session.",
+        doc="Its unacknowledged messages are requeued. `confirm` repeats the session.",
     ),
     _action(
         "seek-group",
@@ -211,22 +212,22 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         _seek_group,
         {"log": _TEXT, "group": _TEXT, "to": _TEXT, **_CONFIRM},
         door=Door.KNOWN,
-        doc="`to`: earliest, latest, next, an index, or time:MS. `confirm` repeats the group. For who may `admin` the "
+        doc="`to`: earliest, latest, next, an index, or time:MS. `confirm` repeats the group. Needs `admin` on the "
         "log.",
     ),
     _action(
         "remove-durable",
-        "End a durable subscription for good, with what only it has yet to read.",
+        "End a durable subscription, with the messages that only it still needs.",
         _remove_durable,
         {"client_id": _TEXT, **_NAME, **_CONFIRM},
         may={"destination": _TEXT},
         door=Door.KNOWN,
-        doc="Nobody may be connected to it. `confirm` repeats the name. `destination`: its topic, where several have "
-        "one of this name without a client id. For who may `admin` its topic.",
+        doc="No consumer may be connected to it. `confirm` repeats the name. `destination`: its topic, where several "
+        "have one of this name without a client id. Needs `admin` on its topic.",
     ),
     _action(
         "drain",
-        "Take nobody in any more, let consumers finish what is there, then stop the broker.",
+        "Refuse new connections, let consumers finish, then stop the broker.",
         _drain,
         _CONFIRM,
         may={"seconds": {"type": "number", "minimum": 0, "maximum": DRAIN_SECONDS_MAX}},

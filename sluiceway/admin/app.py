@@ -71,7 +71,7 @@ async def answer_apart(scope: Scope, receive: Receive, send: Send, response: Res
     """Answer a request with this status, and with the headers that every answer has."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
-    elif scope["type"] == "http":  # we start and stop without what else there is
+    elif scope["type"] == "http":  # the app starts and stops without other ASGI events
         await response(scope, receive, _guarded(send))
 
 
@@ -103,7 +103,7 @@ class AdminApp:
             ],
             redirect_slashes=False,
         )
-        # Not the whole of Starlette: its last resort would answer before ours does.
+        # Not the whole of Starlette: its last resort would answer before this one does.
         self._app = ExceptionMiddleware(router, handlers={HTTPException: _not_served})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +112,7 @@ class AdminApp:
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
-            return  # we start and stop without it
+            return  # the app starts and stops without it
         has_begun = False
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
@@ -122,7 +122,7 @@ class AdminApp:
                 message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
             await send(message)
 
-        scope["app"] = self  # so that what is not served is told by an exception
+        scope["app"] = self  # so that an unknown path is told by an exception
         try:
             if scope["path"] not in HEALTH_PATHS and not (scope["path"] == "/metrics" and self.config.metrics_open):
                 self._services.access.check_host(_header(scope, b"host"))
@@ -132,7 +132,7 @@ class AdminApp:
                 error.headers = {name: value for name, value in error.headers.items() if name != "WWW-Authenticate"}
             await _answer_error(error)(scope, receive, send_guarded)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # nobody is there any more to be answered
+            return  # no client is left to be answered
         except Exception as error:  # noqa: BLE001 - the outermost shell of one request
             fault_id = secrets.token_hex(4)
             log.error("internal error", fault=fault_id, method=scope["method"], path=scope["path"][:200])
@@ -272,7 +272,7 @@ def _let_in(call: Call, door: Door) -> None:
     elif door is Door.BROWSE:
         call.require(Action.BROWSE, call.query["name"])
     elif not call.caller.is_known:
-        call.require(Action.ADMIN)  # says who may
+        call.require(Action.ADMIN)  # names the required permission
 
 
 def _with_body(call: Call, body: Any) -> Call:

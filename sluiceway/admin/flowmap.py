@@ -378,7 +378,7 @@ class _Drawing:
                 remedy = remedy_for(resource.kind, resource.circumstances()) if held_up else ""
                 return {
                     "id": wanted,
-                    "words": f"{node['title']} waits on nobody: {node['words'] or 'nothing is in it'}",
+                    "words": f"{node['title']} waits on nothing: {node['words'] or 'nothing is in it'}",
                     "steps": [step],
                     "cycle": False,
                     "remedy": remedy,

@@ -110,7 +110,7 @@ class HttpServer:
                         for listening in self._sockets:
                             accepting.start_soon(self._accept, listening, serving)
                 self.abandon()
-                await self._context.terminated.set()  # who is idle ends now
+                await self._context.terminated.set()  # idle connections end now
                 with trio.move_on_after(CLOSING_SECONDS):
                     while self.connections_count:
                         self._ended = trio.Event()
@@ -154,7 +154,7 @@ class HttpServer:
                 "full",
                 "too many HTTP connections",
                 connections_max=self.connections_max,
-                remedy="raise connections_max of [admin], or look who asks so much",
+                remedy="raise connections_max of [admin], or find the clients that send the requests",
             )
             connected.close()
             return
@@ -243,8 +243,8 @@ class _Bounded:
         self._read_bytes = 0
         """Bytes of the last read: Hypercorn holds them until the next read, and h11 what it has parsed of them."""
         self._sending = trio.Lock()
-        """Whether an answer may be under way when the bytes behind its request turn out to be no HTTP: the client is
-        told.
+        """Lock of writes: an answer may be under way when the bytes behind its request turn out to be no HTTP, and
+        the client must be told behind the answer.
         """
 
     @property

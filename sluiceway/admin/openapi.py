@@ -39,7 +39,7 @@ def document(routes: Iterable[ApiRoute]) -> dict[str, Any]:
 
 def _operation(route: ApiRoute) -> dict[str, Any]:
     error = {
-        "description": "It was refused: the error says why, and what to do.",
+        "description": "Refused: the error gives the reason and the remedy.",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
     answer = {"description": route.summary, "content": {"application/json": {"schema": route.answer}}}

@@ -83,8 +83,8 @@ class _Room:
         self._came: trio.Event | None = None
 
     def is_there(self) -> bool:
-        """Whether there is room. Between two portions of a long walk the answer does not wait, and others may take the
-        room.
+        """Report room. Returns whether the action waits for it: between two portions of a long walk it does not, and
+        other sources may send.
         """
         if self._came is None:
             return False
@@ -147,7 +147,7 @@ class Operations:
         left_count = sum(queue.unsettled_count for queue in destination.queues)
         words = f"{count_in_words(purged_count, 'message')} of {destination.name} dropped."
         if left_count:
-            words += f" {count_in_words(left_count, 'message')} in the hands of consumers stayed with them."
+            words += f" {count_in_words(left_count, 'message')} held by consumers stayed with them."
         return Done({"purged_count": purged_count, "unsettled_count": left_count}, words)
 
     # ------------------------------------------------------------------ move and retry
@@ -273,7 +273,7 @@ class Operations:
                     tally.moved_count += 1
                 elif outcome is Outcome.UNHEARD:
                     tally.skipped_count += 1
-                    tally.why = f"nobody listens to {target[0].name}"
+                    tally.why = f"{target[0].name} has no subscribers"
                 elif outcome is Outcome.NO_ROOM:
                     left = run[at:]
                     tally.why = f"{target[0].name} has no room"
@@ -313,7 +313,7 @@ class Operations:
                     ProtocolError(
                         "closed-by-operator",
                         "an operator has closed this connection",
-                        "Ask whoever runs the broker why before you connect again.",
+                        "Ask the operator of the broker for the reason before you connect again.",
                     ),
                     peers_fault=False,
                 )
@@ -342,7 +342,7 @@ class Operations:
         if not answer.get("ok"):
             code = str(answer.get("error", "refused")).lower().replace("_", "-")
             raise conflict(code, str(answer.get("message", "it was refused")), "Ask for /api/v1/logs.")
-        return Done({"front": answer["front"]}, f"Group {group} of {log} goes on from {answer['front']}.")
+        return Done({"front": answer["front"]}, f"Group {group} of {log} continues from {answer['front']}.")
 
     async def remove_durable(self, durable: Durable) -> Done:
         """End a durable subscription, with the messages that only it still needs. Raises ApiError."""
@@ -382,7 +382,7 @@ class Operations:
         ended_count = self._broker.drain(limit_seconds)
         return Done(
             {"ended_connections_count": ended_count, "seconds": limit_seconds},
-            f"The broker takes nobody in any more, and stops when its consumers are through, after {limit_seconds:g} "
+            f"The broker takes no new connections, and stops when its consumers are done, after {limit_seconds:g} "
             f"seconds at most. {count_in_words(ended_count, 'connection')} that only sent ended.",
         )
 
@@ -391,7 +391,7 @@ class Operations:
         try:
             report = await self._broker.reload_from_source()
         except ReloadError as error:
-            raise conflict("not-reloaded", str(error), "Nothing has changed. Mend the file, and try again.") from None
+            raise conflict("not-reloaded", str(error), "Nothing has changed. Fix the file, and try again.") from None
         words = f"{count_in_words(len(report.changed), 'setting')} changed."
         if report.needs_restart:
             words += f" These need a restart: {', '.join(report.needs_restart)}."

@@ -79,7 +79,7 @@ async def _ready(call: Call) -> Row:
     reasons = not_ready_because(call.services.broker)
     if reasons:
         call.reply.status = 503
-    if not call.may(Action.ADMIN):  # what the disk said names folders
+    if not call.may(Action.ADMIN):  # errors of the disk name folders
         reasons = [reason.partition(":")[0] for reason in reasons]
     return {"ready": not reasons, "reasons": reasons}
 
@@ -219,7 +219,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         schema.READINESS,
         statuses=(503,),
     ),
-    _get("session", "Who you are, and the token that actions need.", _session, schema.SESSION, Door.OPEN),
+    _get("session", "Your identity, and the token that actions need.", _session, schema.SESSION, Door.OPEN),
     ApiRoute(
         f"{PREFIX}/login",
         "Log in: sets the session's cookie.",
@@ -239,34 +239,34 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         method="POST",
         body=schema.strict({}),
     ),
-    _get("overview", "The broker in some numbers, and what holds it up.", _overview, schema.OVERVIEW),
+    _get("overview", "The broker in some numbers, and what blocks it.", _overview, schema.OVERVIEW),
     _get(
         "map",
-        "The flow map: connections, destinations, consumers; what flows, and who waits for whom.",
+        "The flow map: connections, destinations, consumers; flows and waits.",
         _map,
         schema.MAP,
         query=(Parameter("limit", "Nodes at most.", "count", NODES_DEFAULT, least=1, most=NODES_MAX),),
-        doc="Those whom others wait for come first, then those who wait, then the busiest.",
+        doc="Nodes that others wait for come first, then those that wait, then the busiest.",
     ),
     _get(
         "chains",
-        "What one node of the map waits on, step by step.",
+        "The chain of waits of one node of the map, step by step.",
         _chains,
         schema.CHAIN_OF_NODE,
         query=(Parameter("id", "The id of a node."),),
     ),
     _get(
         "destinations",
-        "Queues and topics with what they hold, rates and forecasts.",
+        "Queues and topics with their contents, rates and forecasts.",
         _destinations,
         schema.table(schema.DESTINATION),
         Door.KNOWN,
         query=PAGING,
-        doc="Whoever may not `admin` the broker sees those that they may `browse` or `admin`.",
+        doc="Users without `admin` on the broker see those that they may `browse` or `admin`.",
     ),
     _get(
         "destination",
-        "One queue or topic: its parts, the policy in force, who takes from it.",
+        "One queue or topic: its parts, the policy in force, its consumers.",
         _destination,
         schema.ONE_DESTINATION,
         Door.KNOWN,
@@ -274,12 +274,12 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
     ),
     _get(
         "subscriptions",
-        "Who takes messages.",
+        "Subscriptions.",
         _subscriptions,
         schema.table(schema.SUBSCRIPTION),
         query=(*PAGING, Parameter("destination", "Only those that asked for just this.", default="")),
     ),
-    _get("connections", "Who is connected.", _connections, schema.table(schema.CONNECTION), query=PAGING),
+    _get("connections", "Connections.", _connections, schema.table(schema.CONNECTION), query=PAGING),
     _get("durables", "Durable subscriptions.", _durables, schema.table(schema.DURABLE), query=PAGING),
     _get("logs", "Logs with their groups.", _logs, schema.table(schema.LOG), query=PAGING),
     _get("log", "One log with its groups.", _log, schema.LOG, query=(Parameter("name", "/log/NAME, or NAME."),)),
@@ -294,7 +294,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
     _get("config", "The configuration in force; secrets are not shown.", _config, schema.CONFIG),
     _get(
         "messages",
-        "What lies in a queue, in the order of delivery. Nothing is taken or marked.",
+        "The messages of a queue, in the order of delivery. Nothing is taken or marked.",
         _messages,
         schema.MESSAGES,
         Door.BROWSE,

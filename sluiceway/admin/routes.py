@@ -28,11 +28,11 @@ TEXT_LENGTH_MAX: Final = 4096
 class Door(enum.Enum):
     """Callers that a route admits; a route about one destination checks once more."""
 
-    OPEN = "everybody"
-    KNOWN = "who is logged in"
-    ADMIN = "who may `admin` the broker"
-    BROWSE = "who may `browse` the destination"
-    ADMIN_OF = "who may `admin` the destination"
+    OPEN = "everyone"
+    KNOWN = "logged in"
+    ADMIN = "`admin` on the broker"
+    BROWSE = "`browse` on the destination"
+    ADMIN_OF = "`admin` on the destination"
 
 
 @attrs.frozen(slots=True)
@@ -130,7 +130,7 @@ class ApiRoute:
 
 
 PAGING: Final = (
-    Parameter("offset", "How many to pass over.", "count", 0),
+    Parameter("offset", "How many to skip.", "count", 0),
     Parameter("limit", "How many to show at most.", "count", LIMIT_DEFAULT, least=1, most=LIMIT_MAX),
     Parameter("sort", "A field to sort by; with a minus before it the largest come first.", "text", ""),
     Parameter("q", "Only those with this in their name, in whatever case.", "text", ""),

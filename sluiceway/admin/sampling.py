@@ -110,7 +110,7 @@ class Sampler:
             try:
                 await self._pace.run(self._sample(began_seconds - self._sampled_seconds))
                 self._sampled_seconds = began_seconds
-            except Exception as error:  # noqa: BLE001 - the shell of one sample: whoever waits gets the last good numbers
+            except Exception as error:  # noqa: BLE001 - the shell of one sample: waiting requests get the last good numbers
                 self._contain(error)
             cost_seconds = self._pace.worked_seconds - worked  # or more, if others worked in between
             self._is_ready, self._has_tried, was_first = self._has_tried, True, not self._has_tried

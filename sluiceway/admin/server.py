@@ -124,7 +124,7 @@ class AdminServer:
             return
         if self._broker.guard.allows_everything:
             log.warning(
-                "the admin port is open beyond this machine without users: whoever reaches it may do everything",
+                "the admin port is open beyond this machine without users: every client has full access",
                 urls=self.urls,
                 remedy="configure [security.users], or listen on 127.0.0.1",
             )

@@ -89,7 +89,7 @@ class State:
     # ------------------------------------------------------------------ all of it
 
     async def overview(self) -> Row:
-        """The broker in some numbers, and what holds it up."""
+        """The broker in some numbers, and what blocks it."""
         await self._sampler.ready()
         survey, bottlenecks, chains = await self._maps.summary()
         broker, totals = self._broker, self._sampler.totals

@@ -22,7 +22,7 @@ _REQUEST_REMEDIES: Final = {
     "TOPIC_NOT_EXIST": "`sluiceway log list` shows the logs that there are; `sluiceway log append` makes one.",
     "GROUP_NOT_EXIST": "`sluiceway log groups LOG` shows the groups that there are; a consumer's SUBSCRIBE makes one.",
     "INDEX_OUT_OF_BOUNDS": "`sluiceway log describe LOG` shows the first index and the next.",
-    "GROUP_IN_USE": "`sluiceway stat` shows who reads it.",
+    "GROUP_IN_USE": "`sluiceway stat` shows its consumers.",
 }
 
 
@@ -55,7 +55,9 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
 
     for option in (
         click.option("--key", metavar="FILE", help="PEM file with the key of --cert, if it is not in the same file."),
-        click.option("--cert", metavar="FILE", help="PEM file with our certificate, if the broker asks for one."),
+        click.option(
+            "--cert", metavar="FILE", help="PEM file with the client's certificate, if the broker asks for one."
+        ),
         click.option(
             "--ca",
             metavar="FILE",
@@ -66,7 +68,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
             envvar="SLUICEWAY_PASSCODE",
             help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
         ),
-        click.option("--login", help="Login name; goes over the one in the URL."),
+        click.option("--login", help="Login name. Overrides the one in the URL."),
         click.option(
             "--url",
             envvar="SLUICEWAY_URL",
@@ -100,8 +102,9 @@ def told_errors() -> Iterator[None]:
             fail(Exit.INCOMPLETE, f"/log/{gap.log} was deleted, and another one is there. To read it: --from earliest.")
         fail(
             Exit.INCOMPLETE,
-            f"records {gap.first} to {gap.end - 1} of /log/{gap.log} are gone ({gap.reason})\n"
-            f"To go on without them: --from {gap.end}, or --on-gap tell.",
+            f"records {gap.first} to {gap.end - 1} of /log/{gap.log} are gone "
+            f"({gap.reason})\n"
+            f"To continue without them: --from {gap.end}, or --on-gap tell.",
         )
     except LogDeletedError as error:
         fail(Exit.INCOMPLETE, str(error))

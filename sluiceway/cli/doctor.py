@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     envvar="SLUICEWAY_URL",
     help="The broker that should run: stomp://[LOGIN:PASSCODE@]HOST[:PORT] [default: the first listener, if it is up].",
 )
-@click.option("--login", help="Login name; goes over the one in the URL.")
+@click.option("--login", help="Login name. Overrides the one in the URL.")
 @click.option("--passcode", envvar="SLUICEWAY_PASSCODE", help="Passcode; better from SLUICEWAY_PASSCODE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, for programs.")
 def doctor(

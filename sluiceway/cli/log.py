@@ -141,7 +141,7 @@ def groups(address: Address, log: str, as_json: bool) -> None:
 @log.command()
 @log_argument
 @click.argument("group")
-@click.option("--to", "place", callback=place_option, required=True, metavar="PLACE", help="Where the group goes on.")
+@click.option("--to", "place", callback=place_option, required=True, metavar="PLACE", help="New offset of the group.")
 @json_option
 @broker_options
 def seek(address: Address, log: str, group: str, place: AskedPosition, as_json: bool) -> None:
@@ -163,7 +163,7 @@ def seek(address: Address, log: str, group: str, place: AskedPosition, as_json: 
     if as_json:
         _print_json(reply)
     else:
-        click.echo(f"group {group} of /log/{log} goes on at index {reply['front']}")
+        click.echo(f"group {group} of /log/{log} continues at index {reply['front']}")
 
 
 @log.command("delete-group")
@@ -228,11 +228,11 @@ def truncate(address: Address, log: str, place: AskedPosition | None, size_bytes
 
 @log.command()
 @log_argument
-@click.option("--yes", is_flag=True, help="Don't ask whether it is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--delete-passcode",
     envvar=_DELETE_PASSCODE,
-    help=f"What the broker's configuration says as `delete_passcode` of [logs]. Better from {_DELETE_PASSCODE}, or "
+    help=f"The `delete_passcode` of [logs] in the broker's configuration. Better from {_DELETE_PASSCODE}, or "
     "typed when it is asked for: other users can see the arguments of a process.",
 )
 @broker_options
@@ -259,11 +259,11 @@ def delete(address: Address, log: str, yes: bool, delete_passcode: str | None) -
 
 def _confirm(described: Mapping[str, Any]) -> None:
     if not _can_ask():
-        raise click.UsageError("nobody is there to be asked whether it is meant: say --yes")
+        raise click.UsageError("no terminal to ask for confirmation: use --yes")
     groups_count = len(described["groups"])
     with_groups = f" and {count_in_words(groups_count, 'group')}" if groups_count else ""
     what = f"{described['log']} with {count_in_words(described['size'], 'record')}{with_groups}"
-    click.confirm(f"Delete {what}, {size_in_words(described['bytes'])}, for good?", abort=True)
+    click.confirm(f"Delete {what}, {size_in_words(described['bytes'])}permanently?", abort=True)
 
 
 def _can_ask() -> bool:

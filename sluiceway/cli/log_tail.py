@@ -51,7 +51,7 @@ Records = list["Record[bytes]"]
     "new].",
 )
 @click.option("--to", "end", type=click.IntRange(min=0), metavar="INDEX", help="End before this index.")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many records.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many records.")
 @timeout_option
 @click.option(
     "--group",
@@ -63,7 +63,7 @@ Records = list["Record[bytes]"]
     "batch_bytes",
     callback=size_option,
     metavar="SIZE",
-    help="Ask for so many bytes of records at once  [default: 256KiB; with --group one record at a time].",
+    help="Ask for this many bytes of records at once  [default: 256KiB; with --group one record at a time].",
 )
 @click.option("-l", "--long", "as_long", is_flag=True, help="Print index, time and key in front of each record.")
 @click.option(
@@ -79,7 +79,7 @@ Records = list["Record[bytes]"]
     type=click.Choice(["tell", "error"]),
     default="tell",
     show_default=True,
-    help="What to do where records are gone: say so on standard error and go on, or end with 1.",
+    help="Handling of missing records: report them on standard error and continue, or end with 1.",
 )
 @broker_options
 def tail(
@@ -117,7 +117,7 @@ def tail(
         raise click.UsageError("a group has no end: give --to without --group, or --count")
     begin = start.wire if start is not None else None
     if end is not None and begin is not None and begin.isdecimal() and int(begin) > end:
-        raise click.UsageError(f"--to {end} lies before --from {begin}: there is nothing between them")
+        raise click.UsageError(f"--to {end} is before --from {begin}: there is nothing between them")
     if group is not None and batch_bytes is not None and count is not None:
         raise click.UsageError("a group acknowledges whole batches: give --count without --batch")
     from sluiceway.client import Gap
@@ -136,7 +136,7 @@ def tail(
         # Fixed here: records appended while connecting are not missed.
         begin = str(described["next"] if begin == "next" else max(described["first"], described["next"] - 1))
     if begin.isdecimal() and int(begin) > described["next"]:
-        fail(Exit.REFUSED, f"index {begin} lies beyond /log/{log}, whose next index is {described['next']}")
+        fail(Exit.REFUSED, f"index {begin} is beyond the end of /log/{log}, whose next index is {described['next']}")
     if group is None and not follow:
         end = described["next"] if end is None else min(end, described["next"])
     if group is not None and batch_bytes is None:
@@ -335,7 +335,7 @@ class _Printer:
             self._out.flush()
         if gap.reason == "other-log":
             click.echo(
-                f"sluiceway: this log was made anew: going on at its index {gap.end}, not at {gap.first}", err=True
+                f"sluiceway: this log was made anew: continuing at its index {gap.end}, not at {gap.first}", err=True
             )
             return
         what = f"record {gap.first} is" if gap.end == gap.first + 1 else f"records {gap.first} to {gap.end - 1} are"

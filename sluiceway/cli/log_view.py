@@ -41,13 +41,15 @@ def draw_log(log: Mapping[str, Any], console: Console) -> None:
     lines.append(("first", f"index {log['first']}, appended {time_in_words(log.get('first_timestamp_ms')) or '-'}"))
     lines.append(("next", f"index {log['next']}, the last one appended {_last_time(log)}"))
     if log.get("synced", log["next"]) < log["next"]:
-        lines.append(("synced", f"up to index {log['synced']}: a power cut now would cost what is behind it"))
+        lines.append(("synced", f"up to index {log['synced']}: a power cut now would lose the records behind it"))
     if log.get("waiting"):
         lines.append(("waiting", f"{count_in_words(log['waiting'], 'SEND')} for the disk"))
     if log.get("readers"):
         lines.append(("readers", f"{log['readers']:,}, and those of groups"))
     if log.get("gaps"):
-        lines.append(("gaps", f"readers were told of {count_in_words(log['gaps'], 'gap')} since the broker started"))
+        lines.append(
+            ("gaps", f"readers were notified of {count_in_words(log['gaps'], 'gap')} since the broker started")
+        )
     if log.get("failing"):
         lines.append(("failing", f"the disk says: {log['failing']}; senders wait"))
     console.print(f"[bold]{escape(str(log['log']))}[/]", highlight=False)

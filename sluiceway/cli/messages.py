@@ -38,7 +38,7 @@ timeout_option = click.option(
     "timeout_seconds",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="End when nothing came for so long.",
+    help="End after this time without a message.",
 )
 
 
@@ -58,7 +58,7 @@ header_option = click.option(
 @click.argument("body", required=False)
 @click.option("--file", type=click.File("rb"), help="Take the body from this file.")
 @header_option
-@click.option("--count", type=click.IntRange(min=1), default=1, help="Send the message so many times [default: 1].")
+@click.option("--count", type=click.IntRange(min=1), default=1, help="Send the message this many times [default: 1].")
 @click.option("--persistent", is_flag=True, help="Ask the broker to keep it over a restart (persistent:true).")
 @click.option(
     "--receipt/--no-receipt",
@@ -147,15 +147,15 @@ def _select(headers: dict[str, str], selector: str | None) -> None:
 
 @click.command()
 @click.argument("destination")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many messages [default: go on until Ctrl-C].")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many messages [default: run until Ctrl-C].")
 @timeout_option
 @click.option(
     "--ack",
     type=click.Choice(["auto", "client", "client-individual"]),
     default="client-individual",
     show_default=True,
-    help="When a message counts as consumed: `auto` as soon as it was sent to us, so some may be lost when we stop; "
-    "the others when we have printed it.",
+    help="When a message counts as consumed: `auto` as soon as it was sent, so some may be lost when the command "
+    "stops; the others when it was printed.",
 )
 @_selector_option
 @_show_headers_option
@@ -213,7 +213,7 @@ def receive(
 
 @click.command()
 @click.argument("destination")
-@click.option("--count", type=click.IntRange(min=1), help="Show so many messages at most [default: all].")
+@click.option("--count", type=click.IntRange(min=1), help="Show at most this many messages [default: all].")
 @click.option(
     "--timeout",
     "timeout_seconds",
@@ -221,7 +221,7 @@ def receive(
     metavar="SECONDS",
     default=10.0,
     show_default=True,
-    help="Give up when nothing came for so long, neither a message nor the end.",
+    help="Give up after this time without a message or the end.",
 )
 @_selector_option
 @_show_headers_option

@@ -59,7 +59,7 @@ def explain(file: Path, user: str, action: str, destination: str | None) -> None
         fail(Exit.USAGE, str(error))
     what = f"{user} {{}} {action}{'' if destination is None else f' {destination}'}"
     if not rules.users.are_configured:
-        click.echo(f"{what.format('may')}: no users are configured, so everybody may do everything")
+        click.echo(f"{what.format('may')}: no users are configured, so every client has full access")
         return
     identity = rules.users.identities.get(user)
     if identity is None:

@@ -88,7 +88,7 @@ def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -
     if numbers < least:
         return Finding(name, f"{version}, which is older than {wanted}", f"{INSTALL} --upgrade")
     if below is not None and numbers >= below:
-        return Finding(name, f"{version}, which nobody has tried with this version", f"pip install '{name}<{below[0]}'")
+        return Finding(name, f"{version}, which is untested with this version", f"pip install '{name}<{below[0]}'")
     return Finding(name, version)
 
 
@@ -99,7 +99,7 @@ def _java() -> Iterator[Finding]:
         if java.fault:
             yield Finding(
                 "Java",
-                f"{java.home} ({java.origin}) is passed over: {java.fault}",
+                f"{java.home} ({java.origin}) is skipped: {java.fault}",
                 "Nothing to do, if another is chosen.",
                 fatal=False,
             )
@@ -150,11 +150,11 @@ def _neighbours() -> Iterator[Finding]:
     for name in sorted(module.name for module in iter_modules() if module.name.startswith("pyspark_")):
         try:
             __import__(name)
-        except Exception as error:  # noqa: BLE001  # somebody else's module may raise anything, and that is the finding
+        except Exception as error:  # noqa: BLE001  # a foreign module may raise anything, and that is the finding
             yield Finding(
                 f"module {name}",
                 f"can't be imported ({type(error).__name__}: {error}), so Spark finds no data source by itself",
-                "mend or uninstall it; or call pyspark_stomp.register(spark), which does without the search",
+                "fix or uninstall it; or call pyspark_stomp.register(spark), which does without the search",
                 fatal=False,
             )
 

@@ -87,7 +87,7 @@ def bottleneck_line(report: Mapping[str, Any]) -> str:
     bottlenecks = list_of(report, "bottlenecks")
     if bottlenecks:
         return f"bottleneck: {words_of(bottlenecks[0])}"
-    return "nobody waits for anybody"
+    return "nothing is blocked"
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _header(report: Mapping[str, Any], console: Console) -> None:
     if is_number(broker.get("uptime_seconds")):
         said.append(f"up {age_in_words(broker['uptime_seconds'])}")
     if is_number(report.get("used_bytes")):
-        said.append(f"{size_in_words(report['used_bytes'])} held by limiters")
+        said.append(f"{size_in_words(report['used_bytes'])} buffered")
     if is_number(broker.get("rss_bytes")):
         said.append(f"{size_in_words(broker['rss_bytes'])} of memory")
     console.print(", ".join(said), highlight=False, soft_wrap=True)
@@ -189,7 +189,7 @@ def _store(report: Mapping[str, Any], console: Console) -> None:
         said.append(f"{size_in_words(store['size_bytes'])} on disk")
     for key, noun, words in (
         ("written_count", "message", "{} written"),
-        ("cancelled_count", "", "{} settled before they had to be"),
+        ("cancelled_count", "", "{} acknowledged before they had to be"),
         ("paged_out_count", "", "{} paged out"),
         ("syncs_count", "sync", "{}"),
         ("lost_count", "", "{} lost to corruption"),

@@ -88,7 +88,7 @@ def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(folder=Path(config.broker.data_dir), **options)
         except StoreFormatError as error:
-            fail(Exit.STORE, f"{error}\n`sluiceway store check` says what else is wrong, `repair` mends what it can.")
+            fail(Exit.STORE, f"{error}\n`sluiceway store check` lists other faults, `repair` repairs what it can.")
         except (DirectoryError, EngineError) as error:
             fail(Exit.STORE, str(error))
 
@@ -132,7 +132,7 @@ def repair(folder: Path, dry_run: bool) -> None:
     """Repair the faults that `check` finds, as far as possible.
 
     A database that LevelDB can't read is repaired by LevelDB. Then record by record: unreadable records are moved to
-    the folder attic/, records that follow from others are made again, orphaned records are deleted. Running it again
+    the folder `attic/`, records that follow from others are made again, orphaned records are deleted. Running it again
     does no harm. Ends with 7 if faults are left (with --dry-run: if there are any).
 
     Copy the folder before: a copy is the only way back.
@@ -162,14 +162,16 @@ def repair(folder: Path, dry_run: bool) -> None:
         raise click.exceptions.Exit(int(Exit.FAULTY))
     if mended.database is not None:
         click.echo(str(mended.database))
-    aside = f"; {count_in_words(mended.aside_count, 'record')} moved to {attic}" if mended.aside_count else ""
+    aside = (
+        f"; {count_in_words(mended.aside_count, 'record')} moved to quarantine, {attic}" if mended.aside_count else ""
+    )
     # Repairs by LevelDB are reported above, and not counted.
     if mended.done_count or mended.database is None:
-        click.echo(f"{count_in_words(mended.done_count, 'fault')} mended{aside}")
+        click.echo(f"{count_in_words(mended.done_count, 'fault')} repaired{aside}")
     left = mended.left
     if left is not None and left.fault_counts:
         if not mended.done_count and mended.database is None:
-            click.echo("what is wrong here is not for a repair: see above what to do instead")
+            click.echo("these faults can't be repaired: see the remedies above")
             raise click.exceptions.Exit(int(Exit.FAULTY))
         click.echo(f"{count_in_words(left.fault_counts.total(), 'fault')} left:")
         _show_faults(console, left, mends=True)
@@ -395,7 +397,7 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
                 on_progress=tell if sys.stderr.isatty() else None,
             )
         except ExportFormatError as error:
-            kept = "" if dry_run or source.size_bytes is not None else " What came before it was imported."
+            kept = "" if dry_run or source.size_bytes is not None else " The lines before it were imported."
             fail(Exit.FAULTY, f"{name} can't be imported: {error}.{kept}")
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             fail(Exit.FAULTY, f"{name} is damaged or was cut off: {error}. Export again, or copy the file again.")
@@ -453,7 +455,7 @@ def _unpacked(file: BinaryIO) -> Iterable[bytes]:
 
 def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:
     for queue in report.queues:
-        where = ", behind what is there" if queue.appended else ""
+        where = ", behind existing messages" if queue.appended else ""
         click.echo(
             f"  {queue.name}, priority {queue.priority}: {count_in_words(queue.messages_count, 'message')}{where}"
         )
@@ -467,7 +469,7 @@ def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:
     if report.subscriptions_there_count:
         click.echo(
             f"{count_in_words(report.subscriptions_there_count, 'durable subscription')} there already: "
-            "they get what was imported"
+            "they get the imported messages"
         )
 
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Ask the broker so often.",
 )
-@click.option("--once", is_flag=True, help="Look twice, one interval apart, print what was seen, and end.")
+@click.option("--once", is_flag=True, help="Look twice, one interval apart, print the result, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval, for programs.")
 @host_options
 def top(address: Address, interval_seconds: float, once: bool, as_json: bool) -> None:
-    """Watch a broker: who holds it up, rates, depths, ages and forecasts.
+    """Watch a broker: what blocks it, rates, depths, ages and forecasts.
 
     In a terminal it stays until q or Ctrl-C; Enter on a row tells what it waits on, ? explains the keys. It asks over
-    STOMP as `sluiceway stat` does, and goes on by itself when the broker was away.
+    STOMP as `sluiceway stat` does, and reconnects when the broker was away.
 
     \b
     Examples:

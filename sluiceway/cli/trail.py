@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 100),
     default=20,
     show_default=True,
-    help="With --correlation-id: the latest so many.",
+    help="With --correlation-id: maximum of trails, the latest first.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as JSON, for programs.")
 @host_options
@@ -66,8 +66,8 @@ def trail(address: Address, message_id: str | None, correlation_id: str | None, 
         asked = message_id if message_id is not None else f"correlation-id {correlation_id}"
         fail(
             Exit.INCOMPLETE,
-            f"the broker knows nothing of {asked}: it never came here, or it left so long ago that its trail is "
-            "forgotten ([trails] bytes_max, keep_seconds)"
+            f"no trail of {asked}: never received, or its trail has been "
+            "evicted ([trails] bytes_max, keep_seconds)"
             + (
                 ". Messages on the disk that an earlier run left are found by their message-id only"
                 if message_id is None

@@ -28,8 +28,8 @@ def say_that_it_waits(address: Address) -> None:
     """Print the message on standard error."""
     click.echo(
         "sluiceway: waiting: the broker has not confirmed all of it yet"
-        + "".join(f"\n  {line}" for line in _why(address) or ["`sluiceway stat` says who holds it up"])
-        + "\n  It goes on by itself as soon as the broker does; Ctrl-C ends it",
+        + "".join(f"\n  {line}" for line in _why(address) or ["`sluiceway stat` names the cause"])
+        + "\n  It resumes as soon as the broker does; Ctrl-C ends it",
         err=True,
     )
 

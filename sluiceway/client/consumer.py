@@ -179,9 +179,9 @@ class Consumer:
         self.brokers = tuple(map(str, self._addresses))
         """HOST:PORT of each, in the order given."""
         if not auto_ack and group is None:
-            raise ValueError("auto_ack=False without a group: there is nobody to acknowledge to; give a group")
+            raise ValueError("auto_ack=False without a group: nothing can be acknowledged; give a group")
         if to is not None and group is not None:
-            raise ValueError("a range (to) and a group exclude each other: the broker moves a group, nobody its end")
+            raise ValueError("a range (to) and a group exclude each other: a group has no end")
         if on_gap not in ("report", "error"):
             raise ValueError(f"on_gap {on_gap!r} is not known: use 'report' or 'error'")
         if buffer_bytes < 1 or batch_bytes < 1:
@@ -292,7 +292,7 @@ class Consumer:
         return all(inbox.ended for inbox in self._inboxes.values()) and all(stream.idle for stream in self._streams)
 
     def _gap(self, gap: Gap) -> None:
-        if self._options.gap_is_error:  # of the others the reader has told: this one was found only now
+        if self._options.gap_is_error:  # the reader has reported the others: this one was found only now
             raise GapError(gap)
         self._gaps_count += 1
         if self._gap_callback is not None:

@@ -140,5 +140,5 @@ class GapError(ClientError):
             if gap.reason == "other-log"
             else f"records {gap.first} to {gap.end - 1} of log {gap.log} at {gap.broker} are gone ({gap.reason})"
         )
-        super().__init__(f"{what}; to go on without them, read from {gap.end}, or with on_gap='report'")
+        super().__init__(f"{what}; to continue without them, read from {gap.end}, or with on_gap='report'")
         self.gap = gap

@@ -191,7 +191,7 @@ class Link:
                     if frame.command == "RECEIPT" and frame.headers.get("receipt-id") == receipt:
                         break
         except ConnectionLostError:
-            pass  # which is what we asked for
+            pass  # the expected end of an own request
         finally:
             self.cut()
 
@@ -216,7 +216,7 @@ class Link:
             while not self._ended.wait(every_seconds):
                 stream.send_if_idle(HEART_BEAT)
         except OSError:
-            pass  # who reads or writes meets the same
+            pass  # readers and writers meet the same error
 
     # ------------------------------------------------------------------ frames
 
@@ -235,7 +235,7 @@ class Link:
         except NothingCame:
             raise self._lost(None, SILENT) from None
         except OSError as error:
-            # What the broker said before it closed explains more than a broken pipe.
+            # The broker's last frames before it closed explain more than a broken pipe.
             if not self._is_shared:
                 self._hear_last_words()
             raise self._lost(error) from error

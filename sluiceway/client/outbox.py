@@ -158,7 +158,7 @@ class Outbox:
         """Wait until the fate of all that was put before is known. Raises TimeoutError."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         with self._work:
-            last = next(self._numbers)  # whatever has a smaller one was before us
+            last = next(self._numbers)  # packs with a smaller one came earlier
             self._flushing += 1
             self._work.notify()
             try:
@@ -224,7 +224,7 @@ class Outbox:
             if not self._room.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
                 raise BufferFullError(
                     f"{self.held_bytes} bytes wait for {self.address}, of {self._options.buffer_bytes} that may: "
-                    "the broker is slower than we are, or away"
+                    "the broker is slower than the producer, or away"
                     + (f"; the last trouble was: {self._last_error}" if self._last_error else "")
                 )
 
@@ -301,7 +301,7 @@ class Outbox:
         failed.
         """
         if self._fruitless:
-            # A broker that closes each time is not to be asked as quickly as we can.
+            # A broker that closes each time is not to be asked at full speed.
             self._halt.wait(self._backoff.next_seconds())
         while not self._halt.is_set():
             link = ReadingLink(self.address, self)
@@ -319,7 +319,7 @@ class Outbox:
                     self._lost_at = None
                     self._fail_all(
                         CannotConnectError(
-                            f"given up after {self._options.give_up_seconds:g} s without receipt: {error}"
+                            f"gave up after {self._options.give_up_seconds:g} s without receipt: {error}"
                         )
                     )
                     return None

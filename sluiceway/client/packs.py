@@ -108,7 +108,7 @@ class Pack:
 def _call(callback: Callable[[], None]) -> None:
     try:
         callback()
-    except Exception:  # noqa: BLE001 - somebody else's function; it must not end our thread, and nobody waits for it
+    except Exception:  # noqa: BLE001 - a foreign function; it must not end this thread, and is not waited for
         _log.exception("a callback of a sent record failed")
 
 

@@ -135,7 +135,7 @@ class Reader:
                 link.open()
                 self._link = link
                 if self._stopping.is_set():
-                    # `stop` looks at the link after it has said so: one of us sees the other.
+                    # `stop` looks at the link after it has said so: one of the two sees the other.
                     link.close()
                     return
                 self._subscribe(link)
@@ -144,7 +144,7 @@ class Reader:
                 now = time.monotonic()
                 lost_at = now if lost_at is None else lost_at
                 if now - lost_at >= self._options.give_up_seconds:
-                    raise CannotConnectError(f"given up after {self._options.give_up_seconds:g} s: {error}") from error
+                    raise CannotConnectError(f"gave up after {self._options.give_up_seconds:g} s: {error}") from error
                 _log.info("%s; trying again", error)
                 self._wake.wait(self._backoff.next_seconds())
                 continue
@@ -154,11 +154,11 @@ class Reader:
                 return
             link.cut()
             with self._at_work:
-                pass  # what the old connection had in hand is in the inbox now
+                pass  # records held by the old connection are in the inbox now
             if self._options.group is not None:
                 self._inbox.drop(lambda delivery: delivery.link is link)  # noqa: B023 - called at once
             self.reconnects_count += 1
-            # A broker that closes each time is not to be asked as quickly as we can; `message` begins anew.
+            # A broker that closes each time is not to be asked at full speed; `message` begins anew.
             if self._wake_after(self._backoff.next_seconds()):
                 return
 

@@ -76,7 +76,7 @@ class ReadingLink:
                 self._link.say_goodbye()
                 self._over.wait(CLOSE_SECONDS)
             except ConnectionLostError:
-                pass  # which is what we want
+                pass  # the expected end of an own request
         self._link.cut()
 
     def cut(self) -> None:

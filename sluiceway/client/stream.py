@@ -89,7 +89,7 @@ class TcpStream:
                 if not self._closed:
                     self._send_now(memoryview(data))
             except MustWait:
-                pass  # so bytes of ours are on their way
+                pass  # so bytes of this call are on their way
             finally:
                 self._writing.release()
 

@@ -24,16 +24,17 @@ class AdminConfig:
         "",
         "",
         "Where to listen for HTTP: `HOST:PORT` or `[IPv6]:PORT`; port 0 takes any free one. Empty, the default: "
-        "nowhere. Configure users before you listen on more than this machine: without users whoever "
-        "reaches this port may do everything.",
+        "nowhere. Configure users before you listen on more than this machine: without users every "
+        "client has full access.",
         is_address_or_empty,
     )
     hosts: tuple[str, ...] = attrs.field(
         default=(),
         converter=_hosts,
         metadata=about(
-            "Names under which browsers and scripts may reach this port, without the port: what a reverse proxy or "
-            "your DNS calls it. Addresses (127.0.0.1), `localhost` and this machine's own name need not be listed. "
+            "Names under which browsers and scripts may reach this port, without the port: those that a reverse "
+            "proxy or your DNS has for it. Addresses (127.0.0.1), `localhost` and this machine's own name need not be"
+            " listed. "
             "Requests for any other name are refused, so that a web page elsewhere can't point a name of its own here."
         ),
     )
@@ -43,7 +44,7 @@ class AdminConfig:
     metrics_open: bool = field(
         False,
         "",
-        "Whether /metrics is for everybody who reaches the port. Off: for who may `admin` the broker, with HTTP Basic.",
+        "Whether /metrics is open to every client of the port. Off: needs `admin` on the broker, with HTTP Basic.",
     )
     connections_max: int = field(
         100,
@@ -60,7 +61,7 @@ class AdminConfig:
     session_idle_seconds: float = field(
         3600.0,
         "seconds",
-        "A browser that asks for nothing for so long has to log in again. The console asks while it is open.",
+        "A browser without requests for this time has to log in again. The console sends requests while it is open.",
         at_least(1),
     )
     body_bytes_max: int = field(
@@ -79,7 +80,7 @@ class AdminConfig:
     request_seconds: float = field(
         60.0,
         "seconds",
-        "How long an answer or an action may take; then the client is told that it takes too long. What a purge or a "
-        "move has done by then stays done.",
+        "How long an answer or an action may take; then the client gets an error. The finished part of a purge or a "
+        "move stays done.",
         at_least(1),
     )

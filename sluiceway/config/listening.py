@@ -27,7 +27,7 @@ def listener_table(text: str, certificate: str | None = None, key: str | None = 
     if not colon:
         return {"address": text}
     if scheme not in SCHEMES:
-        raise ValueError(f"{text!r} has no scheme of ours: write one of {', '.join(f'{name}://' for name in SCHEMES)}")
+        raise ValueError(f"{text!r} has an unknown scheme: write one of {', '.join(f'{name}://' for name in SCHEMES)}")
     protocol, is_secured, port = SCHEMES[scheme]
     address, slash, path = rest.partition("/")
     if not re.search(r":[0-9]+$", address):

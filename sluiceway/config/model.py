@@ -74,17 +74,17 @@ class Listener:
     connections_max: int = field(
         20_000,
         "count",
-        "Connections at a time; the next one is closed at once, so that those that are there keep their memory and "
-        "file descriptors. The default is twice what one process is meant to serve; the limit of open files (`ulimit "
+        "Connections at a time; the next one is closed at once, so that existing ones keep their memory and file "
+        "descriptors. The default is twice the intended load of one process; the limit of open files (`ulimit "
         "-n`) must allow it.",
         at_least(1),
     )
     limits: StompLimits = attrs.field(
-        factory=StompLimits, metadata=about("What one connection may ask for; see the table of limits.")
+        factory=StompLimits, metadata=about("Limits of one connection; see the table of limits.")
     )
-    rates: Rates = section(Rates, "What may come in within a second, over all connections of this listener together.")
+    rates: Rates = section(Rates, "Input limits per second, over all connections of this listener together.")
     tls: TlsConfig = section(TlsConfig, "TLS; off without a certificate.")
-    websocket: WebSocketConfig = section(WebSocketConfig, 'What counts for `protocol = "websocket"`.')
+    websocket: WebSocketConfig = section(WebSocketConfig, 'Settings for `protocol = "websocket"`.')
 
     @property
     def host(self) -> str:
@@ -123,7 +123,8 @@ class DestinationPolicy:
         validator=_pattern,
         metadata=about(
             "The destinations that this entry is for: a full name, or a pattern with `*` for one level and a last "
-            "`>` for one or more (levels are parted by `.` or `/`): `/queue/orders.>`, `/topic/*`, `/>` for all. All "
+            "`>` for one or more (levels are separated by `.` or `/`): `/queue/orders.>`, `/topic/*`, `/>` for all."
+            " All "
             "entries that match apply, from top to bottom, so put the general ones first."
         ),
     )
@@ -213,8 +214,8 @@ MEMORY_MIN_BYTES: Final = 1024 * 1024
 def _room_for_messages(_instance: object, attribute: attrs.Attribute[Any], value: int | None) -> None:
     if value is not None and value < MEMORY_MIN_BYTES:
         raise ValueError(
-            f"{attribute.name} must be 1 MiB or more, got {value}: it is what all messages together may take. What one "
-            "destination may take is memory_bytes of [[destinations]]"
+            f"{attribute.name} must be 1 MiB or more, got {value}: it is the limit of all messages together. The limit "
+            "of one destination is memory_bytes of [[destinations]]"
         )
 
 
@@ -238,8 +239,8 @@ class BrokerConfig:
     shutdown_seconds: float = field(
         10.0,
         "seconds",
-        "After SIGTERM or Ctrl-C: how long connections may take to end in good order (what was received is processed, "
-        "what was written is read by the peer) before they are cut. The default fits the grace period of the usual "
+        "After SIGTERM or Ctrl-C: how long connections may take to end cleanly (received frames are processed, "
+        "written ones are read by the peer) before they are cut. The default fits the grace period of the usual "
         "process supervisors; 0 cuts at once.",
         at_least(0),
     )
@@ -277,7 +278,7 @@ class BrokerConfig:
         None,
         "bytes",
         "Memory that all messages together may take: in destinations, stashes, buffers and transactions. From three "
-        "quarters of it on those destinations that hold the most page out, or hold their senders back; others take "
+        "quarters of it on those destinations that hold the most page out, or block their senders; others take "
         "what they need, and the last sixteenth is for raised priority and for destinations that hold little. "
         "None: half of the machine's memory, or of the limit of the process's control group, and 64 MiB at least. "
         "The other half is for the interpreter, the page cache that the store lives from, and what objects take "
@@ -290,15 +291,15 @@ class BrokerConfig:
         "Part of `memory_bytes` that connections, subscriptions and destinations may take by themselves, beside their "
         "messages: 24 KiB for a connection, 3 to 4 KiB for a subscription, 7 KiB for a destination and each of its "
         "priorities in use. At the limit new ones are refused with the ERROR `upkeep-full`, and a connection keeps "
-        "what it needs to send to 16 destinations in place of 1,024; what is there stays and works on. None: half of "
+        "what it needs to send to 16 destinations in place of 1,024; existing ones stay and work on. None: half of "
         "`memory_bytes`, and 16 MiB at least.",
         at_least_or_none(1),
     )
     left_behind_bytes_max: int = field(
         64 * 1024 * 1024,
         "bytes",
-        "What connections that ended without DISCONNECT may leave behind, all together: SENDs whose destinations had "
-        "no room yet. They go on as there is room. Each such connection counts with 640 bytes beside them, each run "
+        "SENDs of connections that ended without DISCONNECT and whose destinations had no room yet, all together. "
+        "They are sent as there is room. Each such connection counts with 640 bytes beside them, each run "
         "of SENDs with 320 and each destination with 2 KiB; one with a large body or a committed transaction on its "
         "way with 20 KiB, for its session. Beyond this they are dropped, with a warning in the log; no RECEIPT was "
         "given for them.",
@@ -320,7 +321,7 @@ ADMIN_NAME: Final = "admin"
 
 def _labels_differ(_instance: object, _attribute: attrs.Attribute[Any], value: tuple[Listener, ...]) -> None:
     if not value:
-        raise ValueError("listeners must not be empty: without one nobody can connect")
+        raise ValueError("listeners must not be empty: without one no client can connect")
     seen: set[str] = set()
     for listener in value:
         # port 0 is a different port each time
@@ -337,16 +338,16 @@ class Config:
 
     broker: BrokerConfig = section(BrokerConfig, "The broker as a whole.")
     logging: LoggingConfig = section(
-        LoggingConfig, "What the broker says of itself, and how. Where logs (`/log/...`) are kept is in `[logs]`."
+        LoggingConfig, "Level and form of the broker's log. The storage of logs (`/log/...`) is in `[logs]`."
     )
     admin: AdminConfig = section(AdminConfig, "The admin port: console, API, metrics and health over HTTP.")
-    security: SecurityConfig = section(SecurityConfig, "Who may connect.")
+    security: SecurityConfig = section(SecurityConfig, "Where clients connect, and their limits.")
     store: StoreConfig = section(StoreConfig, "Where messages are kept, and when they are written.")
     logs: LogStorageConfig = section(
         LogStorageConfig, "Where logs (`/log/...`) are kept. What each may hold stands with the destinations."
     )
-    metrics: MetricsConfig = section(MetricsConfig, "What `/metrics` of the admin port shows.")
-    trails: TrailsConfig = section(TrailsConfig, "What is remembered of the ways of messages (`sluiceway trail`).")
+    metrics: MetricsConfig = section(MetricsConfig, "Contents of `/metrics` of the admin port.")
+    trails: TrailsConfig = section(TrailsConfig, "Recorded history of messages (`sluiceway trail`).")
     tracing: TracingConfig = section(TracingConfig, "Spans of traced messages, for OpenTelemetry.")
     dispatcher: DispatcherConfig = section(
         DispatcherConfig,

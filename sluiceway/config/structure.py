@@ -300,7 +300,7 @@ def _suggestion(key: str, path: KeyPath, known: list[str]) -> str:
     near = difflib.get_close_matches(key, known, 1)
     if near:
         return f"; did you mean {key_in_words((*path, near[0]))}?"
-    if path == ("logs",):  # what was [logs] is [logging]
+    if path == ("logs",):  # the former [logs] is [logging]
         near = difflib.get_close_matches(key, [field.name for field in attrs.fields(LoggingConfig)], 1)
         if near:
             return f"; did you mean logging.{near[0]}?"

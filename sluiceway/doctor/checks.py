@@ -59,7 +59,7 @@ def software(facts: Facts) -> Iterator[Finding]:
     if not it.packages:
         yield warning(
             "libraries",
-            "sluiceway is run from a folder, so nobody knows which versions it needs",
+            "sluiceway is run from a folder, so the versions it needs are unknown",
             "install it (pip install sluiceway, or pip install -e . in a checkout) to have them compared",
         )
     faults = [found for package in it.packages if (found := _package(package)) is not None]
@@ -101,7 +101,7 @@ def configuration(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "configuration",
             f"{named} can't be used: {facts.config_fault}",
-            "mend that; `sluiceway config` prints a file with every key. What depends on it was not looked at",
+            "fix that; `sluiceway config` prints a file with every key. Checks that depend on it were skipped",
         )
         return
     yield Finding("configuration", f"{named}: valid")
@@ -119,7 +119,7 @@ def folder(facts: Facts) -> Iterator[Finding]:
     it = facts.folder
     if it is None:
         if facts.config is not None:
-            yield Finding("data folder", "none: the store is off, what is sent ends with the broker")
+            yield Finding("data folder", "none: the store is off, messages end with the broker")
         return
     if it.fault:
         said, _full_stop, remedy = it.fault.partition(". ")
@@ -146,14 +146,14 @@ def folder(facts: Facts) -> Iterator[Finding]:
     if it.mode is not None and it.mode & 0o077:
         yield warning(
             "data folder",
-            f"{it.path} can be entered by others (mode {it.mode:o}); it has everybody's messages",
+            f"{it.path} is accessible to other users (mode {it.mode:o}) and contains message data",
             f"chmod 700 {it.path}",
         )
     if it.attic_count:
         yield warning(
             "attic",
             f"{count_in_words(it.attic_count, 'damaged thing')} moved aside in {it.path / 'attic'}",
-            "`sluiceway store check` says what is damaged (broker stopped); remove them when you have seen them",
+            "`sluiceway store check` lists the damage (broker stopped); remove them after inspection",
         )
 
 
@@ -173,7 +173,7 @@ def _use(it: Folder, facts: Facts) -> Iterator[Finding]:
         yield warning(
             "data folder",
             f"{it.path} was not closed in order: {holder} ended without it (kill -9, a crash, a power cut)",
-            "nothing to do: the next start reads what is there, and says if something is missing",
+            "nothing to do: the next start reads the store, and reports missing data",
         )
     else:
         yield Finding("data folder", f"{it.path}, closed in order")
@@ -229,7 +229,7 @@ def disk(facts: Facts) -> Iterator[Finding]:
     elif it.sync_seconds is not None and it.sync_seconds > SLOW_SYNC_SECONDS:
         yield warning(
             "sync",
-            f"takes {age_in_words(it.sync_seconds)}: every RECEIPT for something persistent waits so long",
+            f"takes {age_in_words(it.sync_seconds)}: every RECEIPT for a persistent message waits that long",
             "choose a faster disk, or look at what else keeps this one busy",
         )
     elif it.sync_seconds is not None:
@@ -385,7 +385,7 @@ def safety(facts: Facts) -> Iterator[Finding]:
     if config is None or access is None:
         return
     if access.fault:
-        yield Finding("users", access.fault.replace("\n", "; "), "mend [security], see docs/permissions.md")
+        yield Finding("users", access.fault.replace("\n", "; "), "fix [security], see docs/permissions.md")
         return
     if access.plain_users:
         names = ", ".join(access.plain_users[:5]) + (" …" if len(access.plain_users) > 5 else "")
@@ -407,12 +407,12 @@ def safety(facts: Facts) -> Iterator[Finding]:
         doors.append(("admin port", config.admin.address.rpartition(":")[0].strip("[]"), False))
     outside = [(label, has_tls) for label, host, has_tls in doors if not is_loopback(host)]
     if not outside and not access.has_users:
-        yield Finding("users", "none: everybody on this machine may do everything, nobody else gets here")
+        yield Finding("users", "none: every local user has full access, no other machine can connect")
     elif outside and not access.has_users:
         yield warning(
             "users",
-            f"none, and {_list(label for label, _tls in outside)} can be reached from other machines: whoever does may "
-            "do everything",
+            f"none, and {_list(label for label, _tls in outside)} can be reached from other machines: every client has "
+            "full access",
             "configure [security] users and permissions (docs/permissions.md), or listen on 127.0.0.1",
         )
     in_clear = [label for label, has_tls in outside if not has_tls]
@@ -480,7 +480,7 @@ def tracing(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "traces",
             f"the collector at {it.endpoint} can't be reached: {it.fault}",
-            "start it, or change the endpoint in [tracing]; messages are not held up by it",
+            "start it, or change the endpoint in [tracing]; messages are not delayed by it",
         )
     elif not it.packages_missing:
         yield Finding("traces", f"the collector at {it.endpoint} can be reached")
@@ -543,7 +543,9 @@ def _state(report: Any) -> Iterator[Finding]:
     for bottleneck in rows_of(report, "bottlenecks"):
         age: Any = bottleneck.get("oldest_seconds")
         if is_number(age) and age > LONG_WAIT_SECONDS:
-            yield warning("flow", words_of(bottleneck), "`sluiceway top`, Enter on the row: who waits on whom, and why")
+            yield warning(
+                "flow", words_of(bottleneck), "`sluiceway top`, Enter on the row: the chain of waits, and its cause"
+            )
             break
 
 

@@ -157,7 +157,7 @@ def try_sync(folder: Path) -> tuple[float | None, str]:
                 took.append(time.monotonic() - began_seconds)
             with mmap.mmap(file.fileno(), SYNC_BYTES, access=mmap.ACCESS_READ) as mapped:
                 if mapped[:1] != b"\0":
-                    return None, "what is mapped is not what was written"
+                    return None, "mapped bytes differ from written ones"
     except (OSError, ValueError) as error:
         return None, getattr(error, "strerror", None) or str(error)
     return statistics.median(took), ""

@@ -73,8 +73,8 @@ LISTENER: Final = ("listener",)
 SECTIONS: Final = (
     Section(
         "Messages, by destination",
-        "Counted since the broker started, or since the destination was made. Of a topic, what is delivered and "
-        "acknowledged counts for each subscriber.",
+        "Counted since the broker started, or since the destination was made. Of a topic, deliveries and "
+        "acknowledgements count for each subscriber.",
         (
             Family("sluiceway_messages_accepted_total", "counter", "Messages that came in.", DESTINATION),
             Family(
@@ -106,34 +106,34 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_messages_dead_lettered_total",
                 "counter",
-                "Messages that were given up and went to the dead-letter queue.",
+                "Messages that were dead-lettered.",
                 DESTINATION,
             ),
             Family(
                 "sluiceway_messages_rejected_total",
                 "counter",
-                "Messages that their sender was told to keep, by the full policy `reject`.",
+                "Messages that were rejected by the full policy `reject`.",
                 DESTINATION,
             ),
             Family(
                 "sluiceway_messages_unheard_total",
                 "counter",
-                "Topics: messages that nobody was there to hear.",
+                "Topics: messages without a subscriber.",
                 DESTINATION,
             ),
         ),
     ),
     Section(
         "Destinations now",
-        "What a destination holds, how old it is, and where it is going.",
+        "Contents of a destination, ages and forecasts.",
         (
             Family("sluiceway_destination_messages", "gauge", "Messages in it, unacknowledged ones too.", DESTINATION),
-            Family("sluiceway_destination_bytes", "gauge", "What these take, in memory and on disk.", DESTINATION),
+            Family("sluiceway_destination_bytes", "gauge", "Size of these, in memory and on disk.", DESTINATION),
             Family("sluiceway_destination_memory_bytes", "gauge", "The part of it that is in memory.", DESTINATION),
             Family(
                 "sluiceway_destination_unacknowledged_messages",
                 "gauge",
-                "Messages in the hands of consumers, not acknowledged yet.",
+                "Messages delivered to consumers, not acknowledged yet.",
                 DESTINATION,
             ),
             Family(
@@ -161,14 +161,14 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_destination_drain_seconds",
                 "gauge",
-                "Time until it is empty, if it goes on like in the last half minute. +Inf: it does not shrink.",
+                "Time until it is empty, at the rate of the last half minute. +Inf: it does not shrink.",
                 DESTINATION,
             ),
             Family(
                 "sluiceway_destination_quota_seconds",
                 "gauge",
-                "Time until it is at its quota, if it goes on like in the last half minute. +Inf: it does not grow. "
-                "Only of those with a quota.",
+                "Time until it is at its quota, at the rate of the last half minute. +Inf: it does not grow. Only "
+                "of those with a quota.",
                 DESTINATION,
             ),
             Family(
@@ -186,7 +186,7 @@ SECTIONS: Final = (
     ),
     Section(
         "Durable subscriptions",
-        "What each has yet to acknowledge of its topic.",
+        "Messages of its topic that each has not acknowledged.",
         (
             Family("sluiceway_durable_lag_messages", "gauge", "Messages it has yet to acknowledge.", DURABLE),
             Family(
@@ -199,7 +199,7 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_durable_away_seconds",
                 "gauge",
-                "How long nobody has come for it; 0 while somebody reads.",
+                "Time without a consumer; 0 while one is connected.",
                 DURABLE,
             ),
         ),
@@ -210,7 +210,7 @@ SECTIONS: Final = (
         (
             Family("sluiceway_log_records_appended_total", "counter", "Records ever appended to it.", LOG),
             Family("sluiceway_log_records", "gauge", "Records that are in it.", LOG),
-            Family("sluiceway_log_bytes", "gauge", "What it takes on the disk.", LOG),
+            Family("sluiceway_log_bytes", "gauge", "Size on the disk.", LOG),
             Family("sluiceway_log_waiting_records", "gauge", "Records on their way to the disk.", LOG),
             Family("sluiceway_log_gaps", "gauge", "Stretches of records that are missing.", LOG),
             Family(
@@ -229,23 +229,23 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_log_group_unacknowledged_records",
                 "gauge",
-                "Records in the hands of its consumers.",
+                "Records delivered to its consumers, not acknowledged yet.",
                 GROUP,
             ),
             Family("sluiceway_log_group_consumers", "gauge", "Consumers of the group.", GROUP),
         ),
     ),
     Section(
-        "Who waits, and memory",
+        "Blocking and memory",
         "By kind of resource, as on the flow map: queue, topic, log, subscription (its window), outbound (a connection "
         "that does not read), connection (its stash), store.",
         (
             Family(
                 "sluiceway_blocked_seconds_total",
                 "counter",
-                "Time that others waited for resources of this kind, all of them added up: its rate is how many wait "
-                "on average. A queue that waits for a consumer's window is business as usual; senders that wait for a "
-                "queue, or anybody for the store, are not.",
+                "Total time that sources waited for resources of this kind: its rate is the average number of "
+                "waiting sources. A queue that waits for a consumer's prefetch is normal; senders that wait for a"
+                " queue, or waits for the store, are not.",
                 RESOURCE,
             ),
             Family("sluiceway_blocked_flows", "gauge", "Flows that wait for such resources now.", RESOURCE),
@@ -256,14 +256,14 @@ SECTIONS: Final = (
                 RESOURCE,
             ),
             Family("sluiceway_held_bytes", "gauge", "Memory that limiters of such resources hold.", RESOURCE),
-            Family("sluiceway_memory_used_bytes", "gauge", "What limiters have leased of the broker's memory."),
+            Family("sluiceway_memory_used_bytes", "gauge", "Part of the broker's memory that limiters have leased."),
             Family(
                 "sluiceway_memory_limit_bytes", "gauge", "`memory_bytes` of `[broker]`: what all may hold together."
             ),
             Family(
                 "sluiceway_memory_held_back",
                 "gauge",
-                "Destinations, logs and stashes that are held back because the broker's memory is short.",
+                "Destinations, logs and stashes that are throttled because the broker's memory is short.",
             ),
             Family(
                 "sluiceway_left_behind_bytes",
@@ -286,7 +286,7 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_store_writes_avoided_total",
                 "counter",
-                "Messages that were settled before they were written, so that they cost no write.",
+                "Messages that were acknowledged before they were written, so that they cost no write.",
             ),
             Family(
                 "sluiceway_store_write_seconds",
@@ -296,7 +296,7 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_store_sync_seconds",
                 "summary",
-                "Those of them that were synced, because somebody waited for the disk.",
+                "Those of them that were synced, because a RECEIPT waited for the disk.",
             ),
             Family(
                 "sluiceway_store_messages_paged_out_total",
@@ -311,7 +311,7 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_store_not_paging",
                 "gauge",
-                "1: the folder of what is paged out took nothing the last time; SENDs that are not persistent wait "
+                "1: the folder of paged-out messages took nothing the last time; SENDs that are not persistent wait "
                 "where a queue has no memory left.",
             ),
             Family(
@@ -336,7 +336,7 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_dispatcher_lag_seconds",
                 "histogram",
-                "How late the loop comes to what is due, looked at once a second: what everybody waits at least.",
+                "Delay of the event loop, sampled once a second: the least delay of all work.",
             ),
             Family("sluiceway_dispatcher_turns_total", "counter", "Turns; sockets are served after each."),
             Family("sluiceway_dispatcher_dispatches_total", "counter", "Dispatches in them."),
@@ -361,7 +361,7 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_faults_total",
                 "counter",
-                "Exceptions that nobody expected, bugs of the broker, by what each cost: a `destination` (closed until "
+                "Unexpected exceptions, bugs of the broker, by their cost: a `destination` (closed until "
                 "the next start), a `connection`, or, `other`, one request or one turn of periodic work; `shared`: the "
                 "broker ends.",
                 ("kind",),
@@ -381,14 +381,18 @@ SECTIONS: Final = (
                 LISTENER,
             ),
             Family("sluiceway_subscriptions", "gauge", "Subscriptions of all connections."),
-            Family("sluiceway_unacknowledged_messages", "gauge", "Messages in the hands of all connections."),
-            Family("sluiceway_logins_accepted_total", "counter", "Logins that were let in."),
+            Family(
+                "sluiceway_unacknowledged_messages",
+                "gauge",
+                "Messages delivered on all connections, not acknowledged yet.",
+            ),
+            Family("sluiceway_logins_accepted_total", "counter", "Accepted logins."),
             Family("sluiceway_logins_failed_total", "counter", "Logins that were refused."),
             Family("sluiceway_logins_delayed_total", "counter", "Logins that were made to wait, for earlier failures."),
             Family(
                 "sluiceway_permissions_refused_total",
                 "counter",
-                "What users asked for and may not do.",
+                "Requests without the permission.",
                 ("action",),
             ),
             Family(

@@ -37,7 +37,7 @@ class Rest:
     def keep(self, name: str, counters: Sequence[float]) -> None:
         """Keep the counters of a thing that was deleted, or that got series of its own."""
         self._gone = [total + value for total, value in zip(self._gone, counters, strict=True)]
-        if name in self._added:  # it went while the page is made
+        if name in self._added:  # the thing was deleted while the page is made
             self._added.discard(name)
             self._sums = [total - value for total, value in zip(self._sums, counters, strict=True)]
 

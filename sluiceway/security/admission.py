@@ -89,7 +89,7 @@ class Admission:
         slow = slow_logins(config)
         for warning in slow:
             if warning not in self._slow:
-                log.warning("look at [security]", found=warning)
+                log.warning("suspicious security configuration", found=warning)
         self._slow = slow
 
 

@@ -88,8 +88,9 @@ class Permission:
         converter=_texts,
         validator=_actions,
         metadata=about(
-            "What it is about: `connect`; `send`; `receive` (SUBSCRIBE); `create` (a destination that is not there "
-            "yet); `browse` (look into it without taking); `admin` (pause, purge, the state of the broker, and all "
+            "Action: `connect`; `send`; `receive` (SUBSCRIBE); `create` (a destination that does not "
+            "exist yet); `browse` (look into it without taking); `admin` (pause, purge, the state of the broker, and"
+            " all "
             "else). `*`: all of them, with `destinations` all but `connect`."
         ),
     )
@@ -109,11 +110,11 @@ class Permission:
         _names,
         _texts,
     )
-    allow: bool = field(True, "", "false: who matches may not.")
+    allow: bool = field(True, "", "false: deny matching requests.")
 
     def __attrs_post_init__(self) -> None:
         if not self.users and not self.groups:
-            raise ValueError('an entry needs users or groups: users = ["*"] is everybody that logs in')
+            raise ValueError('an entry needs users or groups: users = ["*"] is every user that logs in')
         if self.listeners and set(self.actions) != {Action.CONNECT.value}:
             raise ValueError('listeners are for actions = ["connect"] alone: make two entries of it')
         if self.destinations and Action.CONNECT.value in self.actions:
@@ -131,8 +132,8 @@ class Rates:
     burst_seconds: float = field(
         1.0,
         "seconds",
-        "After a pause so many seconds' worth may come at once. What is read goes as a whole: a single frame may take "
-        "more, and is made up for afterwards.",
+        "After a pause this many seconds' worth may come at once. A read counts as a whole: a single frame may exceed "
+        "the limit, and is compensated afterwards.",
         at_least(0.01),
     )
 
@@ -151,7 +152,7 @@ class UserRates(Rates):
 
     def __attrs_post_init__(self) -> None:
         if not self.users and not self.groups:
-            raise ValueError('an entry needs users or groups: users = ["*"] is everybody, each for itself')
+            raise ValueError('an entry needs users or groups: users = ["*"] is every user, each separately')
         if self.is_unlimited:
             raise ValueError("an entry needs messages_per_second or bytes_per_second: as it stands it limits nothing")
 
@@ -179,7 +180,7 @@ class SecurityConfig:
         metadata=about(
             "Logins, each with its passcode as `sluiceway secret` writes it (`scrypt$…`). A passcode in plain text "
             "works too, with a warning at the start: for tests. Users may also stand in `users_file`. Empty, and no "
-            "other users: everybody may connect, with any login or none.",
+            "other users: every client may connect, with any login or none.",
             secret=True,
         ),
     )
@@ -196,7 +197,7 @@ class SecurityConfig:
         hash=False,
         metadata=about(
             "Users by client certificate: a name in it (common name, or a DNS name or e-mail address it stands for) "
-            "and the user that it lets in, without login and passcode. The listener has to ask for certificates. Such "
+            "and its user, who needs no login and passcode. The listener has to ask for certificates. Such "
             "a user needs no passcode."
         ),
     )
@@ -209,15 +210,15 @@ class SecurityConfig:
     default: str = field(
         "deny",
         "",
-        "What holds where there are users and no entry of `permissions` matches: `deny`, or `allow` (all but `admin`). "
-        "The first is what an open network needs: what was forgotten is closed, not open.",
+        "Decision where there are users and no entry of `permissions` matches: `deny`, or `allow` (all but `admin`). "
+        "An open network needs the first: a forgotten entry denies, not allows.",
         one_of(("deny", "allow")),
     )
     stamp_user: bool = field(
         False,
         "",
-        "Whether each MESSAGE carries the header `user` with the name of who sent it. Whatever a sender says under "
-        "this name is dropped in any case. Off: readers do not learn who sends, and headers go through as they came, "
+        "Whether each MESSAGE carries the header `user` with the name of its sender. A header of this name in a "
+        "SEND is dropped in any case. Off: readers do not learn who sends, and headers go through as they came, "
         "which takes less time.",
     )
     login_free_count: int = field(
@@ -229,7 +230,7 @@ class SecurityConfig:
     login_delay_seconds: float = field(
         0.5,
         "seconds",
-        "How long the first attempt after those waits; each failure doubles it. 0: nobody waits.",
+        "Delay of the first attempt after those; each failure doubles it. 0: no delay.",
         at_least(0),
     )
     login_delay_seconds_max: float = field(
@@ -242,7 +243,7 @@ class SecurityConfig:
     login_forget_seconds: float = field(
         600.0,
         "seconds",
-        "So long after the last failure it is as if there had been none.",
+        "Time after the last failure after which failures are forgotten.",
         at_least(1),
     )
     login_cache_seconds: float = field(
@@ -262,8 +263,8 @@ class SecurityConfig:
         default=(),
         converter=_permissions,
         metadata=about(
-            "Who may do what. The first entry that matches user, action and destination decides; if none does, it is "
-            "refused (see `default`). See docs/permissions.md."
+            "Permissions. The first entry that matches user, action and destination decides; if none does, the "
+            "request is refused (see `default`). See docs/permissions.md."
         ),
     )
     rates: tuple[UserRates, ...] = attrs.field(

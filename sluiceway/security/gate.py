@@ -154,7 +154,7 @@ class SecurityGate:
         self._attempts.configure(**_slowing(config))
         self.generation += 1
         for warning in rules.warnings:
-            log.warning("look at [security]", found=warning)
+            log.warning("suspicious security configuration", found=warning)
 
     def replace(self, config: SecurityConfig, *, listeners: Mapping[str, Rates]) -> None:
         """Do `make_rules` and `follow`. Raises SecurityError with nothing changed."""
@@ -168,7 +168,7 @@ class SecurityGate:
     def decide(self, identity: Identity, action: Action, destination: str | None = None) -> Decision:
         """Return the result of `may` with the entry that decided."""
         if self.allows_everything:
-            return Decision(True, None, "no users are configured: everybody may do everything")
+            return Decision(True, None, "no users are configured: every client has full access")
         return self._permissions.decide(identity, action, destination)
 
     def refused(self, action: Action) -> None:
@@ -212,7 +212,7 @@ class SecurityGate:
             # Such an attempt guesses nothing, so it delays no other one.
             self._refused_count += 1
             quiet = self._bursts.say("no login") is None
-            raise LoginRefusedError("whoever gives neither login nor passcode is not let in here", quiet=quiet)
+            raise LoginRefusedError("authentication required: no login and passcode given", quiet=quiet)
         if user is None or secret or login not in (None, "", user):
             user = login or ""
             await self._check(user, secret or "", host_of(peer))
@@ -380,7 +380,7 @@ def _slowing(config: SecurityConfig) -> dict[str, Any]:
 
 
 def _refusal(login: str, *, quiet: bool) -> LoginRefusedError:
-    return LoginRefusedError(f"login {login[:_SHOWN]!r} with this passcode is not let in", quiet=quiet)
+    return LoginRefusedError(f"authentication failed for user {login[:_SHOWN]!r}", quiet=quiet)
 
 
 def _never_late() -> bool:

@@ -148,7 +148,7 @@ class Permissions:
         full name or wildcard, None: the broker as a whole. O(entries).
         """
         if identity.user is None:
-            return Decision(False, None, "nobody is logged in")
+            return Decision(False, None, "no user is logged in")
         if action is Action.CONNECT:
             return self._decide_connect(identity, destination)
         if destination is None:
@@ -279,7 +279,11 @@ def _look_for_shadows(
     for pattern, deciders in dead if alive else dead[:1]:
         by = " and ".join(decider.words for decider in deciders)
         what = f"its pattern {pattern}" if alive else f"the entry ({entry.words})"
-        why = f"because {by} {'decides' if len(deciders) == 1 else 'decide'} before" if by else "for it is for nobody"
+        why = (
+            f"because {by} {'decides' if len(deciders) == 1 else 'decide'} before"
+            if by
+            else "because it matches no user"
+        )
         said = f"{where}: {what} never matters, {why}"
         if any(decider.allow is not entry.allow for decider in deciders):
             problems.append(f"{said}. The first entry that matches counts: move it up, or take one of them out")

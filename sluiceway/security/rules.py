@@ -67,11 +67,11 @@ def _weaknesses(config: SecurityConfig, users: Users) -> list[str]:
         found.append(f"passcodes in plain text: {some}; `sluiceway secret` makes hashes of them")
     if users.are_configured and not config.permissions and config.default == "deny":
         found.append(
-            "there are users, but no permissions, so nobody may do anything: add [[security.permissions]], or "
+            "there are users, but no permissions, so every request is refused: add [[security.permissions]], or "
             'default = "allow" to [security]'
         )
     if not users.are_configured and config.permissions:
-        found.append("there are permissions, but no users, so everybody may do everything: add users")
+        found.append("there are permissions, but no users, so every client has full access: add users")
     return found
 
 

@@ -45,7 +45,6 @@ Watch = Callable[[Callable[[News], None], threading.Event], None]
 STATE_STYLES: Final = {
     "full": "bold red",
     "blocked": "bold red",
-    "held up": "bold red",
     "waits": "yellow",
     "paused": "yellow",
     "no reader": "yellow",
@@ -360,13 +359,13 @@ class TopApp(App[None]):
             away = f"gone for {age_in_words(away_seconds)}; " if away_seconds >= 1 else ""
             said.append(f"! {away}{gone_in_words(self._gone)}", style="bold red")
         elif self._paused:
-            said.append("paused: p goes on", style="bold yellow")
+            said.append("paused: p continues", style="bold yellow")
         else:
             key, descending = self._sort[self._view]
             heading = next((column.heading for column, _width in self._drawn_columns if column.key == key), key)
             said.append(f"by {heading} {'↓' if descending else '↑'}" if key else "")
             if self._wanted:
-                said.append(f"  with «{self._wanted}»: Escape shows all", style="bold")
+                said.append(f"  with '{self._wanted}': Escape shows all", style="bold")
             if self._hidden_count:
                 said.append(f"  {self._hidden_count:,} more rows: / finds them")
             if self._picture is not None and not self._rows:

@@ -141,8 +141,8 @@ class FlowMap:
         if remedy and behind and behind[0].age_seconds >= LASTING_SECONDS:
             details.append(f"what to do: {remedy}")
         if behind:
-            return Step(title, facts or "waits on nobody", None, _once(details))
-        return Step(title, "waits on nobody, and nobody waits on it", None, _once(details))
+            return Step(title, facts or "waits on nothing", None, _once(details))
+        return Step(title, "waits on nothing, and nothing waits on it", None, _once(details))
 
 
 def troubles(report: Mapping[str, Any]) -> list[tuple[float | None, str]]:

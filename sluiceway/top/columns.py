@@ -85,7 +85,7 @@ def say_age(value: Any) -> str:
     """Return an age: `41 s`; of something older than the first look `≥41 s`."""
     if isinstance(value, Age):
         if value.seconds < 1 and not value.at_least:
-            return "<1 s"  # counters are compared once in a while: nobody knows the milliseconds
+            return "<1 s"  # counters are compared once in a while: the milliseconds are unknown
         return f"{'≥' if value.at_least else ''}{age_in_words(value.seconds)}"
     return age_in_words(value) if is_number(value) else "" if value is None else printable(str(value))
 
@@ -120,12 +120,12 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
         Column("name", "destination", say_text, NAME_WIDTH_MIN, 0, right=False),
         Column("in_per_second", "in/s", say_rate, 6, 1, about="messages taken in"),
         Column("in_rates", "lately", say_bars, BARS_WIDTH, 10, right=False, about="how in/s went"),
-        Column("out_per_second", "out/s", say_rate, 6, 4, about="messages settled"),
+        Column("out_per_second", "out/s", say_rate, 6, 4, about="messages acknowledged"),
         Column("out_rates", "lately", say_bars, BARS_WIDTH, 11, right=False, about="how out/s went"),
         Column("depth_count", "depth", say_count, 6, 2, about="messages in it, with unacknowledged ones"),
         Column("oldest", "oldest", say_age, 7, 5, about="age of its oldest message (≥: at least)"),
         Column("unsettled_count", "unacked", say_count, 7, 6, about="handed to consumers, not acknowledged"),
-        Column("drain_seconds", "drained", say_age, 7, 7, about="when it is empty, if all goes on like this"),
+        Column("drain_seconds", "drained", say_age, 7, 7, about="when it is empty, at the present rates"),
         Column("subscriptions_count", "subs", say_count, 5, 8, about="subscriptions"),
         Column("depth_bytes", "size", say_size, 9, 9, about="of the messages in it"),
         Column(
@@ -151,9 +151,9 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
         Column("peer", "of", say_text, 21, 2, right=False, about="connection"),
         Column("unacked", "unacked", say_count, 7, 1, about="given to it, not acknowledged"),
         Column("idle_seconds", "idle", say_age, 6, 3, about="since it last acknowledged"),
-        Column("holds_up", "holds up", say_count, 8, 6, about="flows that wait on it"),
+        Column("holds_up", "blocks", say_count, 8, 6, about="flows that wait on it"),
         Column("held_seconds", "for", say_age, 6, 4, about="the longest of them"),
-        Column("window", "window", say_text, 33, 8, right=False, about="what it may hold"),
+        Column("window", "window", say_text, 33, 8, right=False, about="its limit"),
         Column("sources", "who waits", say_text, 20, 9, right=False),
         Column("ack", "ack", say_text, 10, 7, right=False),
         Column("state", "state", say_text, 5, 5, right=False),
@@ -173,11 +173,11 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
     View.GROUPS: (
         Column("group", "group", say_text, NAME_WIDTH_MIN, 0, right=False),
         Column("log", "log", say_text, 16, 4, right=False),
-        Column("out_per_second", "out/s", say_rate, 6, 2, about="records settled"),
+        Column("out_per_second", "out/s", say_rate, 6, 2, about="records acknowledged"),
         Column("out_rates", "lately", say_bars, BARS_WIDTH, 9, right=False, about="how out/s went"),
-        Column("lag", "lag", say_count, 7, 1, about="records that it has yet to settle"),
+        Column("lag", "lag", say_count, 7, 1, about="records that it has yet to acknowledge"),
         Column("oldest", "age", say_age, 7, 3, about="of the first of them"),
-        Column("drain_seconds", "caught up", say_age, 9, 6, about="when, if all goes on like this"),
+        Column("drain_seconds", "caught up", say_age, 9, 6, about="when, at the present rates"),
         Column("unsettled", "unacked", say_count, 7, 7),
         Column("consumers", "consumers", say_count, 9, 8),
         Column("state", "state", say_text, 12, 5, right=False),

@@ -12,7 +12,7 @@ from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.top.columns import cut, printable, say_rate
 from sluiceway.top.picture import Head, Trouble, View
 
-QUIET: Final = "nobody waits for anybody"
+QUIET: Final = "nothing is blocked"
 SHORT_NAMES: Final = {
     View.DESTINATIONS: "dest",
     View.CONNECTIONS: "conn",

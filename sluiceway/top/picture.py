@@ -65,7 +65,7 @@ class Head:
     used_bytes: float | None
     connections_count: int
     state: str
-    """State in a word or two: `ok`, `held up`, or that of the store."""
+    """State in a word or two: `ok`, `blocked`, or that of the store."""
 
 
 @attrs.frozen(slots=True)
@@ -243,7 +243,7 @@ _STORE_WORDS: Final = {
     "size_bytes": "size on disk",
     "written_count": "messages written",
     "written_bytes": "bytes written",
-    "cancelled_count": "settled before they had to be written",
+    "cancelled_count": "acknowledged before they had to be written",
     "syncs_count": "syncs",
     "batches_count": "batches",
     "under_way_bytes": "bytes under way",
@@ -311,7 +311,7 @@ def _state_of(report: Mapping[str, Any], broker: Mapping[str, Any], found: tuple
     if broker.get("draining"):
         return "shutting down"
     if any(trouble.age_seconds is None or trouble.age_seconds >= LASTING_SECONDS for trouble in found):
-        return "held up"
+        return "blocked"
     return "ok"
 
 

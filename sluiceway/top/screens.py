@@ -23,14 +23,14 @@ q, Ctrl-C       end
 ?               this page; Escape leaves it
 Tab, ←, →, 1-6  another view
 ↑, ↓, PgUp …    another row
-Enter           why does it stand still? follows «waits on …» step by step
+Enter           why is it blocked? follows "waits on …" step by step
 /               show only rows that have this text; Escape shows all again
 s               sort by the next column; clicking a heading sorts by that one
 r               the other way round
-p               pause: the picture stands still; p again goes on
+p               pause the display; p again continues
 
-Rates are what the broker counted between two answers. `–` is not known yet.
-`≥41 s` was there before we looked. A wait or a blocked row is worth a look
+Rates come from the broker's counters between two answers. `–` is not known yet.
+`≥41 s` was there before the first look. A wait or a blocked row is worth a look
 when it lasts: short ones come and go in any busy broker.
 """
 
@@ -74,7 +74,7 @@ class ChainScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """See Textual."""
         with Vertical(classes="over"):
-            yield Static(Text("Who waits on whom: ↓ or Enter goes on, Escape leaves"), id="chain-head")
+            yield Static(Text("Chain of waits: ↓ or Enter continues, Escape leaves"), id="chain-head")
             yield OptionList(id="steps")
             with VerticalScroll(id="details-pane"):
                 yield Static(id="details")
@@ -127,7 +127,7 @@ class ChainScreen(ModalScreen[None]):
         for line in step.details:
             said.append(f"\n· {printable(line)}")
         if self._chain.cyclic and at == len(self._chain.steps) - 1:
-            said.append("\n! It waits on one that waits on it: nobody here will ever move by itself.", style="bold")
+            said.append("\n! A cycle: it never resolves by itself.", style="bold")
         self.query_one("#details", Static).update(said)
 
 
@@ -138,6 +138,6 @@ def _prompts(chain: Chain) -> list[Text]:
         age = "" if step.age_seconds is None else f", {age_in_words(step.age_seconds)}"
         end = "" if number + 1 < len(chain.steps) else " …which is a cycle" if chain.cyclic else ""
         if number + 1 == len(chain.steps) and number and not chain.cyclic:
-            end = "  ← this holds it up"
+            end = "  ← root cause"
         prompts.append(Text(f"{arrow}{printable(step.title)}{age}{end}", no_wrap=True, overflow="ellipsis"))
     return prompts

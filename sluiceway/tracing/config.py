@@ -30,8 +30,8 @@ class TracingConfig:
         False,
         "",
         "Make spans (accept, wait, deliver) of messages that carry a sampled `traceparent` header, and send them to a "
-        "collector. Needs the extra: `pip install 'sluiceway[tracing]'`. Off by default: who has no collector should "
-        "not load its client.",
+        "collector. Needs the extra: `pip install 'sluiceway[tracing]'`. Off by default: without a collector its "
+        "client should not be loaded.",
     )
     endpoint: str = field(
         "http://127.0.0.1:4318/v1/traces",

@@ -29,7 +29,7 @@ class TrailsConfig:
     keep_seconds: float = field(
         86_400.0,
         "seconds",
-        "What is older is forgotten, too. The default is a day: the question usually comes the next morning. May "
+        "Older events are evicted, too. The default is a day: the question usually comes the next morning. May "
         "change while the broker runs.",
         at_least(1),
     )

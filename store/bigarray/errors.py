@@ -65,7 +65,7 @@ class ArrayGapError(ArrayError, MissingRecordsError):
 
     def __init__(self, gap: Gap, why: str) -> None:
         super().__init__(
-            f"indexes {gap.from_index} to {gap.to_index - 1} are {gap.reason}: {why}. Go on at {gap.to_index}."
+            f"indexes {gap.from_index} to {gap.to_index - 1} are {gap.reason}: {why}. Continue at {gap.to_index}."
         )
         self.gap = gap
 
@@ -93,7 +93,7 @@ def from_os(error: OSError, folder: Path, doing: str) -> ArrayError:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ArrayError(f"{what}. Give user {os.geteuid()} the right to use that folder, or choose another one.")
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return ArrayError(f"{what}. Move away what is in the way there, or choose another folder.")
+        return ArrayError(f"{what}. Move the obstacle away, or choose another folder.")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return ArrayFailedError(f"{what}. Allow this process more open files (ulimit -n).")
     return ArrayFailedError(f"{what}. Look at that disk, then try again.")

@@ -449,7 +449,7 @@ class Writing:
             return rewrite(self._files, self._file, self._reading, self._options, start=start, end_index=end_index)
         except VerifyError as error:
             raise ArrayFailedError(
-                f"a sync in {self._folder} failed, and what was to be synced is lost: {error}. Look at that disk; then "
+                f"a sync in {self._folder} failed, and the unsynced writes are lost: {error}. Look at that disk; then "
                 "close the array and open it anew: it says what is missing."
             ) from error
 

@@ -25,7 +25,7 @@ FAULTS_KEPT_MAX: Final = 1_000
 """Number of faults that a report lists one by one; the others are only counted."""
 
 BY_LEVELDB: Final = (
-    "LevelDB repairs its files; what can't be read of them is moved to the attic. What is wrong behind this shows then"
+    "LevelDB repairs its files; their unreadable parts are moved to quarantine. Faults behind this show afterwards"
 )
 
 
@@ -131,7 +131,7 @@ def check_folder(path: Path, heads: HeadCodec, *, on_progress: Progress | None =
 def values_notes(engine: ValueLog) -> list[str]:
     """Return why large values could not be read in a survey: missing files and bad sectors."""
     missing = "mount or restore it, and nothing is lost; a repair gives up what lay there"
-    unreadable = "a repair moves what can be read of it to the attic"
+    unreadable = "a repair moves its readable part to quarantine"
     return [
         *[f"{found}: {missing}" for found in engine.missing],
         *[f"{found} Copy the data folder to another disk first; {unreadable}" for found in engine.unreadable],

@@ -247,7 +247,7 @@ class Export:
         try:
             return decode_state(block.state)
         except StoreFormatError as error:
-            self._left_out(f"queue {block.queue_id}: block {block.index}: {error}: all of it counts as not settled")
+            self._left_out(f"queue {block.queue_id}: block {block.index}: {error}: all of it counts as unacknowledged")
             return 0, dict.fromkeys(range(keys.BLOCK_SIZE), 0)
 
     def _lines_of(
@@ -302,7 +302,7 @@ class Export:
     def _body_is_there(self, queue: QueueName, sequence: int, large: tuple[int, int]) -> bool:
         file_id, length_bytes = large
         if self._large_folder is None:
-            self._left_out(f"{queue.said}: message {sequence}: nobody said where large bodies are")
+            self._left_out(f"{queue.said}: message {sequence}: the folder of large bodies is unknown")
             return False
         path = body_path(self._large_folder, file_id)
         try:

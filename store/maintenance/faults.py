@@ -33,7 +33,7 @@ class StoreFault:
     changes: tuple[Change, ...] = ()
     """Changes of the repair; none: not repairable."""
     aside: tuple[tuple[str, bytes], ...] = ()
-    """Names and values moved to the attic before the repair."""
+    """Names and values moved to quarantine before the repair."""
 
 
 @attrs.define

@@ -64,7 +64,7 @@ BATCH_BYTES: Final = 4 << 20
 """Size of a write, about, and the most that one chunk has of wires."""
 
 CURSOR_SETTLED_MAX: Final = 100_000_000
-"""Number of messages settled ahead of the front: more is a mistake, and would not fit into memory."""
+"""Number of messages acknowledged ahead of the front: more is a mistake, and would not fit into memory."""
 
 _PROGRESS_LINES: Final = 1_000
 _FLAGS_AT: Final = 1
@@ -476,7 +476,7 @@ class Import:
     def _begin_body(self, length_bytes: int) -> _Body:
         if self._dry_run:
             return _Body(None, 0, length_bytes)
-        assert self._large_folder is not None, "whoever writes says where large bodies go"
+        assert self._large_folder is not None, "a writer needs the folder of large bodies"
         if not self._next_file_id:
             self._next_file_id = _free_file_id(self._engine, self._heads, self._large_folder)
         file_id = self._next_file_id

@@ -38,7 +38,7 @@ class Mended:
     done_count: int = 0
     """Number of faults repaired."""
     aside_count: int = 0
-    """Number of records moved to the attic."""
+    """Number of records moved to quarantine."""
     left: CheckReport | None = None
     """Report after the repair; None after a dry run."""
 

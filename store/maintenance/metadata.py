@@ -42,7 +42,7 @@ def metadata_faults(search: DamageSearch) -> Iterator[StoreFault]:
 
 def _fault(damage: MetadataDamage) -> StoreFault:
     aside = () if damage.value is None else ((f"{damage.kind}-{damage.key.hex()}", damage.value),)
-    mend = f"made again: {damage.effect}" if damage.value is None else f"moved to the attic: {damage.effect}"
+    mend = f"made again: {damage.effect}" if damage.value is None else f"moved to quarantine: {damage.effect}"
     return StoreFault(damage.kind, damage.where, damage.what, mend, changes=damage.changes, aside=aside)
 
 

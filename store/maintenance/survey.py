@@ -132,7 +132,7 @@ class StoreSurvey:
                 "bad-key",
                 f"record {key.hex()}",
                 "its key is none of its family: nothing reads it",
-                "moved to the attic",
+                "moved to quarantine",
                 changes=(delete(key),),
                 aside=((f"record-{key.hex()}", value),),
             )
@@ -157,7 +157,7 @@ class StoreSurvey:
                     "corrupt-queue",
                     f"queue {queue_id}",
                     str(error),
-                    "moved to the attic, and made again if it has messages",
+                    "moved to quarantine, and made again if it has messages",
                     changes=(delete(key),),
                     aside=((f"queue-{key.hex()}", value),),
                 )
@@ -200,7 +200,7 @@ class StoreSurvey:
                     "corrupt-head",
                     queue.name,
                     str(error),
-                    "moved to the attic and made again; its messages count as seen",
+                    "moved to quarantine and made again; its messages count as seen",
                     changes=(put(key, encode_head(end, end)),),
                     aside=((f"head-{key.hex()}", value),),
                 )
@@ -217,7 +217,7 @@ class StoreSurvey:
                 "corrupt-durable",
                 f"durable subscription {key.hex()}",
                 str(error),
-                "moved to the attic: the subscription is lost",
+                "moved to quarantine: the subscription is lost",
                 changes=removal(key),
                 aside=((f"durable-{key.hex()}", value),),
             )
@@ -235,7 +235,7 @@ class StoreSurvey:
                     "corrupt-durable",
                     f"durable subscription {durable_id}",
                     str(error),
-                    "moved to the attic: the subscription is lost",
+                    "moved to quarantine: the subscription is lost",
                     changes=(delete(key),),
                     aside=((f"durable-{key.hex()}", value),),
                 )
@@ -277,7 +277,7 @@ class StoreSurvey:
                     "corrupt-cursor",
                     name,
                     f"of durable subscription {self.durables[durable_id].name!r}: {error}",
-                    "moved to the attic: the subscription begins with the oldest message there is, marked as seen",
+                    "moved to quarantine: the subscription begins with the oldest message there is, marked as seen",
                     changes=(put(key, encode_cursor(0, self._ends.get(queue_id, 0), (), {})),),
                     aside=((f"cursor-{key.hex()}", value),),
                 )
@@ -404,7 +404,7 @@ class StoreSurvey:
                     "corrupt-state",
                     where,
                     f"block {block.index}: {error}",
-                    "moved to the attic; all messages of the block come again, marked as redelivered",
+                    "moved to quarantine; all messages of the block are redelivered, marked",
                     aside=((f"state-{key.hex()}", block.state),),
                 )
             )
@@ -428,7 +428,7 @@ class StoreSurvey:
                     "corrupt-chunk",
                     where,
                     str(error),
-                    "moved to the attic; its messages are lost",
+                    "moved to quarantine; its messages are lost",
                     lost_count=alive_count(summary_value, first, block, settled),
                     changes=tuple(changes),
                     aside=((f"chunk-{key.hex()}", value),),
@@ -518,7 +518,7 @@ class StoreSurvey:
                     "missing-messages",
                     where,
                     f"block {block.index}: {missing_count} messages count as alive that no chunk has",
-                    "they are marked as settled",
+                    "they are marked as acknowledged",
                     lost_count=missing_count,
                     changes=(change,),
                 )
@@ -543,9 +543,9 @@ class StoreSurvey:
                 StoreFault(
                     "state-beyond-chunks",
                     where,
-                    f"the state of block {block.index} speaks of messages that no chunk has, or counts attempts of "
-                    "settled ones",
-                    "it is cut to what is there",
+                    f"the state of block {block.index} names messages that no chunk has, or counts attempts of "
+                    "acknowledged ones",
+                    "it is cut to the present messages",
                     changes=(change,),
                 )
             )
@@ -581,7 +581,7 @@ class StoreSurvey:
                 )
         self.clean = bool(read.get("clean", 1))
         if not self.clean:
-            self.notes.append("the last broker did not stop in order: what it left is in order all the same")
+            self.notes.append("the last broker did not stop cleanly: its data is intact all the same")
         if read.get("numbers", numbers_end) < numbers_end:
             yield StoreFault(
                 "low-numbers",

@@ -68,7 +68,7 @@ class DamageSearch:
         """Yield all damage. Raises EngineError where the store can't be read on."""
         yield from self._topics(keys.OWNER, "owner", decode_owner, "the topic has no owner")
         yield from self._topics(
-            keys.PAGE_RANGES, "page-ranges", decode_page_ranges, "nobody says where the topic lies, until it is written"
+            keys.PAGE_RANGES, "page-ranges", decode_page_ranges, "the place of the topic is unknown until it is written"
         )
         with_preferences: set[bytes] = set()
         with_state: set[bytes] = set()

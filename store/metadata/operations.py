@@ -257,7 +257,7 @@ class OperationLine:
 
 
 def _failed(what: str, cause: Exception) -> MetadataFailedError:
-    remedy = "" if isinstance(cause, (CorruptionError, StoreFormatError)) else " Then read again what is there."
+    remedy = "" if isinstance(cause, (CorruptionError, StoreFormatError)) else " Then read it again."
     failed = MetadataFailedError(f"the store could not do it: {what}{remedy}")
     failed.__cause__ = cause
     return failed

@@ -259,7 +259,7 @@ class TestMove:
         client = await stage.connect()
         await client.sent("/queue/a", "x")
         answer = await stage.act("move", {"from": "/queue/a", "to": "/topic/t", "all": True, "confirm": "/queue/a"})
-        assert answer["done"]["skipped_count"] == 1 and "nobody listens" in answer["words"]
+        assert answer["done"]["skipped_count"] == 1 and "has no subscribers" in answer["words"]
         assert stage.depth_count("/queue/a") == 1
 
     @pytest.mark.parametrize("which", [{}, {"all": False}, {"all": True, "message_ids": []}, {"message_ids": ["x-1"]}])

@@ -103,7 +103,7 @@ class TestPicture:
         await client.sent("/queue/a", "x")
         node = named(await stage.get("map"), "/queue/a")
         chain = await stage.get("chains", id=node["id"])
-        assert len(chain["steps"]) == 1 and "waits on nobody" in chain["words"] and not chain["remedy"]
+        assert len(chain["steps"]) == 1 and "waits on nothing" in chain["words"] and not chain["remedy"]
 
     async def test_names_with_script_in_them_are_text(self, stage: AdminStage) -> None:
         evil = '"><script>alert(1)</script>{client}'

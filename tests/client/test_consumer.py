@@ -296,7 +296,7 @@ def test_without_a_broker_for_too_long_the_streams_fail(fake_broker: FakeBroker)
     with Consumer(fake_broker.address, give_up_seconds=0, backoff=quick) as consumer:
         one, two = consumer.streams({"orders": 2})["orders"]
         for stream in (one, two):
-            with pytest.raises(CannotConnectError, match="given up"):
+            with pytest.raises(CannotConnectError, match="gave up"):
                 next(stream)
 
 

@@ -144,7 +144,7 @@ def test_the_command_line_goes_on_in_the_log_that_is_meant(broker: EmbeddedBroke
     assert (shown.exit_code, shown.stdout_bytes) == (0, b"".join(value + b"\n" for value in numbers(10)[7:]))
     remake(broker, count)
     shown = run(main, ["log", "tail", "orders", "--from", place, *url])
-    assert "was made anew: going on at its index 0, not at 7" in shown.stderr
+    assert "was made anew: continuing at its index 0, not at 7" in shown.stderr
     assert shown.stdout.splitlines() == [f"new {number}" for number in range(count)]
     assert run(main, ["log", "tail", "orders", "--from", place, "--on-gap", "error", *url]).exit_code == 1
     shown = run(main, ["log", "seek", "orders", "maker", "--to", place, *url])

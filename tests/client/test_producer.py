@@ -284,7 +284,7 @@ def test_without_a_broker_for_too_long_what_waits_fails_and_the_next_is_tried_an
     fake_broker.stop()
     producer = Producer(fake_broker.address, "orders", give_up_seconds=0, backoff=quick)
     sent = producer.send("a")
-    with pytest.raises(CannotConnectError, match="given up"):
+    with pytest.raises(CannotConnectError, match="gave up"):
         sent.result(SECONDS)
     fake_broker.start()
     assert producer.send("b").result(SECONDS) == 0

@@ -96,7 +96,7 @@ def test_dead_letters_say_why_and_one_of_them_goes_back(
     expect(card).to_contain_text("redeliveries")
     expect(card).to_contain_text("/queue/refunds")
     picture(page, "dead-letters")
-    card.get_by_role("link", name="Look at them").click()
+    card.get_by_role("link", name="Browse").click()
     expect(page.locator("tbody tr")).to_have_count(3)
     page.get_by_role("checkbox").first.check()
     page.get_by_role("button", name="Retry").click()
@@ -182,7 +182,7 @@ def test_the_store_page_tells_writes_syncs_and_what_never_had_to_be_written(
     written_count = broker.ask("/store")["store"]["written_count"]
     assert written_count >= 20
     expect(numbers).to_contain_text(re.compile(rf"Messages written\s*{written_count:,}"))
-    expect(page.get_by_text("settled before they had to be").first).to_be_visible()
+    expect(page.get_by_text("acknowledged before they had to be").first).to_be_visible()
 
 
 def test_a_group_of_a_log_is_moved(open_page: Open, picture: Picture) -> None:
@@ -194,7 +194,7 @@ def test_a_group_of_a_log_is_moved(open_page: Open, picture: Picture) -> None:
     dialog.get_by_role("combobox").select_option("index")
     dialog.get_by_role("spinbutton").fill("3")
     dialog.get_by_role("button", name="Move the group").click()
-    expect(page.get_by_role("status").filter(has_text="goes on from 3")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="continues from 3")).to_be_visible()
 
 
 def test_a_connection_is_closed_after_a_question(open_page: Open, broker: BrokerProcess, traffic: Traffic) -> None:
@@ -314,7 +314,9 @@ def test_whoever_has_no_name_logs_in_first(
         picture(page, "login")
         expect(page.locator("nav")).to_have_count(0)
         log_in(page, "ann", "sesame")
-        expect(page.get_by_role("alert")).to_contain_text(re.compile("not let in", re.IGNORECASE), timeout=DEADLINE_MS)
+        expect(page.get_by_role("alert")).to_contain_text(
+            re.compile("authentication failed", re.IGNORECASE), timeout=DEADLINE_MS
+        )
         page.get_by_label("Passcode").fill("open sesame")
         page.keyboard.press("Enter")
         expect(page.locator("h1")).to_have_text("Destinations")

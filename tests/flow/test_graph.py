@@ -100,7 +100,7 @@ class TestChains:
 
 class TestBottlenecks:
     def test_rank_by_all_who_wait_through_others_too(self) -> None:
-        """Ten wait on a queue which waits on a subscription: the subscription is what holds up eleven."""
+        """Ten wait on a queue which waits on a subscription: the subscription is what blocks eleven."""
         waits = [(number, 10) for number in range(10)] + [(10, 11), (12, 13)]
         snapshot = snapshot_of(14, waits)
         assert [(b.sink.name, b.waiting_count, b.direct_count, b.waits_itself) for b in snapshot.bottlenecks] == [
@@ -108,7 +108,7 @@ class TestBottlenecks:
             ("10", 10, 10, True),
             ("13", 1, 1, False),
         ]
-        assert snapshot.bottlenecks[0].words.startswith("station 11 holds up 11 flows, for ")
+        assert snapshot.bottlenecks[0].words.startswith("station 11 blocks 11 flows, for ")
 
     def test_of_equals_who_does_not_wait_himself_comes_first_then_the_older_wait(self) -> None:
         snapshot = snapshot_of(9, [(0, 1), (1, 2), (3, 4), (5, 6), (7, 8)])

@@ -202,7 +202,7 @@ def test_share_counts_anew_when_only_one_priority_waits() -> None:
     line.add(high)
     assert line.take() is low and line.took_share
     assert line.take() is high and not line and line.highest == -1
-    with pytest.raises(ValueError, match="nobody waits"):
+    with pytest.raises(ValueError, match="no source waits"):
         line.take()
 
 

@@ -151,7 +151,9 @@ class TestListeners:
             hasty = attrs.evolve(PLAIN, limits=StompLimits(connect_timeout_seconds=1.0))
             for _ in range(2):
                 broker.reload(config(hasty, security=security))
-        (line,) = [each for each in log_lines.of("look at [security]") if "connect_timeout" in each["found"]]
+        (line,) = [
+            each for each in log_lines.of("suspicious security configuration") if "connect_timeout" in each["found"]
+        ]
         assert "listener plain" in line["found"]
 
     async def test_an_address_that_is_taken_changes_nothing(self) -> None:

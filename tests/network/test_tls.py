@@ -93,7 +93,7 @@ async def test_plain_stomp_on_a_tls_port_is_answered_and_named(tmp_path: Path, l
         stream = await dial(broker.addresses[0])
         await stream.send_all(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
         answer = await read_to_end(stream)
-        assert answer.startswith(b"ERROR\nmessage:this port speaks TLS")
+        assert answer.startswith(b"ERROR\nmessage:this port requires TLS")
         assert b"stomp+ssl://" in answer
         await stream.aclose()
     (line,) = log_lines.of("connection not opened")

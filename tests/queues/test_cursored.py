@@ -130,7 +130,7 @@ def test_an_element_cannot_come_back_twice_nor_from_nobody() -> None:
     cursor.acquire(2, 1 << 30)
     cursor.requeue([1], attempted=True)
     for sequence in (1, 2):
-        with pytest.raises(QueueInvariantError, match=f"element {sequence} is in nobody's hands"):
+        with pytest.raises(QueueInvariantError, match=f"element {sequence} is not acquired"):
             cursor.requeue([sequence], attempted=True)
 
 

@@ -118,7 +118,7 @@ class Stage:
         return list(self.destination(name).queue.partitions.values())
 
     def depth_count(self, name: str) -> int:
-        """Messages in a destination, unsettled ones included; 0 if it is not there."""
+        """Messages in a destination, unacknowledged ones included; 0 if it is not there."""
         if name not in self.broker.registry.destinations:
             return 0
         return sum(queue.statistics().depth_count for queue in self.partitions(name))

@@ -282,7 +282,7 @@ async def test_more_groups_than_allowed_are_refused() -> None:
         ({"from": "٣"}, "no place in a log"),
         ({"x-stream-offset": "offset="}, "whole number"),
         ({"x-stream-offset": "earliest"}, "x-stream-offset"),
-        ({"from": "3", "to": "2"}, "lies before"),
+        ({"from": "3", "to": "2"}, "is before"),
         ({"to": "x"}, "whole number"),
         ({"group": "g", "to": "5"}, "no end"),
         ({"group": ""}, "1 to 200 characters"),

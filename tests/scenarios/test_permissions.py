@@ -29,7 +29,7 @@ async def test_without_users_everybody_may_everything(stage: object) -> None:
 
 async def test_with_users_and_no_entry_nobody_gets_in() -> None:
     async with GuardedStage(settings={"permissions": ()}) as stage:
-        with pytest.raises(UnexpectedError, match="not let in"):
+        with pytest.raises(UnexpectedError, match="authentication failed"):
             await stage.as_user("ann")
 
 

@@ -237,7 +237,7 @@ async def test_unheard_in_a_topic(traced: TracedStage) -> None:
     producer = await traced.connect()
     await producer.sent(T, "m", traceparent=SAMPLED)
     (accept,) = traced.spans()
-    assert accept.status.description == "dropped: nobody was subscribed"
+    assert accept.status.description == "dropped: no subscribers"
 
 
 async def test_too_many_are_followed_no_further() -> None:

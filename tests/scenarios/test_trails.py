@@ -252,7 +252,7 @@ async def test_a_topic_without_subscribers_drops_it_unheard(stage: Stage) -> Non
     await producer.sent(T, "m", correlation_id="a")
     trail = by_correlation(stage, "a")
     assert story(trail) == ["dropped"]
-    assert trail["words"] == f"It never was in {T}: nobody was subscribed."
+    assert trail["words"] == f"It never was in {T}: no subscribers."
 
 
 async def test_a_laggard_of_a_topic_never_gets_it() -> None:

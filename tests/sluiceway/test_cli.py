@@ -246,19 +246,19 @@ def test_a_send_that_waits_for_long_says_once_where_to_look(monkeypatch: pytest.
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
         "sluiceway: waiting: the broker has not confirmed all of it yet",
-        "  `sluiceway stat` says who holds it up",
-        "  It goes on by itself as soon as the broker does; Ctrl-C ends it",
+        "  `sluiceway stat` names the cause",
+        "  It resumes as soon as the broker does; Ctrl-C ends it",
     ]
 
 
 def test_words_why_a_broker_takes_nothing_are_its_own() -> None:
     report = {
         "store": {"state": "failing", "error": "no space left on device"},
-        "bottlenecks": [{"words": "store holds up 1 flow, for 5 s"}],
+        "bottlenecks": [{"words": "store blocks 1 flow, for 5 s"}],
     }
     assert waiting.words_of_report(report) == [
         "store: failing: no space left on device",
-        "bottleneck: store holds up 1 flow, for 5 s",
+        "bottleneck: store blocks 1 flow, for 5 s",
     ]
     assert waiting.words_of_report({"store": {"state": "ok"}}) == []
 
@@ -340,7 +340,7 @@ def deliver(*bodies: bytes) -> Answer:
 
 
 def test_receive_prints_and_acknowledges_what_it_was_asked_for() -> None:
-    """The third message is there already, but stays unacknowledged: it belongs to somebody else."""
+    """The third message is there already, but stays unacknowledged: it belongs to another user."""
     with ScriptedBroker(deliver(b"one", b"two", b"three")) as broker:
         result = run("receive", "/queue/a", "--count", "2", "--url", broker.url)
     assert result.exit_code == 0, result.output
@@ -417,7 +417,7 @@ REPORT: dict[str, Any] = {
         },
     ],
     "chains": [{"words": "producer web-3 waits on queue orders (memory full, 41 s)"}],
-    "bottlenecks": [{"words": "subscription billing-2 holds up 7 flows, for 41 s"}],
+    "bottlenecks": [{"words": "subscription billing-2 blocks 7 flows, for 41 s"}],
     "dispatcher": {"dispatches_count": 12_345, "longest_dispatch_seconds": 0.0031, "ready_count": [0] * 10},
 }
 
@@ -439,7 +439,7 @@ def test_stat_names_the_bottleneck_first_and_the_busiest_destination() -> None:
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert "up 62 min" in lines[0]
-    assert lines[1] == "bottleneck: subscription billing-2 holds up 7 flows, for 41 s"
+    assert lines[1] == "bottleneck: subscription billing-2 blocks 7 flows, for 41 s"
     assert "producer web-3 waits on queue orders" in lines[2]
     assert result.stdout.index("/queue/orders") < result.stdout.index("/queue/quiet")
     assert "12,345 dispatches" in result.stdout

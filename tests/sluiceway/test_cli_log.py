@@ -221,8 +221,8 @@ def test_an_append_that_a_full_disk_holds_up_says_so_and_how_to_stop(
     lines = result.stderr.splitlines()
     assert lines[0] == "sluiceway: waiting: the broker has not confirmed all of it yet"
     assert lines[1] == "  store: disk low"
-    assert lines[2].startswith("  bottleneck: store holds up 1 flow, ")
-    assert lines[-2] == "  It goes on by itself as soon as the broker does; Ctrl-C ends it"
+    assert lines[2].startswith("  bottleneck: store blocks 1 flow, ")
+    assert lines[-2] == "  It resumes as soon as the broker does; Ctrl-C ends it"
     assert lines[-1] == "sluiceway: interrupted: 0 records are in /log/n for certain"
 
 
@@ -250,7 +250,7 @@ def test_list_describe_and_stat_draw_logs_and_groups(broker: EmbeddedBroker) -> 
 def test_seek_moves_a_group(broker: EmbeddedBroker) -> None:
     done(log(broker, "append", "n", input=b"1\n2\n3\n"))
     done(log(broker, "tail", "n", "--group", "g", "--from", "earliest", "--count", "3"))
-    assert "goes on at index 1" in done(log(broker, "seek", "n", "g", "--to", "-2"))
+    assert "continues at index 1" in done(log(broker, "seek", "n", "g", "--to", "-2"))
     assert done(log(broker, "tail", "n", "--group", "g", "--count", "2")) == "2\n3\n"
     assert said(log(broker, "seek", "n", "g", "--to", "0", "--json")) == {"front": 0}
     done(log(broker, "delete-group", "n", "g"))
@@ -273,7 +273,7 @@ def test_truncate_removes_the_oldest_and_tail_tells_of_the_gap(broker: EmbeddedB
 
 def test_delete_asks_first_and_needs_the_passcode(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     done(log(broker, "append", "n", input=b"1\n2\n3\n"))
-    assert "say --yes" in log(broker, "delete", "n").stderr
+    assert "use --yes" in log(broker, "delete", "n").stderr
     assert "SLUICEWAY_DELETE_PASSCODE" in log(broker, "delete", "n", "--yes").stderr
     monkeypatch.setattr(import_module("sluiceway.cli.log"), "_can_ask", lambda: True)
     no = log(broker, "delete", "n", input=b"n\n")
@@ -308,7 +308,7 @@ def test_delete_asks_first_and_needs_the_passcode(broker: EmbeddedBroker, monkey
         (("tail", "n", "--from", "ago:soon"), 2, "is not a duration"),
         (("tail", "n", "--json", "--raw"), 2, "exclude each other"),
         (("tail", "n", "--group", "g", "--to", "1"), 2, "a group has no end"),
-        (("tail", "n", "--from", "10", "--to", "5"), 2, "--to 5 lies before --from 10"),
+        (("tail", "n", "--from", "10", "--to", "5"), 2, "--to 5 is before --from 10"),
         (("tail", "n", "--group", "g", "--batch", "1KiB", "--count", "1"), 2, "whole batches"),
         (("tail", "n", "--batch", "much"), 2, "is not a size"),
         (("truncate", "n"), 2, "--before or --size"),

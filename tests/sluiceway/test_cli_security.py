@@ -165,7 +165,7 @@ def test_a_file_of_users_with_mistakes_ends_with_2_and_the_line(tmp_path: Path, 
         (("--listen", "stomp+ssl://127.0.0.1:0"), "needs a certificate"),
         (("--listen", "127.0.0.1:0", "--tls-certificate", "c.pem"), "give one"),
         (("--listen", "127.0.0.1:0", "--tls-key", "k.pem"), "--tls-key is the key of --tls-certificate"),
-        (("--listen", "http://127.0.0.1:0"), "has no scheme of ours"),
+        (("--listen", "http://127.0.0.1:0"), "has an unknown scheme"),
         (("--listen", "stomp://127.0.0.1:0/stomp"), "only WebSocket has a path"),
     ],
 )

@@ -204,12 +204,12 @@ def test_repair_says_what_it_would_do_and_then_does_it(folder: Path) -> None:
     damaged(folder)
     result = run("repair", "--data", str(folder), "--dry-run")
     assert result.exit_code == 7
-    assert "    repair: moved to the attic; its messages are lost" in result.stdout
+    assert "    repair: moved to quarantine; its messages are lost" in result.stdout
     assert "nothing was done: this was a dry run. Copy the folder before" in result.stdout
     assert list((folder / "attic").iterdir()) == []
     result = run("repair", "--data", str(folder))
     assert result.exit_code == 0
-    assert f"1 fault mended; 1 record moved to {folder / 'attic'}" in result.stdout
+    assert f"1 fault repaired; 1 record moved to quarantine, {folder / 'attic'}" in result.stdout
     assert result.stdout.endswith("the store is whole now, with 0 messages\n")
     assert len(list((folder / "attic").iterdir())) == 1
     assert run("repair", "--data", str(folder)).stdout == f"{folder}: nothing is wrong, and nothing was done\n"
@@ -223,7 +223,7 @@ def test_repair_ends_with_7_if_faults_are_left(folder: Path) -> None:
     change(folder, put(keys.queue_key(2), value), delete(keys.summary_key(1, 0)))
     result = run("repair", "--data", str(folder))
     assert result.exit_code == 7
-    assert "1 fault mended" in result.stdout
+    assert "1 fault repaired" in result.stdout
     assert "1 fault left:" in result.stdout
     assert "`sluiceway store export` and `import` into a new folder put it in order" in result.stdout
 
@@ -237,7 +237,7 @@ def test_repair_says_what_to_do_about_what_it_can_not_mend(folder: Path) -> None
     result = run("repair", "--data", str(folder))
     assert result.exit_code == 7
     assert result.stdout.count("`sluiceway store export` and `import` into a new folder") == 1
-    assert "0 faults mended\nwhat is wrong here is not for a repair: see above" in result.stdout
+    assert "0 faults repaired\nthese faults can't be repaired: see the remedies above" in result.stdout
 
 
 def test_a_table_that_was_cut_off_is_damage_that_a_repair_mends(folder: Path) -> None:
@@ -343,7 +343,7 @@ def test_a_folder_is_no_export_and_makes_no_store(tmp_path: Path) -> None:
 def test_an_import_goes_behind_what_is_there(folder: Path) -> None:
     result = run("import", "-", "--data", str(folder), input=lines("four"))
     assert result.exit_code == 0
-    assert "  /queue/a, priority 4: 1 message, behind what is there\n" in result.stdout
+    assert "  /queue/a, priority 4: 1 message, behind existing messages\n" in result.stdout
     assert "1 message with new message-ids: theirs may have been used" in result.stdout
     rows = [json.loads(line) for line in run("export", "--data", str(folder)).stdout.splitlines()]
     assert [row["body"] for row in rows if row["line"] == "message"] == ["one", "two", "three", "four"]
@@ -364,7 +364,7 @@ def test_a_damaged_file_imports_nothing(folder: Path, tmp_path: Path) -> None:
     result = run("import", str(file), "--data", str(folder))
     assert result.exit_code == 7
     assert f"{file} can't be imported: line 3: there are no 'and' lines" in result.stderr
-    assert "What came before" not in result.stderr
+    assert "The lines before" not in result.stderr
     assert "3 messages" in run("check", "--data", str(folder)).stdout
 
 
@@ -434,7 +434,7 @@ def test_a_broker_and_the_tools_take_turns(folder: Path, tmp_path: Path) -> None
         broker.kill()
     result = run("check", "--data", str(folder))
     assert result.exit_code == 0
-    assert "note: the last broker did not stop in order" in result.stdout
+    assert "note: the last broker did not stop cleanly" in result.stdout
     rows = [json.loads(line) for line in run("export", "--data", str(folder)).stdout.splitlines()]
     assert "three" in [row["body"] for row in rows if row["line"] == "message"]
 

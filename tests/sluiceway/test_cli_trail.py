@@ -58,7 +58,7 @@ def test_a_message_is_followed_from_its_sender_to_its_end(broker: EmbeddedBroker
 @pytest.mark.parametrize(
     ("arguments", "code", "about"),
     [
-        (("--correlation-id", "never"), 1, "knows nothing of correlation-id never"),
+        (("--correlation-id", "never"), 1, "no trail of correlation-id never"),
         (("nonsense",), 5, "no message-id of this broker"),
         (("abc-1",), 5, "another broker"),
         ((), 2, "one of them"),

@@ -73,7 +73,7 @@ def test_stat_shows_what_a_queue_holds(broker: EmbeddedBroker) -> None:
     result = run(broker, "stat")
     assert result.stdout.count("(this one)") == 1
     assert result.exit_code == 0
-    assert "nobody waits for anybody" in result.stdout
+    assert "nothing is blocked" in result.stdout
     assert "/queue/a" in result.stdout
 
 

@@ -80,7 +80,7 @@ def test_a_destination_that_is_to_have_more_than_all_is_warned_of() -> None:
 
 
 def test_too_little_to_work_with_is_an_error_that_says_what_is_meant() -> None:
-    with pytest.raises(ValueError, match="what all messages together may take"):
+    with pytest.raises(ValueError, match="the limit of all messages together"):
         BrokerConfig(memory_bytes=1000)
 
 

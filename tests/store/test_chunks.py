@@ -193,7 +193,7 @@ def test_heads_that_can_not_be_read_are_a_fault_of_the_chunk() -> None:
 
 def test_bodies_in_files_are_not_dropped_where_there_are_no_files() -> None:
     value = chunks.encode_chunk(0, range(1), [FiledMessage(HEAD, HEAD.block + b"\n\n", 1, 0, 0, 5, 100)], HEADS)
-    with pytest.raises(ChunkError, match="bodies of it lie in files"):
+    with pytest.raises(ChunkError, match="its bodies are in files"):
         chunks.decode_chunk(0, value, HEADS)
 
 

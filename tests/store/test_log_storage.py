@@ -54,7 +54,7 @@ def test_a_log_that_somebody_else_has_made_meanwhile_is_not_taken(tmp_path: Path
     other.open(A)
     other.close()
     assert opened.make is not None
-    with pytest.raises(DiskError, match="somebody else"):
+    with pytest.raises(DiskError, match="another program"):
         opened.make()
     assert other.open(A).records.next_index == 0, "nobody holds it"
     other.close()

@@ -134,7 +134,7 @@ def test_what_a_killed_broker_leaves_is_a_note_and_no_fault(engine: MemoryEngine
     report = checked(engine)
     assert kinds(report) == {}
     assert not report.clean
-    assert any("did not stop in order" in note for note in report.notes)
+    assert any("did not stop cleanly" in note for note in report.notes)
     assert any("1 messages that were not persistent" in note for note in report.notes)
 
 

@@ -169,7 +169,7 @@ def test_a_write_that_failed_is_told_with_a_remedy_and_what_is_there_can_be_read
     disk.engine.fail_next(failure)
     failed = disk.ask(disk.managers.subscriptions.update_state, LOG, "g", SubscriptionState(9), version)
     assert isinstance(failed, MetadataFailedError)
-    assert "Then read again what is there." in str(failed)
+    assert "Then read it again." in str(failed)
     there = disk.ask(disk.managers.subscriptions.read, LOG, "g")
     assert there.value.state.front in (3, 9)
     again = disk.ask(disk.managers.subscriptions.update_state, LOG, "g", SubscriptionState(10), there.version)

@@ -59,7 +59,7 @@ HELD_UP: Final[dict[str, Any]] = {
         {
             "sink": "subscription 1 of peer-c",
             "oldest_seconds": 41.0,
-            "words": "subscription 1 of peer-c holds up 2 flows",
+            "words": "subscription 1 of peer-c blocks 2 flows",
         }
     ],
     "destinations": [destination("/queue/orders", added=1000)],

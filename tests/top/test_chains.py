@@ -21,7 +21,7 @@ def test_a_chain_leads_from_a_producer_to_whoever_holds_it_up() -> None:
     last = steps[-1]
     assert (last.age_seconds, last.words) == (None, "500 unacked, idle 41 s")
     assert "window full, 500 of 500 messages" in last.details
-    assert last.details[-1].startswith("what to do: Look at the client peer-c: it got these messages")
+    assert last.details[-1].startswith("what to do: Client peer-c holds these messages")
 
 
 def test_who_waits_on_several_is_followed_along_the_longest_wait() -> None:
@@ -40,7 +40,7 @@ def test_a_ring_is_told_and_not_walked_for_ever() -> None:
 
 def test_who_neither_waits_nor_is_waited_for_has_a_chain_of_one() -> None:
     [step] = FlowMap(HELD_UP).chain("queue /queue/idle").steps
-    assert step.words == "waits on nobody, and nobody waits on it"
+    assert step.words == "waits on nothing, and nothing waits on it"
 
 
 def test_a_destination_stands_for_its_queue_of_high_priority() -> None:
@@ -51,5 +51,5 @@ def test_a_destination_stands_for_its_queue_of_high_priority() -> None:
 
 
 def test_troubles_begin_with_rings() -> None:
-    told = troubles({"cycles": [{"words": "a, b"}], "bottlenecks": [{"words": "c holds up", "oldest_seconds": 3}]})
-    assert told == [(None, "never resolves by itself: a, b"), (3, "c holds up")]
+    told = troubles({"cycles": [{"words": "a, b"}], "bottlenecks": [{"words": "c blocks", "oldest_seconds": 3}]})
+    assert told == [(None, "never resolves by itself: a, b"), (3, "c blocks")]

@@ -96,9 +96,9 @@ def test_in_a_real_terminal_it_lives_through_a_broker_that_goes_and_comes_back(t
         Terminal("top", "--url", f"stomp://{address}", "--interval", "0.2", NO_COLOR="1") as top,
     ):
         top.read_until(b"\x1b[?1049h")  # the other screen
-        top.read_until(b"nobody waits for anybody")
+        top.read_until(b"nothing is blocked")
         top.type(b"?")
-        top.read_until(b"why does it stand still?")
+        top.read_until(b"why is it blocked?")
         top.type(b"\x1b")
         broker.kill()
         top.read_until(b"no answer")
@@ -144,7 +144,7 @@ def scripted(*, refuses: bool = False) -> ScriptedBroker:
             "taken_at": float(asked),
             "broker": {"name": "b", "version": "1", "uptime_seconds": float(asked)},
             "destinations": [{"name": "/queue/a", "added_count": 100 * asked, "depth_count": 100 * asked}],
-            "bottlenecks": [{"words": "queue /queue/a holds up 1 flow, for 9 s", "oldest_seconds": 9.0}],
+            "bottlenecks": [{"words": "queue /queue/a blocks 1 flow, for 9 s", "oldest_seconds": 9.0}],
         }
         body = json.dumps(report).encode()
         return frame("MESSAGE", {"destination": "x", "message-id": "1", "subscription": "1"}, body)
@@ -157,7 +157,7 @@ def test_once_prints_rates_and_ends() -> None:
         result = CliRunner().invoke(main, ["top", "--once", "--interval", "0.1", "--url", broker.url])
     assert result.exit_code == 0, result.output
     assert "in 100/s" in result.stdout
-    assert "! queue /queue/a holds up 1 flow" in result.stdout
+    assert "! queue /queue/a blocks 1 flow" in result.stdout
     [row] = [line for line in result.stdout.splitlines() if line.startswith("/queue/a")]
     assert row.split()[1] == "100"
 
@@ -167,7 +167,7 @@ def test_json_is_for_programs() -> None:
         result = CliRunner().invoke(main, ["top", "--once", "--json", "--interval", "0.1", "--url", broker.url])
     data = json.loads(result.stdout)
     assert data["head"]["in_per_second"] == 100.0
-    assert data["bottlenecks"] == [{"age_seconds": 9.0, "words": "queue /queue/a holds up 1 flow, for 9 s"}]
+    assert data["bottlenecks"] == [{"age_seconds": 9.0, "words": "queue /queue/a blocks 1 flow, for 9 s"}]
     [row] = data["destinations"]
     assert (row["name"], row["in_per_second"], row["oldest"]) == ("/queue/a", 100.0, {"seconds": 1.0, "at_least": True})
 

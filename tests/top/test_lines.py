@@ -7,18 +7,18 @@ import pytest
 from sluiceway.top.lines import head_line, key_line, trouble_lines, view_line
 from sluiceway.top.picture import Head, Trouble, View
 
-HEAD = Head("orders-1", "0.1.0", 300.0, 1203.0, 1100.0, 52_000_000.0, 1000.0, 17, "held up")
-SENTENCE = "subscription billing-2 of 10.0.0.7:4711 holds up 7 flows, for 41 s: ack client, 500 unacked, idle 41 s"
+HEAD = Head("orders-1", "0.1.0", 300.0, 1203.0, 1100.0, 52_000_000.0, 1000.0, 17, "blocked")
+SENTENCE = "subscription billing-2 of 10.0.0.7:4711 blocks 7 flows, for 41 s: ack client, 500 unacked, idle 41 s"
 
 
 def test_a_wide_head_says_everything() -> None:
     assert head_line(HEAD, 100) == (
-        "orders-1  0.1.0  up 5 min  in 1,203/s  out 1,100/s  49.6 MiB  17 connections  held up"
+        "orders-1  0.1.0  up 5 min  in 1,203/s  out 1,100/s  49.6 MiB  17 connections  blocked"
     )
 
 
 @pytest.mark.parametrize(
-    ("width", "line"), [(40, "orders-1  in 1,203/s  49.6 MiB  held up"), (20, "orders-1  held up"), (5, "or…-1")]
+    ("width", "line"), [(40, "orders-1  in 1,203/s  49.6 MiB  blocked"), (20, "orders-1  blocked"), (5, "or…-1")]
 )
 def test_a_narrow_head_keeps_what_matters_most(width: int, line: str) -> None:
     assert head_line(HEAD, width) == line
@@ -43,7 +43,7 @@ def test_a_long_sentence_never_takes_more_than_its_lines() -> None:
 
 
 def test_no_trouble_is_said() -> None:
-    assert trouble_lines([], 80, 3) == ["nobody waits for anybody"]
+    assert trouble_lines([], 80, 3) == ["nothing is blocked"]
 
 
 def test_troubles_can_not_steer_the_terminal() -> None:

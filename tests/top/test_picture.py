@@ -79,11 +79,11 @@ def test_who_holds_others_up_is_full_and_who_waits_is_blocked() -> None:
     subscription = picture.views[View.SUBSCRIPTIONS][0]
     assert (subscription["state"], subscription["peer"], subscription["unacked"]) == ("full", "peer-c", 500)
     assert subscription["sources"] == "queue /queue/orders"
-    assert picture.head.state == "held up"
+    assert picture.head.state == "blocked"
 
 
 def test_short_waits_are_no_trouble() -> None:
-    short = {**HELD_UP, "edges": [], "bottlenecks": [{"words": "x holds up 1 flow", "oldest_seconds": 0.01}]}
+    short = {**HELD_UP, "edges": [], "bottlenecks": [{"words": "x blocks 1 flow", "oldest_seconds": 0.01}]}
     assert Painter().paint(report(50.0, **short)).head.state == "ok"
 
 

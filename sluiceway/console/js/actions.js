@@ -33,7 +33,7 @@ export function resume(context, name) {
 export function purge(context, name, count) {
   confirm({
     title: `Purge ${name}`,
-    words: `All messages that wait in it (${format.count(count)} now) are dropped for good. What consumers hold already stays with them.`,
+    words: `All messages that wait in it (${format.count(count)} now) are dropped permanently. Messages held by consumers stay with them.`,
     label: "Purge",
     danger: true,
     typed: name,
@@ -81,7 +81,7 @@ export function closeConnection(context, connection) {
 export function removeDurable(context, durable) {
   confirm({
     title: `Remove ${durable.name}`,
-    words: `The durable subscription${durable.client_id ? ` of ${durable.client_id}` : ""} ends for good. ${durable.backlog_count ? `${format.things(durable.backlog_count, "message")} of ${durable.destination} ${durable.backlog_count === 1 ? "waits" : "wait"} for it; what nobody else has yet to read is dropped.` : "Nothing waits for it."}`,
+    words: `The durable subscription${durable.client_id ? ` of ${durable.client_id}` : ""} ends. ${durable.backlog_count ? `${format.things(durable.backlog_count, "message")} of ${durable.destination} ${durable.backlog_count === 1 ? "waits" : "wait"} for it; messages that only it needs are dropped.` : "Nothing waits for it."}`,
     label: "Remove it",
     danger: true,
     go: asked(context, "remove-durable", { client_id: durable.client_id, name: durable.name, destination: durable.destination, confirm: durable.name }),
@@ -91,7 +91,7 @@ export function removeDurable(context, durable) {
 export function seek(context, log, group) {
   confirm({
     title: `Move group ${group.group}`,
-    words: `It goes on reading ${log.log} from another place. What lies between is read again, or left out.`,
+    words: `It continues to read ${log.log} from another offset. Records in between are read again, or skipped.`,
     label: "Move the group",
     fields: [
       {
@@ -117,7 +117,7 @@ function placeOf({ where, index, time }) {
 export function drain(context, broker) {
   confirm({
     title: `Drain ${broker}`,
-    words: "Nobody is let in any more, and who only sends is sent away. Consumers finish what is there, for a minute at most; then the broker stops. It can't be called back.",
+    words: "New connections are refused, and connections that only send are closed. Consumers finish, for a minute at most; then the broker stops. This can't be undone.",
     label: "Drain",
     danger: true,
     typed: broker,

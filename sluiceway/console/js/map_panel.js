@@ -1,5 +1,5 @@
-// What is known of one node of the flow map: the chain of what it waits for in words, step by step, to the one that
-// holds everybody up and what to do about it; then how full it is, and where to go from here.
+// What is known of one node of the flow map: the chain of what it waits for in words, step by step, to the root
+// cause and its remedy; then how full it is, and where to go from here.
 
 import { gauge, usedOf } from "./charts.js";
 import { h } from "./dom.js";
@@ -29,7 +29,7 @@ function chained(chain, nameOf, onstep) {
   return h(
     "div",
     { class: "section" },
-    h("h3", {}, chain.cycle ? "Waits in a ring: this never resolves by itself" : waits ? "Why it stands still" : "Waits for nobody"),
+    h("h3", {}, chain.cycle ? "Waits in a ring: this never resolves by itself" : waits ? "Why is it blocked?" : "Waits for nothing"),
     waits
       ? h("ol", { class: "chain" }, steps.map((step, at) => stepOf(step, at, steps.length, chain.cycle, nameOf, onstep)))
       : h("p", { class: "muted" }, steps[0]?.words || chain.words),
@@ -47,10 +47,10 @@ function stepOf(step, at, length, cycle, nameOf, onstep) {
     h(
       "p",
       {},
-      at > 0 && step.age_seconds > 0 && h("b", { class: "bad-text" }, `waited on for ${format.age(step.age_seconds)}`),
+      at > 0 && step.age_seconds > 0 && h("b", { class: "bad-text" }, `blocking for ${format.age(step.age_seconds)}`),
       at > 0 && step.age_seconds > 0 && step.words ? ` – ${step.words}` : step.words,
     ),
-    culprit && h("span", { class: ["tag", "is-blocked"] }, "holds everybody up"),
+    culprit && h("span", { class: ["tag", "is-blocked"] }, "root cause"),
   );
 }
 

@@ -184,7 +184,7 @@ export class MapView {
       STATES.map((state) => h("span", { key: state, class: ["sample", `is-${state}`] }, mark(state), state)),
       h("span", { class: "sample" }, edge("flow", 5), "flow, wider is faster"),
       h("span", { class: "sample" }, edge("block", 2), "waits, since when"),
-      more > 0 && h("span", { class: "end" }, `and ${format.count(more)} more that wait for nobody`),
+      more > 0 && h("span", { class: "end" }, `and ${format.count(more)} more that wait for nothing`),
     );
   }
 

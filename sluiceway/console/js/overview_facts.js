@@ -15,7 +15,7 @@ export function culprits(overview) {
 /** The worst that there is: {id, words}; id "" for nothing. A wait of a moment is none: any busy broker has those. */
 export function alarmOf(overview) {
   const worst = culprits(overview).find((one) => one.age_seconds >= LASTING_SECONDS);
-  if (!worst) return { id: "", words: "Nothing holds anybody up any more." };
+  if (!worst) return { id: "", words: "Nothing is blocked any more." };
   return { id: worst.id, words: `Bottleneck: ${worst.words}` };
 }
 

@@ -117,7 +117,7 @@ export class Paged {
         "span",
         { class: "end" },
         h("button", { class: ["button", "tiny"], type: "button", disabled: !this.offset, onclick: () => this.change({ offset: Math.max(0, this.offset - this.limit) }) }, "Back"),
-        h("button", { class: ["button", "tiny"], type: "button", disabled: last >= this.total, onclick: () => this.change({ offset: this.offset + this.limit }) }, "On"),
+        h("button", { class: ["button", "tiny"], type: "button", disabled: last >= this.total, onclick: () => this.change({ offset: this.offset + this.limit }) }, "Next"),
       ),
     );
   }

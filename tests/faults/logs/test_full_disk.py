@@ -117,7 +117,7 @@ async def test_while_the_disk_fails_senders_wait_and_readers_go_on(tmp_path: Pat
         report = await stage.ask(asker, "describe", log=LOG)
         assert report["next"] == 10
         assert report["failing"]
-        (line,) = said.lines(event="the disk fails a log: who sends to it, or reads it, waits")
+        (line,) = said.lines(event="the disk of a log fails: its senders and readers wait")
         assert line["log"] == LOG
         # Readers read, groups settle (their places are in the store), queues work.
         assert len(records(await everything(stage, LOG))) == 10
@@ -244,7 +244,7 @@ async def test_a_file_that_can_not_be_opened_now_is_read_later(tmp_path: Path, s
         await reader.subscribe(LOG, **{"from": "earliest"})
         await batches.subscribe(LOG, batch="4000", **{"from": "earliest"})
         await trio.sleep(10)
-        assert said.lines(event="the disk fails a log: who sends to it, or reads it, waits")
+        assert said.lines(event="the disk of a log fails: its senders and readers wait")
         lives.files.map = real  # type: ignore[method-assign]
         assert len(await reader.next_messages(60)) == 60
         assert (await batches.next_message()).headers["index"] == "0"

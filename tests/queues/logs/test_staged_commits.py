@@ -375,7 +375,7 @@ def test_another_log_in_the_place_of_a_stage_is_not_published() -> None:
     world.shelf.remove(a)
     world.shelf.open(a).records.append_batches([encode([b"not meant"])])
     world.restart()
-    assert world.warnings == ["a commit is given up"]
+    assert world.warnings == ["a commit is abandoned"]
     assert world.commit(0, (world.stage("b", "1 again"), T)).one["published"] is True
     assert world.bodies(T) == ["old 1", "old 2", "old 3", "1 again"]
 

@@ -229,7 +229,7 @@ def test_a_folder_without_an_array_cannot_be_read(tmp_path: Path) -> None:
         opened(tmp_path / "none", read_only=True)
     assert not (tmp_path / "none").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(ArrayError, match="Move away what is in the way"):
+    with pytest.raises(ArrayError, match="Move the obstacle away"):
         opened(tmp_path / "file")
 
 

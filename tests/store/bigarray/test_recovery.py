@@ -113,7 +113,7 @@ def test_a_power_cut_goes_on_at_the_lease(torn: Torn) -> None:
         assert not array.report.power_cut, "it was closed in order"
         assert array.next_index == slot.lease_index + 1
         assert array.read(slot.lease_index) == b"new"
-        with pytest.raises(ArrayGapError, match=f"Go on at {slot.lease_index}"):
+        with pytest.raises(ArrayGapError, match=f"Continue at {slot.lease_index}"):
             array.read(torn.next)
         assert array.cut(0, 1 << 40, 1 << 20).end_index == torn.next, "no run goes over a gap"
 

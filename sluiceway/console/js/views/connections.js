@@ -36,7 +36,7 @@ export function connections(context) {
         "section",
         { class: "card" },
         h("header", {}, list.search("Search by peer, client-id or user"), h("span", { class: "hint" }, format.things(list.total, "connection"))),
-        h("div", { class: ["body", "flush"] }, list.table(columns, { idOf: (row) => row.session, empty: "Nobody is connected.", caption: "Connections" })),
+        h("div", { class: ["body", "flush"] }, list.table(columns, { idOf: (row) => row.session, empty: "No client is connected.", caption: "Connections" })),
       ),
   };
 }

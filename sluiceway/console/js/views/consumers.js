@@ -30,7 +30,7 @@ export function consumers(context) {
         "section",
         { class: "card" },
         h("header", {}, h("h2", {}, "Subscriptions"), list.search("Search by name or destination"), h("span", { class: "hint" }, format.things(list.total, "subscription"))),
-        h("div", { class: ["body", "flush"] }, list.table(columnsFor(list.items), { idOf: (row) => row.id, empty: "Nobody has subscribed to anything.", caption: "Subscriptions" })),
+        h("div", { class: ["body", "flush"] }, list.table(columnsFor(list.items), { idOf: (row) => row.id, empty: "There are no subscriptions.", caption: "Subscriptions" })),
       ),
       h(
         "section",

@@ -17,7 +17,7 @@ export function deadLetters(context) {
     draw: () =>
       queues.some((queue) => queue.depth_count)
         ? queues.filter((queue) => queue.depth_count).map((queue) => cardOf(context, queue))
-        : h("section", { class: "card" }, h("p", { class: "empty" }, h("b", {}, "No message was given up."), h("br"), "Messages that are refused too often, or expire, come here.")),
+        : h("section", { class: "card" }, h("p", { class: "empty" }, h("b", {}, "There are no dead letters."), h("br"), "Messages that are rejected too often, or expire, come here.")),
   };
 }
 
@@ -34,7 +34,7 @@ function cardOf(context, queue) {
       h(
         "span",
         { class: "end" },
-        h("a", { class: ["button", "tiny"], href: to("messages", { name: queue.name, letters: 1 }) }, "Look at them"),
+        h("a", { class: ["button", "tiny"], href: to("messages", { name: queue.name, letters: 1 }) }, "Browse"),
         queue.may_admin && [
           h("button", { class: ["button", "tiny"], type: "button", disabled: !total, "aria-label": `Move all of ${queue.name}`, onclick: () => move(context, queue.name, null, total) }, "Move all"),
           h("button", { class: ["button", "tiny", "main"], type: "button", disabled: !total, "aria-label": `Retry all of ${queue.name}`, onclick: () => retry(context, queue.name, null, total) }, "Retry all"),

@@ -46,7 +46,7 @@ function numbers(found) {
     tile("Age of the oldest", format.age(found.oldest_seconds)),
     tile("Drained in", forecast(found.drain_seconds, found.depth_count > 0), "at the rate of now"),
     tile("Full in", forecast(found.quota_seconds), "at the rate of now"),
-    tile("Given up", format.count(found.dead_lettered_count), `${format.count(found.expired_count)} expired, ${format.count(found.dropped_count)} dropped`),
+    tile("Dead-lettered", format.count(found.dead_lettered_count), `${format.count(found.expired_count)} expired, ${format.count(found.dropped_count)} dropped`),
   );
 }
 
@@ -93,7 +93,7 @@ function consumers(found) {
     "section",
     { class: "card" },
     h("header", {}, h("h2", {}, "Consumers")),
-    h("div", { class: ["body", "flush"] }, table({ columns: CONSUMERS, rows: found.subscriptions, idOf: (row) => row.id, empty: "Nobody consumes it.", caption: "Consumers" })),
+    h("div", { class: ["body", "flush"] }, table({ columns: CONSUMERS, rows: found.subscriptions, idOf: (row) => row.id, empty: "It has no consumers.", caption: "Consumers" })),
   );
 }
 

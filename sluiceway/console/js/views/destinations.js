@@ -27,7 +27,7 @@ export function destinations(context) {
         "section",
         { class: "card" },
         h("header", {}, list.search("Search by name"), h("span", { class: "hint" }, format.things(list.total, "destination"))),
-        h("div", { class: ["body", "flush"] }, list.table(columns, { idOf: (row) => row.name, caption: "Destinations", empty: "There are no destinations yet: they are made when somebody sends or subscribes." })),
+        h("div", { class: ["body", "flush"] }, list.table(columns, { idOf: (row) => row.name, caption: "Destinations", empty: "There are no destinations yet: they are made by the first SEND or SUBSCRIBE." })),
       ),
   };
 }

@@ -29,6 +29,6 @@ export function logs() {
               h("div", { class: "body" }, logLine(log)),
             ),
           )
-        : h("section", { class: "card" }, h("p", { class: "empty" }, "There are no logs. A log is made when somebody sends to /log/NAME.")),
+        : h("section", { class: "card" }, h("p", { class: "empty" }, "There are no logs. A log is made by the first SEND to /log/NAME.")),
   };
 }

@@ -21,7 +21,7 @@ export function map(context) {
       h(
         "div",
         { class: "row" },
-        h("span", { class: "muted" }, "Whoever waits or is waited for is always shown, then the busiest."),
+        h("span", { class: "muted" }, "Nodes that wait or block are always shown, then the busiest."),
         h(
           "span",
           { class: ["choice", "end"], role: "group", "aria-label": "How many nodes" },

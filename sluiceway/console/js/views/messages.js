@@ -80,7 +80,7 @@ export function messages(context) {
           { class: "row" },
           h("a", { class: "crumbs", href: letters ? to("dead-letters") : to("destination", { name }) }, letters ? "← All dead letters" : "← Back to the destination"),
           h("b", {}, name),
-          h("span", { class: "muted" }, "Looking takes nothing out."),
+          h("span", { class: "muted" }, "Browsing does not consume."),
         ),
         h(
           "div",
@@ -104,7 +104,7 @@ export function messages(context) {
                   "span",
                   { class: "end" },
                   h("button", { class: ["button", "tiny"], type: "button", disabled: !before.length, onclick: () => turn(before.pop().start) }, "Back"),
-                  h("button", { class: ["button", "tiny"], type: "button", disabled: !found.next, onclick: () => (before.push({ start: from, length: found.items.length }), turn(found.next)) }, "On"),
+                  h("button", { class: ["button", "tiny"], type: "button", disabled: !found.next, onclick: () => (before.push({ start: from, length: found.items.length }), turn(found.next)) }, "Next"),
                 ),
               ),
           ),
@@ -132,7 +132,7 @@ function detail(context, { name, picked, message, view, retried, onview, onclose
       ),
     ),
     !message && h("p", { class: "empty" }, "Looking …"),
-    message?.gone && h("p", { class: "empty" }, "It is no longer there: somebody consumed or moved it."),
+    message?.gone && h("p", { class: "empty" }, "It is no longer there: it was consumed or moved."),
     message && !message.gone && h(
       "div",
       { class: "body" },

@@ -35,7 +35,7 @@ function verdict(found, map, remedy) {
     return h(
       "section",
       { class: ["card", "verdict"], "aria-label": "What is wrong" },
-      h("div", { class: ["line", "first", "fine"] }, h("span", { class: "good-text" }, icon("fine")), h("p", { class: "said" }, "Nobody waits for anybody."), h("p", { class: "facts" }, flowing(found))),
+      h("div", { class: ["line", "first", "fine"] }, h("span", { class: "good-text" }, icon("fine")), h("p", { class: "said" }, "Nothing is blocked."), h("p", { class: "facts" }, flowing(found))),
     );
   }
   return h(
@@ -57,12 +57,12 @@ function verdict(found, map, remedy) {
         "div",
         { class: ["line", "rest"] },
         h("span"),
-        h("p", { class: "muted" }, [bottlenecks.length > LINES_MAX && `${format.count(bottlenecks.length - LINES_MAX)} more.`, behind > 0 && `${format.things(behind, "other")} ${behind === 1 ? "holds" : "hold"} somebody up only because of ${bottlenecks.length === 1 ? "it" : "them"}.`].filter(Boolean).join(" ")),
+        h("p", { class: "muted" }, [bottlenecks.length > LINES_MAX && `${format.count(bottlenecks.length - LINES_MAX)} more.`, behind > 0 && `${format.count(behind)} more ${behind === 1 ? "is" : "are"} blocked as a consequence.`].filter(Boolean).join(" ")),
       ),
   );
 }
 
-const headline = (one, map) => `${map.nameOf(one)} holds up ${format.things(one.flows_count, "flow")}, for ${format.age(one.age_seconds)}`;
+const headline = (one, map) => `${map.nameOf(one)} blocks ${format.things(one.flows_count, "flow")}, for ${format.age(one.age_seconds)}`;
 
 /** The broker's sentence says more behind a colon; if it is another sentence, all of it. */
 function facts(one) {

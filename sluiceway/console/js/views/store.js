@@ -31,16 +31,16 @@ function troubles(found) {
 const card = (title, hint, body) => h("section", { class: "card" }, h("header", {}, h("h2", {}, title), h("span", { class: "hint" }, hint)), h("div", { class: "body" }, body));
 
 function avoided(found) {
-  return card("Writes that were avoided", "since the start", parted("Messages written and messages settled before they had to be", [
+  return card("Writes that were avoided", "since the start", parted("Messages written and messages acknowledged before they had to be", [
     { name: "written", value: found.written_count },
-    { name: "settled before they had to be", value: found.cancelled_count },
+    { name: "acknowledged before they had to be", value: found.cancelled_count },
   ]));
 }
 
 function writes() {
   return card("Writes", "messages per second", timeChart("Writes", [
     { name: "written", points: points("store written_count") },
-    { name: "never had to be", points: points("store cancelled_count") },
+    { name: "writes avoided", points: points("store cancelled_count") },
   ]));
 }
 

@@ -7,8 +7,8 @@ import { to } from "../router.js";
 
 const WORDS = {
   accepted: "Accepted", parked: "Waited before a full destination", stored: "Written to the store", paged_out: "Left memory for the disk",
-  paged_in: "Came back from the disk", sent: "Sent to a consumer", acked: "Acknowledged", nacked: "Refused by a consumer", returned: "Given back",
-  expired: "Expired", dropped: "Dropped by policy", dead_lettered: "Given up: put to the dead letters", moved: "Moved", consumed: "Consumed",
+  paged_in: "Came back from the disk", sent: "Sent to a consumer", acked: "Acknowledged", nacked: "Refused by a consumer", returned: "Requeued",
+  expired: "Expired", dropped: "Dropped by policy", dead_lettered: "Dead-lettered", moved: "Moved", consumed: "Consumed",
 };
 const LOOKS = { acked: "end", consumed: "end", nacked: "bad", expired: "bad", dropped: "bad", dead_lettered: "bad", stored: "disk", paged_out: "disk", paged_in: "disk" };
 
