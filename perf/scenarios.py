@@ -425,8 +425,7 @@ def choose(names: Iterable[str]) -> list[Scenario]:
     """Return the scenarios of those names in that order; the words `all`, `targets` and `persistence` stand for all,
     for those judged, and for those that need a disk.
 
-    Raises:
-        UnknownScenarioError: a name is not in the catalogue; the message offers the nearest ones.
+    Raises UnknownScenarioError: a name is not in the catalogue; the message offers the nearest ones.
     """
     chosen: dict[str, Scenario] = {}
     for name in names:

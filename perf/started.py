@@ -34,8 +34,7 @@ class Started:
         """Stop it in good order and start it on the same data; return the seconds until it was down, and those from
         there until it answers again (CONNECT and, where it has them, a request for its statistics).
 
-        Raises:
-            PeerError: it did not come back.
+        Raises PeerError: it did not come back.
         """
         began = time.monotonic()
         self.peer.stop(_STOP_PATIENCE_SECONDS)
@@ -97,8 +96,7 @@ def started(peer: Peer, cores: frozenset[int] | None, settings: str = "") -> Ite
 
     `settings`: TOML for Sluiceway, besides its defaults.
 
-    Raises:
-        PeerError: it did not start.
+    Raises PeerError: it did not start.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"sluiceway-perf-{peer.name.partition(':')[0]}-"))
     try:

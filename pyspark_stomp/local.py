@@ -44,12 +44,12 @@ def session(
     (if need be), PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON, SPARK_LOCAL_IP and PYTHONPATH; those that are set already stay,
     but for a JAVA_HOME on which Spark can't run. An existing session is returned unchanged.
 
-    :param name: of the application.
-    :param cores_count: number of tasks that run at a time; default is the number of cores.
-    :param settings: of Spark; they override those made here.
-    :param log_level: what Spark's own log on standard error shows: `OFF`, `ERROR`, `WARN`, `INFO`.
-    :raises NoSparkError: PySpark or pyarrow is missing.
-    :raises NoJavaError: there is no Java that fits.
+    `name`: of the application.
+    `cores_count`: number of tasks that run at a time; default is the number of cores.
+    `settings`: of Spark; they override those made here.
+    `log_level`: what Spark's own log on standard error shows: `OFF`, `ERROR`, `WARN`, `INFO`.
+    Raises NoSparkError: PySpark or pyarrow is missing.
+    Raises NoJavaError: there is no Java that fits.
     """
     try:
         import pyarrow  # noqa: F401  # said now, not by a worker in the middle of a job

@@ -21,10 +21,10 @@ HIDDEN: Final = "(hidden)"
 def configure(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
     """Sets structlog up for the whole process; a second call replaces the first.
 
-    :param level: the least level that is logged, a key of `LEVELS`.
-    :param format: "json", "console", or "auto": console if `stream` is a terminal.
-    :param stream: where to, by default standard error.
-    :raises ValueError: unknown level or format.
+    `level`: the least level that is logged, a key of `LEVELS`.
+    `format`: "json", "console", or "auto": console if `stream` is a terminal.
+    `stream`: where to, by default standard error.
+    Raises ValueError: unknown level or format.
     """
     if level not in LEVELS:
         raise ValueError(f"unknown log level {level!r}: one of {', '.join(LEVELS)}")

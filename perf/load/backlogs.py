@@ -68,9 +68,8 @@ def fill_and_drain(
     is done with what there is. `cores`: processors for the load. A broker that would forget (it is not durable, or
     the messages are not persistent) is not restarted.
 
-    Raises:
-        BrokerFaultError, OSError: the broker could not be used.
-        PeerError: it did not come back from its restart.
+    Raises BrokerFaultError, OSError: the broker could not be used.
+    Raises PeerError: it did not come back from its restart.
     """
     layout = Layout()
     load = measured_load(scenario, broker.endpoint, layout)
@@ -127,8 +126,7 @@ def first_message_seconds(endpoint: Endpoint, destination: str) -> float:
     """Return how long a new client waits from opening its connection to its first message of a queue that is not
     empty. It takes one message and gives it back by going.
 
-    Raises:
-        BrokerFaultError, OSError: it got something else, or nothing in time.
+    Raises BrokerFaultError, OSError: it got something else, or nothing in time.
     """
     began = time.monotonic()
     link = RawLink(endpoint, _FIRST_MESSAGE_SECONDS)

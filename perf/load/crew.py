@@ -30,8 +30,7 @@ class Crew:
     def hire(self, *plans: Plan) -> None:
         """Start a worker for each plan and wait until all are connected and subscribed.
 
-        Raises:
-            BrokerFaultError: a worker could not connect or subscribe; it carries what the worker said.
+        Raises BrokerFaultError: a worker could not connect or subscribe; it carries what the worker said.
         """
         hired = []
         for plan in plans:

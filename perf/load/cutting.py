@@ -50,8 +50,7 @@ class FrameCutter:
     def room(self) -> memoryview:
         """The free part of the buffer.
 
-        Raises:
-            ValueError: there is none: a frame is larger than the buffer, or no frames are coming at all.
+        Raises ValueError: there is none: a frame is larger than the buffer, or no frames are coming at all.
         """
         if self._carried == len(self._buffer):
             raise ValueError(f"no frame ended within {self._carried} bytes")

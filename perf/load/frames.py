@@ -183,8 +183,7 @@ class TaggedFrames:
 def tagged_body(stream: int, sequence: int, now_ns: int, body_bytes: int) -> bytes:
     """Return a tagged body of exactly `body_bytes`.
 
-    Raises:
-        ValueError: the tag does not fit.
+    Raises ValueError: the tag does not fit.
     """
     body = b"#%d.%d.%d#" % (stream, sequence, now_ns)
     if len(body) > body_bytes:

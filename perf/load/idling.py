@@ -38,11 +38,9 @@ def hold_idle(
     """Open so many connections, hold them, probe some with a message to themselves, close all. `heart_beat_ms`: both
     sides of each beat so often; 0: neither does.
 
-    Returns:
-        Figures and faults. Every connection is checked for a close by the broker, and a few for being of use.
+    Returns figures and faults. Every connection is checked for a close by the broker, and a few for being of use.
 
-    Raises:
-        OSError, BrokerFaultError: a connection was refused; those opened before are closed.
+    Raises OSError, BrokerFaultError: a connection was refused; those opened before are closed.
     """
     allowed = raise_descriptor_limit() - _SPARE_DESCRIPTORS
     if allowed < wanted_count:

@@ -20,9 +20,8 @@ class RawLink:
     Until `release` the socket blocks (with `timeout_seconds`), then it doesn't. With `wait=False` the constructor only
     sends CONNECT, and `await_connected` has to follow: many connections can be opened at once so.
 
-    Raises:
-        BrokerFaultError: the broker answered with something else than CONNECTED, or closed.
-        OSError: no connection, or no answer in time.
+    Raises BrokerFaultError: the broker answered with something else than CONNECTED, or closed.
+    Raises OSError: no connection, or no answer in time.
     """
 
     __slots__ = ("_unsent", "greeting", "sock", "spare")
@@ -117,8 +116,7 @@ class RawLink:
 def patient_link(endpoint: Endpoint, patience_seconds: float = 20.0) -> RawLink:
     """Return a `RawLink`, trying again for a while where the broker is not listening yet.
 
-    Raises:
-        OSError, BrokerFaultError: as `RawLink`, once the patience is over.
+    Raises OSError, BrokerFaultError: as `RawLink`, once the patience is over.
     """
     deadline = time.monotonic() + patience_seconds
     while True:

@@ -29,8 +29,7 @@ _PATIENCE_SECONDS = 60.0
 def carried(connected: socket.socket, endpoint: Endpoint) -> Any:
     """Return a socket of this endpoint's transport, over one that is connected and blocks.
 
-    Raises:
-        OSError: the other side does not speak it.
+    Raises OSError: the other side does not speak it.
     """
     if endpoint.transport == "tls":
         return TlsSocket(connected, endpoint)

@@ -36,8 +36,7 @@ def batch_of(values: Sequence[bytes]) -> bytes:
 def checked(run: memoryview) -> Iterator[tuple[int, int]]:
     """Return index and count of each batch of a run, once its lengths and both of its checksums are found right.
 
-    Raises:
-        WrongBatchError: they are not.
+    Raises WrongBatchError: they are not.
     """
     place = 0
     while place < len(run):

@@ -41,9 +41,8 @@ def peer_named(name: str) -> Peer:
     """Return the adapter of that name; `sluiceway@FOLDER` is Sluiceway from another checkout (and so
     `sluiceway-tls@FOLDER` and its like), `HOST:PORT` or `HOST:PORT/PID` stands for a broker that runs already.
 
-    Raises:
-        UnknownPeerError: no broker goes by that name.
-        PeerError: the folder is no checkout.
+    Raises UnknownPeerError: no broker goes by that name.
+    Raises PeerError: the folder is no checkout.
     """
     if name in STARTABLE:
         return STARTABLE[name]()

@@ -30,8 +30,7 @@ class RemotePeer:
     def parse(cls, text: str) -> RemotePeer:
         """Read `HOST:PORT` or `HOST:PORT/PID`.
 
-        Raises:
-            PeerError: it is neither.
+        Raises PeerError: it is neither.
         """
         address, _, pid = text.partition("/")
         host, _, port = address.rpartition(":")
@@ -47,8 +46,7 @@ class RemotePeer:
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
         """Check that it answers.
 
-        Raises:
-            PeerError: it doesn't, or there is no process of that id.
+        Raises PeerError: it doesn't, or there is no process of that id.
         """
         if self._pid is not None and not psutil.pid_exists(self._pid):
             raise PeerError(f"no process has the id {self._pid}: leave it out or give the broker's")

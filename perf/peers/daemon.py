@@ -80,8 +80,7 @@ class Daemon:
     def await_connected(self, endpoint: Endpoint) -> str:
         """Wait until it answers CONNECT at `endpoint`; return its CONNECTED frame.
 
-        Raises:
-            PeerError: it ended, or did not answer in time.
+        Raises PeerError: it ended, or did not answer in time.
         """
         deadline = time.monotonic() + _START_SECONDS
         trouble = "nothing listened"

@@ -16,8 +16,7 @@ def ensure_package(package: str, proof: Path) -> None:
     Needs root, or sudo that asks for no password. A service that the package starts is stopped: the measured broker is
     a node of its own on a port of its own.
 
-    Raises:
-        PeerError: there is no apt, no right to use it, or it failed.
+    Raises PeerError: there is no apt, no right to use it, or it failed.
     """
     if proof.exists():
         return

@@ -23,16 +23,14 @@ class Peer(Protocol):
     def install(self) -> None:
         """Make sure that the software is on this machine, installing it where it is missing.
 
-        Raises:
-            PeerError: it is missing and cannot be installed.
+        Raises PeerError: it is missing and cannot be installed.
         """
 
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
         """Start with all its data, logs and configuration in `folder` (empty, or one that it
         ran in before), and return when it accepts connections.
 
-        Raises:
-            PeerError: it ended or did not listen in time; the message carries the end of its log.
+        Raises PeerError: it ended or did not listen in time; the message carries the end of its log.
         """
 
     def pids(self) -> list[int]:

@@ -23,8 +23,8 @@ _AHEAD, _BETWEEN, _BEHIND = "#2f7d4f", "#c79a2a", "#b8432f"
 def draw_ratios(rows: Sequence[tuple[str, float, bool]], path: Path) -> Path | None:
     """Draw a bar for each name: how many times better, from 1 to the right or to the left, on a logarithmic axis.
 
-    :param rows: name, times better, and whether that is clearly ahead; from the top downwards.
-    :returns: the path; None, and nothing is written, where there are no rows.
+    `rows`: name, times better, and whether that is clearly ahead; from the top downwards.
+    Returns the path; None, and nothing is written, where there are no rows.
     """
     if not rows:
         return None
@@ -48,7 +48,7 @@ def draw_ratios(rows: Sequence[tuple[str, float, bool]], path: Path) -> Path | N
 def draw_drains(results: Results, path: Path) -> Path | None:
     """Draw the rate at which backlogs are drained over their size, a line for each broker and kind of message.
 
-    :returns: the path; None, and nothing is written, where no line would have two points.
+    Returns the path; None, and nothing is written, where no line would have two points.
     """
     lines: dict[str, list[tuple[float, float]]] = {}
     for name in results.scenarios():

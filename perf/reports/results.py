@@ -94,8 +94,7 @@ def save(results: Results, path: Path) -> None:
 def load(path: Path) -> Results:
     """Read what `save` wrote.
 
-    Raises:
-        ValueError: the file is of another format, or is no result file.
+    Raises ValueError: the file is of another format, or is no result file.
     """
     try:
         data = path.read_bytes()
@@ -125,8 +124,7 @@ def merge(parts: list[Results]) -> Results:
 def keep(path: Path, folder: Path) -> Path:
     """Copy a result file into `folder`, compressed, under the time of its measurement; returns the copy.
 
-    Raises:
-        ValueError: it is no result file, or of another format.
+    Raises ValueError: it is no result file, or of another format.
     """
     results = load(path)
     when = results.machine["measured_at"].removesuffix(" UTC").replace(" ", "T").replace(":", "")

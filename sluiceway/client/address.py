@@ -60,7 +60,7 @@ class Address:
         """Parse HOST[:PORT], stomp://[LOGIN:PASSCODE@]HOST[:PORT], or with TLS
         stomp+ssl://…[?ca=FILE&cert=FILE&key=FILE]; `login` and `passcode` count where the text names none.
 
-        :raises ValueError: says how it is written.
+        Raises ValueError: says how it is written.
         """
         wrong = f"{text!r} is not a broker's address: write stomp://HOST:PORT, such as stomp://127.0.0.1:{DEFAULT_PORT}"
         parts = _split(text, wrong)
@@ -92,7 +92,7 @@ def _split(text: str, wrong: str) -> SplitResult:
 
     Judges host and port itself: which brackets and blanks `urlsplit` takes changes with patch releases of Python.
 
-    :raises ValueError: `wrong`.
+    Raises ValueError: `wrong`.
     """
     text = text.strip()
     try:

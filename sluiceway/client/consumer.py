@@ -156,24 +156,24 @@ class Consumer:
     ) -> None:
         """Configure a consumer. Connections are opened by `streams`.
 
-        :param brokers: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several; each is read.
-        :param group: the group to belong to.
-        :param from_: first record: `earliest`, `latest` (the last record there is), `next` (what is appended from now
-            on, the default), an index, `INDEX@LOGID` (as `Record.next_place` says it: of that very log, and not of
-            another one that was made under its name), or `time:MS`. In a group it counts only when the group is new.
-        :param to: the index to end before.
-        :param auto_ack: in a group, acknowledge records when the next ones are asked for; otherwise by `Stream.ack`.
-        :param on_gap: handling of missing or damaged records: `report` counts them and continues, `error`
-            raises GapError in the streams.
-        :param gap_callback: called with each gap that is reported, in the thread of the stream.
-        :param batch_bytes: approximate size of one MESSAGE.
-        :param buffer_bytes: limit of records in memory, for each log; then the broker waits. A single batch may be
-            larger: it comes whole.
-        :param compression: codecs in which batches may come as they are; others are expanded by the broker.
-        :param give_up_seconds: the streams raise CannotConnectError after this time without a connection.
-        :param login: where an address names none; `passcode` likewise.
-        :param backoff: makes the waits between attempts to connect.
-        :raises ValueError: for invalid arguments.
+        `brokers`: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several; each is read.
+        `group`: the group to belong to.
+        `from_`: first record: `earliest`, `latest` (the last record there is), `next` (what is appended from now on,
+        the default), an index, `INDEX@LOGID` (as `Record.next_place` says it: of that very log, and not of another one
+        that was made under its name), or `time:MS`. In a group it counts only when the group is new.
+        `to`: the index to end before.
+        `auto_ack`: in a group, acknowledge records when the next ones are asked for; otherwise by `Stream.ack`.
+        `on_gap`: handling of missing or damaged records: `report` counts them and continues, `error` raises GapError in
+        the streams.
+        `gap_callback`: called with each gap that is reported, in the thread of the stream.
+        `batch_bytes`: approximate size of one MESSAGE.
+        `buffer_bytes`: limit of records in memory, for each log; then the broker waits. A single batch may be larger:
+        it comes whole.
+        `compression`: codecs in which batches may come as they are; others are expanded by the broker.
+        `give_up_seconds`: the streams raise CannotConnectError after this time without a connection.
+        `login`: where an address names none; `passcode` likewise.
+        `backoff`: makes the waits between attempts to connect.
+        Raises ValueError for invalid arguments.
         """
         self._addresses = parse_all(brokers, login, passcode)
         self.brokers = tuple(map(str, self._addresses))
@@ -218,10 +218,10 @@ class Consumer:
     ) -> dict[str, list[Stream[Any]]]:
         """Begin to read logs: for each name, a number of streams that share the records.
 
-        :param decoder: from the bytes of a record to its value; default the bytes themselves. What it raises, the
-            stream raises.
-        :raises ValueError: for a log that is read already, or less than one stream.
-        :raises ClosedError: the consumer is closed.
+        `decoder`: from the bytes of a record to its value; default the bytes themselves. What it raises, the stream
+        raises.
+        Raises ValueError for a log that is read already, or less than one stream.
+        Raises ClosedError: the consumer is closed.
         """
         if self._closed:
             raise ClosedError("the consumer is closed: make a new one")
@@ -256,9 +256,9 @@ class Consumer:
     def close(self, drain_seconds: float = 0.0) -> None:
         """Stop reading, and end the connections and the streams. Again: does nothing.
 
-        :param drain_seconds: time for the streams, in other threads, to take and process all records in memory. Then,
-            and without it at once, the rest is requeued to its group; without a group it is dropped: resume behind the
-            last `Record.index`.
+        `drain_seconds`: time for the streams, in other threads, to take and process all records in memory. Then, and
+        without it at once, the rest is requeued to its group; without a group it is dropped: resume behind the last
+        `Record.index`.
         """
         if self._closed:
             return

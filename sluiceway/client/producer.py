@@ -129,25 +129,25 @@ class Producer(Generic[R]):
     ) -> None:
         """Configure a producer. The first record opens the connections.
 
-        :param brokers: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several.
-        :param log: the log's name, with or without `/log/`.
-        :param mode: `async`: `send` returns a handle at once. `sync`: it returns the index when the broker has the
-            record on its disk; records of several threads still share batches.
-        :param encoder: from what `send` is given to bytes; default for bytes and str.
-        :param partitioner: choice of the broker for a record: `random`, `hash` of the key, or a function (key,
-            brokers) -> place among them.
-        :param compression: of batches. CPU of producers and consumers against network and disk.
-        :param headers: of every record.
-        :param batch_count: a batch is sent when it has this many records,
-        :param batch_bytes: or this many bytes,
-        :param linger_seconds: or when its first record has waited this long. More means larger batches and later
-            records; in the mode `sync` nothing lingers.
-        :param buffer_bytes: of records without receipt, for each broker. Then `send` waits.
-        :param window_count: batches that may be under way without receipt, for each broker.
-        :param give_up_seconds: waiting records fail after this time without a broker. A slow broker is waited for.
-        :param login: where an address names none; `passcode` likewise.
-        :param backoff: makes the waits between attempts to connect.
-        :raises ValueError: for invalid arguments.
+        `brokers`: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several.
+        `log`: the log's name, with or without `/log/`.
+        `mode`: `async`: `send` returns a handle at once. `sync`: it returns the index when the broker has the record on
+        its disk; records of several threads still share batches.
+        `encoder`: from what `send` is given to bytes; default for bytes and str.
+        `partitioner`: choice of the broker for a record: `random`, `hash` of the key, or a function (key, brokers) ->
+        place among them.
+        `compression`: of batches. CPU of producers and consumers against network and disk.
+        `headers`: of every record.
+        `batch_count`: a batch is sent when it has this many records,
+        `batch_bytes`: or this many bytes,
+        `linger_seconds`: or when its first record has waited this long. More means larger batches and later records; in
+        the mode `sync` nothing lingers.
+        `buffer_bytes`: of records without receipt, for each broker. Then `send` waits.
+        `window_count`: batches that may be under way without receipt, for each broker.
+        `give_up_seconds`: waiting records fail after this time without a broker. A slow broker is waited for.
+        `login`: where an address names none; `passcode` likewise.
+        `backoff`: makes the waits between attempts to connect.
+        Raises ValueError for invalid arguments.
         """
         if mode not in ("async", "sync"):
             raise ValueError(f"mode {mode!r} is not known: use 'async' or 'sync'")
@@ -185,14 +185,14 @@ class Producer(Generic[R]):
     def send(self, value: Any, *, key: bytes | str | None = None, timeout_seconds: float | None = None) -> R:
         """Send one record.
 
-        :param key: stored with it, and given to the partitioner.
-        :param timeout_seconds: how long to wait for room in the buffer (and in the mode `sync` for the receipt);
-            without it, as long as it takes.
-        :returns: a handle, or in the mode `sync` the record's index.
-        :raises BufferFullError: no room within that time; the record was not kept.
-        :raises TimeoutError: in the mode `sync`, no receipt within that time; it may come yet.
-        :raises ClientError: the record (`sync`) or one before it, whose error was not reported yet, could not be sent.
-            In the latter case this one was not kept.
+        `key`: stored with it, and given to the partitioner.
+        `timeout_seconds`: how long to wait for room in the buffer (and in the mode `sync` for the receipt); without it,
+        as long as it takes.
+        Returns a handle, or in the mode `sync` the record's index.
+        Raises BufferFullError: no room within that time; the record was not kept.
+        Raises TimeoutError: in the mode `sync`, no receipt within that time; it may come yet.
+        Raises ClientError: the record (`sync`) or one before it, whose error was not reported yet, could not be sent.
+        In the latter case this one was not kept.
         """
         outbox = self._only or self._outbox(key)
         if outbox.has_failed:

@@ -45,12 +45,12 @@ def load(
     """Make a configuration from its sources, later ones overriding earlier ones: defaults, `file`, `environment`,
     `flags`.
 
-        :param file: a TOML file; None: no file.
-        :param environment: `SLUICEWAY_SECTION__KEY` and `SLUICEWAY_LISTENERS`; other variables are ignored. None: none
-            (a caller that wants it passes `os.environ`).
-        :param flags: one layer per flag.
-        :param tell: called for each former name in use, even if there are mistakes. By default Python warns.
-        :raises ConfigError: all mistakes, one line each.
+        `file`: a TOML file; None: no file.
+        `environment`: `SLUICEWAY_SECTION__KEY` and `SLUICEWAY_LISTENERS`; other variables are ignored. None: none (a
+        caller that wants it passes `os.environ`).
+        `flags`: one layer per flag.
+        `tell`: called for each former name in use, even if there are mistakes. By default Python warns.
+        Raises ConfigError: all mistakes, one line each.
     """
     merged: dict[str, Any] = {}
     origins: dict[KeyPath, str] = {}

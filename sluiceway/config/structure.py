@@ -68,7 +68,7 @@ def structure(data: Mapping[str, Any], cls: type[T]) -> T:
     Text is accepted for every value: sizes and durations with units, "none" where a value may be missing, lists as JSON
     or separated by commas, tables as JSON or `key=value` separated by commas.
 
-        :raises InvalidData: with all problems found.
+        Raises InvalidData: with all problems found.
     """
     try:
         return _CONVERTER.structure(data, cls)

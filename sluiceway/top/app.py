@@ -393,7 +393,7 @@ def _nothing(view: View) -> str:
 def run(watch: Watch) -> int:
     """Show it until the user has seen enough. Blocks; the terminal is as before when it returns.
 
-    :returns: the exit code.
+    Returns the exit code.
     """
     app = TopApp(watch)
     app.run()

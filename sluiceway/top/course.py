@@ -57,8 +57,8 @@ class Course:
     def see(self, at_seconds: float, in_count: float, out_count: float, *, born_seconds: float | None = None) -> None:
         """Note both counters.
 
-        :param at_seconds: the moment, by the broker's clock; the same moment again changes nothing.
-        :param born_seconds: on the first call: when both counters were certainly still 0, if that is known.
+        `at_seconds`: the moment, by the broker's clock; the same moment again changes nothing.
+        `born_seconds`: on the first call: when both counters were certainly still 0, if that is known.
         """
         seen = self._seen
         if seen is not None and (in_count < seen[1] or out_count < seen[2]):

@@ -69,10 +69,10 @@ def follow(
 ) -> None:
     """Ask until `stop` is set. Blocks: give it a thread.
 
-    :param connect: makes a connection that is not open yet.
-    :param tell: gets everything that happens, in order; called in this thread.
-    :param interval_seconds: from one answer to the next question.
-    :param wait: sleeps for so many seconds, or until `stop`; for tests.
+    `connect`: makes a connection that is not open yet.
+    `tell`: gets everything that happens, in order; called in this thread.
+    `interval_seconds`: from one answer to the next question.
+    `wait`: sleeps for so many seconds, or until `stop`; for tests.
     """
     pause = wait if wait is not None else stop.wait
     backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
