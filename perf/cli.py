@@ -301,7 +301,7 @@ def spark(rows: int, runs: int, out: Path, names: tuple[str, ...]) -> None:
 )
 @click.option("--docs", "folder", type=click.Path(path_type=Path, file_okay=False), default=_DOCS, show_default="docs")
 def report(files: tuple[Path, ...], measured: Path, folder: Path) -> None:
-    """Keep result files, and make docs/performance.md, its details and charts of all that are kept.
+    """Keep result files, and make docs/performance.md, its method, details and charts of all that are kept.
 
     FILES (from --out of `compare`, `run`, `turns` or `spark`) are kept first; without any the pages are made anew. Of a
     scenario that was measured several times the latest call counts. Files of which nothing counts any more are removed.

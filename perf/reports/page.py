@@ -1,5 +1,6 @@
-"""docs/performance.md, its details and its charts, made from result files and from nothing else: no figure there is
-typed by hand. The first page is for a reader who has ten seconds; all tables are on the second one.
+"""docs/performance.md, its method, its details and its charts, made from result files and from nothing else: no figure
+there is typed by hand. The first page is for a reader who has ten seconds; the second one says how it was measured; all
+tables are on the third.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from perf.reports.spark import spark_section, without_spark
 from perf.reports.tables import BY_NAME
 from perf.reports.turns import turns_section, without_turns
 
+METHOD = "performance-method.md"
 DETAILS = "performance-details.md"
 AHEAD = 2.0
 """Ratio to the better peer from which on Sluiceway is clearly ahead."""
@@ -27,11 +29,12 @@ AHEAD = 2.0
 _INTRODUCTION = """\
 Every figure comes from `python -m perf compare`, which any user can run: Sluiceway and its peers are driven by one load
 generator on one machine in turns, and a ratio is made of medians of one call. The raw results are in `perf/measured`,
-and `python -m perf report` makes this page of them. [All figures, and how they were measured](performance-details.md).\
+and `python -m perf report` makes this page of them. [How it is measured](performance-method.md), and
+[all figures](performance-details.md).\
 """
 
 _METHOD = """\
-How it is measured, the same for every broker:
+The same for every broker:
 
 - The load generator is one process of producers and one of consumers: raw sockets, frames encoded beforehand, NUL
   bytes counted. Its own cost is the column *generator cpu*.
@@ -53,7 +56,7 @@ How it is measured, the same for every broker:
 
 
 def write_report(results: Results, folder: Path) -> list[Path]:
-    """Write both pages and the charts into `folder` and return their paths. Existing files are replaced."""
+    """Write the pages and the charts into `folder` and return their paths. Existing files are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     of_brokers = without_turns(without_spark(results))
     rows = _compared(of_brokers)
@@ -61,11 +64,12 @@ def write_report(results: Results, folder: Path) -> list[Path]:
         [(row.name, row.times, row.times >= AHEAD) for row in rows if row.times], folder / "performance.svg"
     )
     drains = draw_drains(of_brokers, folder / "performance-drains.svg")
-    page, details = folder / "performance.md", folder / DETAILS
+    page, method, details = folder / "performance.md", folder / METHOD, folder / DETAILS
     page.write_text("\n".join(_page(of_brokers, rows, ratios, drains)) + "\n", encoding="utf-8")
+    method.write_text("\n".join(_method(of_brokers)) + "\n", encoding="utf-8")
     lines = [*_details(of_brokers), *turns_section(results), *spark_section(results)]
     details.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return [page, details, *(path for path in (ratios, drains) if path is not None)]
+    return [page, method, details, *(path for path in (ratios, drains) if path is not None)]
 
 
 @frozen(slots=True)
@@ -131,8 +135,6 @@ def _page(results: Results, rows: list[_Row], ratios: Path | None, drains: Path 
         yield ""
     yield from _missed(results)
     yield _INTRODUCTION
-    yield ""
-    yield from _table(("what", "measured with"), _circumstances(results))
 
 
 def _circumstances(results: Results) -> list[tuple[str, str]]:
@@ -155,15 +157,25 @@ def _missed(results: Results) -> Iterator[str]:
         yield ""
 
 
-def _details(results: Results) -> Iterator[str]:
-    yield "# Performance: all figures"
+def _method(results: Results) -> Iterator[str]:
+    yield "# Performance: how it is measured"
     yield ""
-    yield "The tables behind [Performance](performance.md), made by `python -m perf report`."
+    yield f"For the figures of [Performance](performance.md) and [all others]({DETAILS})."
     yield ""
     yield from _table(("what", "measured with"), _circumstances(results))
     yield ""
     yield _METHOD
     yield from log_method(results.scenarios())
+
+
+def _details(results: Results) -> Iterator[str]:
+    yield "# Performance: all figures"
+    yield ""
+    yield (
+        "The tables behind [Performance](performance.md), made by `python -m perf report`; "
+        f"[how they were measured]({METHOD})."
+    )
+    yield ""
     yield from _targets(results)
     yield from _ratios(results)
     yield "## Every scenario"

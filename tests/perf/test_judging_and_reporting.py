@@ -105,7 +105,7 @@ def test_the_report_is_written_from_results_alone(tmp_path: Path) -> None:
         *_rates("sluiceway", 400, 420, 410), *_rates("rabbitmq", 100), *_rates("activemq", 80), fault, *slow
     )
     files = write_report(results, tmp_path)
-    page, details, plot = [path.read_text(encoding="utf-8") for path in files]
+    page, method, details, plot = [path.read_text(encoding="utf-8") for path in files]
     assert "In 1 of 2 loads Sluiceway is at least 2 times better" in page
     assert f"It is behind in {LATENCY.name}." in page
     assert "| 1_1_1-20b-auto | one pair, one queue, tiny bodies | rate | 410/s | 100/s (rabbitmq) | 4.10 |" in page
@@ -115,7 +115,8 @@ def test_the_report_is_written_from_results_alone(tmp_path: Path) -> None:
     assert "1 of 1 runs faulty: the broker closed &lt;it>" in details
     assert plot.startswith("<?xml")
     write_report(results, tmp_path)
-    assert [path.read_text(encoding="utf-8") for path in files] == [page, details, plot]
+    assert [path.read_text(encoding="utf-8") for path in files] == [page, method, details, plot]
+    assert "A cell is the median of the runs" in method
 
 
 def test_backlogs_of_several_sizes_are_one_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +131,7 @@ def test_backlogs_of_several_sizes_are_one_chart(tmp_path: Path, monkeypatch: py
     other = evolve(one, scenario=smaller.name, figures={"backlog_count": 1e5, "drain_rate_per_second": 2e5})
     assert [path.name for path in write_report(_results(one, rabbit, other), tmp_path)] == [
         "performance.md",
+        "performance-method.md",
         "performance-details.md",
         "performance.svg",
         "performance-drains.svg",
