@@ -117,7 +117,7 @@ class QueuePolicy:
             "doc": "Queues: `queue` (keeps messages until they are consumed) or `relay` (hands them on to consumers "
             "that are there, and keeps nothing: senders wait while no consumer has room, nothing goes to disk, and "
             "what consumers have not acknowledged when the broker ends is lost; "
-            "[when to use it](flow-control.md#relays)). A relay has no `full` but `block`, and `paging`, "
+            "[when to use it](special-queues.md#relays)). A relay has no `full` but `block`, and `paging`, "
             "`disconnected_per_second` and `catch_up_share` have no meaning for it.",
         },
     )
@@ -129,7 +129,7 @@ class QueuePolicy:
             "doc": "Queues: `header:NAME` divides a queue into parts by the value of this header of its messages. "
             "Those with the same value are in one part, and keep their order also where several consumers share the "
             "queue: a part has one consumer at a time, and parts are spread evenly over the consumers "
-            "([partitioned queues](flow-control.md#partitioned-queues)). Messages without the header are in part 0. "
+            "([partitioned queues](special-queues.md#partitioned-queues)). Messages without the header are in part 0. "
             "None: the queue is not divided, and its consumers take turns.",
         },
     )

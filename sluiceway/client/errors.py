@@ -50,7 +50,7 @@ class RefusedError(ClientError):
     def __init__(self, message: str, code: str | None = None, result_code: str | None = None) -> None:
         super().__init__(message)
         self.code = None if code is None else word_of(code)
-        """Code of the ERROR, such as `bad-destination` (docs/stomp.md lists them); None where the broker gives none."""
+        """Code of the ERROR, such as `bad-destination` (docs/stomp-errors.md); None where the broker gives none."""
         # Brokers of earlier versions have the result code in the place of the word.
         self.result_code = result_code if code == self.code else code
         """Code that replies to requests have for errors about logs, such as TOPIC_NOT_EXIST; None for other errors."""

@@ -282,7 +282,7 @@ class BrokerConfig:
         "what they need, and the last sixteenth is for raised priority and for destinations that hold little. "
         "None: half of the machine's memory, or of the limit of the process's control group, and 64 MiB at least. "
         "The other half is for the interpreter, the page cache that the store lives from, and what objects take "
-        "beyond what is counted ([the figures](flow-control.md#the-memory-of-the-broker)).",
+        "beyond what is counted ([the figures](memory.md)).",
         _room_for_messages,
     )
     upkeep_bytes_max: int | None = field(
