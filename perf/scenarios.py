@@ -130,7 +130,7 @@ class Scenario:
     prefetch_count: int = 1000
     """Asked for by `prefetch-count` and `activemq.prefetchSize` alike; brokers that know neither use their default."""
     selector: str = ""
-    """Of all consumers: it takes whatever is sent. Empty: they have none."""
+    """Selector of all consumers, which selects every message sent. Empty: they have none."""
     passing_count: int = 0
     """Subscriptions of each consumer beside its own, with a selector that takes nothing."""
     disturbance: Disturbance | None = None

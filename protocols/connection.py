@@ -68,7 +68,7 @@ class Connection:
         self._reading = trio.CancelScope()
         """Ends the waiting for input. One for all of it: entering one costs as much as parsing ten frames."""
         self._lingering = trio.CancelScope(shield=True)
-        """Until the peer has read what is written, or `linger_seconds` are over."""
+        """Scope of the wait until the peer has read what is written, or `linger_seconds` are over."""
         self._changed = trio.lowlevel.ParkingLot()
         self._began_seconds = hub.clock()
         self.session = Session(

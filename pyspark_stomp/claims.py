@@ -148,7 +148,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._away_until: dict[int, float] = {}
         self._turn = 0
         self._left: dict[Pair, int] | None = None
-        """With the trigger AvailableNow: messages that this run still takes."""
+        """Messages that a run with the trigger AvailableNow still takes."""
 
     def __getstate__(self) -> tuple[ReadOptions, tuple[str, ...]]:
         return self._options, self._columns

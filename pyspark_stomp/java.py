@@ -48,7 +48,7 @@ class Java:
     version: str
     """Version, such as `17.0.15`; empty if the Java could not be run."""
     has_vector: bool
-    """Whether this Java has the module that Spark asks for."""
+    """Whether the Java has the module that Spark asks for."""
     fault: str
     """Reason why Spark can't run on it; empty if it can."""
 

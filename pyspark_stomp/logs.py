@@ -360,7 +360,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)
         self._target: Marks | None = None
-        """With the trigger AvailableNow: the end of the run."""
+        """End of a run with the trigger AvailableNow."""
         self._seen: dict[str, dict[int, Extent]] = {}
         self._reached: set[int] = set()
         """Brokers that have answered when they were looked at last."""

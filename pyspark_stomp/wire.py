@@ -369,10 +369,10 @@ class Sender:
         self._single_writer = single_writer
         self._under_way: deque[_UnderWay] = deque()
         self._base = 0
-        """With `single_writer`: index of the first record that is sent here."""
+        """Index of the first record that is sent here with `single_writer`."""
         self._asked = False
         self._sessions: set[str] = set()
-        """With `single_writer`: connections over which something was sent, as the broker calls them."""
+        """Connections over which records were sent with `single_writer`, by the broker's names."""
         self.confirmed_count = 0
         """Records whose RECEIPT has come."""
 

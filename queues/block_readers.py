@@ -1,7 +1,7 @@
-"""Which blocks the readers of a topic read, and which of them wait for a block to come into memory.
+"""Blocks that the readers of a topic read, and readers that wait for a block to come into memory.
 
-With few subscriptions all are asked where they stand. A crowd is asked in portions: what counts is then where it stood
-when all were asked last, where those stand that are served next, and where the foremost reader is.
+A few subscriptions are all asked for their positions. A crowd is asked in portions: the positions that count are those
+of the last complete round, of the subscriptions that are served next, and of the foremost reader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .subscription import Subscription
 from .waking import Waking
 
 TOLD_AT_ONCE: Final = 128
-"""Subscriptions waiting for one block that go on in one dispatch."""
+"""Subscriptions waiting for one block that are resumed in one dispatch."""
 
 READING_AT_ONCE: Final = 512
 """Subscriptions that are asked together which block they read."""
@@ -46,9 +46,9 @@ class BlockReaders:
         self._chores = chores
         self.ahead_of = -1
         self._awaiting: dict[int, dict[Subscription, None]] = {}
-        """By block: the subscriptions that wait for it."""
+        """Subscriptions that wait for a block, by block."""
         self._telling: deque[tuple[int, Iterator[Subscription]]] = deque()
-        """Blocks that have come, each with the subscriptions that have yet to go on."""
+        """Blocks that have arrived, each with the subscriptions that are still to be resumed."""
         self._reading: set[int] = set()
         """Blocks that a crowd read when all of it was asked last."""
         self._reading_next: set[int] = set()
@@ -56,7 +56,9 @@ class BlockReaders:
         """A crowd is being asked anew: the subscriptions that are left."""
 
     def page_in(self, subscription: Subscription, cursor: TrackingCursor, part: Slice | None) -> None:
-        """Ask for what this cursor reads next. `part`: what it has just taken; None: nothing was in memory."""
+        """Request the block that this cursor reads next. `part`: what it has just taken; None: nothing was in
+        memory.
+        """
         pager = self._queue.pager
         assert pager is not None, "only what pages is outside"
         if part is not None:
@@ -70,7 +72,7 @@ class BlockReaders:
             pager.want(cursor.waiting_for)
 
     def paged_in(self, index: int) -> None:
-        """Let subscriptions go on that wait for this block, which is in memory, or gone."""
+        """Resume the subscriptions that wait for the block, which is in memory or gone."""
         waiting = self._awaiting.pop(index, None)
         if waiting is not None:
             self._telling.append((index, iter(waiting)))
@@ -87,7 +89,7 @@ class BlockReaders:
         return self._reading | _blocks_of(islice(queue.ring, READING_AT_ONCE)) | {self._lead.position >> BLOCK_BITS}
 
     def _tell(self, _budget: int) -> int:
-        """Let a portion of those go on that waited for a block that has come."""
+        """Resume a portion of the subscriptions that waited for a block that has arrived."""
         telling, count = self._telling, TOLD_AT_ONCE
         while telling and count > 0:
             index, waiting = telling[0]
@@ -117,7 +119,7 @@ class BlockReaders:
 
 
 def _blocks_of(subscriptions: Iterable[Subscription]) -> set[int]:
-    """The blocks that these subscriptions, as far as they have credit, read next."""
+    """Yield the blocks that the subscriptions with credit read next."""
     return {
         subscription.cursor.position >> BLOCK_BITS
         for subscription in subscriptions

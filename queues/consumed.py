@@ -1,17 +1,17 @@
-"""A queue whose messages are consumed: one cursor, and an element leaves when it is settled, or unread (removal.py).
+"""Queues whose messages are consumed: one cursor; an element leaves when it is settled, or unconsumed (removal.py).
 
-Which consumer gets what is for its strategy to say (distribution.py).
+Its strategy decides which consumer gets which element (distribution.py).
 
-Two kinds of elements are in nobody's hands and not available either; the cursor passes over both:
+Two kinds of elements are neither held by a consumer nor available; the cursor passes over both:
 
 - *DelayedElements* (delayed.py): sent with a delay, or to be tried again after a while. Known by number only, so their
-  blocks may be outside. When their time has come they lie where they would lie without it: ahead of the cursor, or, if
-  that has passed them, among what was given back, which goes first. What a restart brings back says for itself when it
-  is due; waiting to be tried again ends with a restart.
+  blocks may be outside. When they are due they are where they would be without a delay: ahead of the cursor, or, if the
+  cursor has passed them, among the returned elements, which go first. After a restart delayed messages still know when
+  they are due; a wait before the next attempt ends with a restart.
 - *DeadLettering* (dead_letters.py): given up, on their way to the dead-letter queue.
 
-Charging. What comes back was seen, and is marked so. It is charged, against the limit of its redeliveries, only if it
-is named as what failed.
+Charging. A returned element was seen, and is marked so. It is charged against the limit of redeliveries only if it is
+named as failed.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ class ConsumedQueue(MessageQueue):
         """`distribution`: makes the strategy that says which consumer gets what."""
         super().__init__(name, policy, environment, kind=kind, **options)
         self.states = ElementStates(self.elements)
-        """Where each of its elements is."""
+        """State of each element of the queue."""
         self._cursor = self.states.cursor
         self.removal = Removal(self, self.states, environment, self._drop)
-        """How elements leave unread."""
+        """Removal of elements that were not consumed."""
         self.delays = DelayTimer(self, self.states, environment, self._is_due)
-        """When elements go on that wait for their time."""
+        """Release of delayed elements when they are due."""
         self._reading_index = -1
         self._restored_ms = 0
         self._lost_in_hand: set[int] = set()
-        """In a consumer's hands, and not here any more: their records could not be read."""
+        """Elements that a consumer holds although they left the queue: their records could not be read."""
         self.distribution = distribution(self)
         self._distribute_by(self.distribution)
 
@@ -93,8 +93,8 @@ class ConsumedQueue(MessageQueue):
         return self.elements.live_count > self.unsettled_count or self.intake.blocks_somebody
 
     def acquire(self, count_max: int, bytes_max: int) -> Slice | None:
-        """The next elements that are not past their date; those that are leave here. None: nothing lies ahead, or what
-        does has to come into memory first.
+        """Return the next elements that have not expired; expired ones are removed. None: nothing is ahead, or it has
+        to be paged in first.
         """
         cursor = self._cursor
         passed_count = 0
@@ -128,7 +128,9 @@ class ConsumedQueue(MessageQueue):
         return None
 
     def _available_of(self, part: Slice) -> Slice | None:
-        """What of this may be handed over now. The cursor passes over what waits for its time or is given up."""
+        """Return the elements of `part` that may be handed over now, or None. The cursor passes over delayed and
+        dead-lettering ones.
+        """
         now_ms = self.environment.now_ms()
         later, letters, passed = self.states.delayed, self.states.dead_lettering, list[int]()
         for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
@@ -149,9 +151,10 @@ class ConsumedQueue(MessageQueue):
         return rest
 
     def seen_of(self, sequences: SequenceOf[int], messages: SequenceOf[Message]) -> dict[int, int] | None:
-        """Those of these that may have been seen by a consumer, and how often they have failed.
+        """Return the number of failures of each element among `sequences` that a consumer may have seen; None: there is
+        none.
 
-        After a crash all that may have been seen counts as seen. What was not due yet then has not been.
+        After a crash every element below the lease counts as seen, but for those that were not due then.
         """
         seen = self._cursor.seen_of(sequences)
         if seen and self.states.delayed is not None:
@@ -161,8 +164,8 @@ class ConsumedQueue(MessageQueue):
         return seen or None
 
     def _pass_block(self, later: DelayedElements) -> int:
-        """The cursor has come to a block that is outside. If all of it waits for its time the cursor may pass without
-        looking. Returns how many elements that were; 0: it has to come in.
+        """Pass the cursor over a block outside if all of it is delayed. Returns the number of elements passed; 0: the
+        block has to be paged in.
         """
         cursor = self._cursor
         index = cursor.waiting_for
@@ -180,7 +183,7 @@ class ConsumedQueue(MessageQueue):
         return ahead.bit_count() or 1
 
     def _page_in(self, part: Slice | None) -> None:
-        """Ask for what is read next."""
+        """Request the block that is read next."""
         assert self.pager is not None, "only what pages is outside"
         waiting_for = self._cursor.waiting_for
         if waiting_for is not None and part is None:
@@ -212,7 +215,7 @@ class ConsumedQueue(MessageQueue):
         self.distribution.resume(Wait.NOTED)
 
     def may_hand_over(self, first: int, end: int) -> bool:
-        """Whether the store knows that what lies in `first` .. `end - 1` may be handed out; else it is told."""
+        """Return whether the store has noted that `first` .. `end - 1` may be handed out; otherwise ask it to."""
         cursor = self._cursor
         cursor.out_to = max(cursor.out_to, end)  # how far it is to know
         return self.storage is None or self.storage.may_hand_over(first, end)
@@ -220,7 +223,7 @@ class ConsumedQueue(MessageQueue):
     def restored(self, found: Restored) -> None:
         super().restored(found)
         self.distribution.restored(found.grouped)
-        seen_to = min(found.handed_to, self.elements.next_sequence)  # what comes in from now on is new
+        seen_to = min(found.handed_to, self.elements.next_sequence)  # later elements are new
         self._cursor.restore(seen_to, found.attempts)
         self._restored_ms = self.environment.now_ms()
         self.delays.restored(found.due)
@@ -231,7 +234,7 @@ class ConsumedQueue(MessageQueue):
             self.environment.scheduling.call_later(0.0, lambda: self._take_up(spent))
 
     def _take_up(self, spent: list[int]) -> None:
-        """What an earlier run had given up goes on its way, and what it had delayed is looked up."""
+        """Dead-letter what an earlier run had given up, and look up what it had delayed."""
         if self.closed:
             return
         if spent := [
@@ -268,7 +271,7 @@ class ConsumedQueue(MessageQueue):
     # ------------------------------------------------------------------ consumers
 
     def hand_over(self, subscription: Subscription, part: Slice) -> None:
-        """Deliver what was taken."""
+        """Deliver acquired elements."""
         count = len(part.messages)
         self.unsettled_count += count
         subscription.unsettled_count += count
@@ -305,7 +308,7 @@ class ConsumedQueue(MessageQueue):
         distribution.settled(subscription, keys)
 
     def _count_outside(self, sequences: SequenceOf[int]) -> int:
-        """How many of these are not in memory."""
+        """Return the number of elements of `sequences` that are not in memory."""
         elements = self.elements
         first, last = elements.block(sequences[0] >> BLOCK_BITS), elements.block(sequences[-1] >> BLOCK_BITS)
         if first is last and first is not None:
@@ -340,7 +343,7 @@ class ConsumedQueue(MessageQueue):
         distribution.requeued(subscription, keys)
 
     def _come_back(self, sequences: SequenceOf[int], charged: SequenceOf[int], *, for_good: bool) -> None:
-        """Make elements available again that were seen; those `charged` among them have failed once more."""
+        """Make elements available again that were seen; the `charged` ones have failed once more."""
         self._cursor.mark_seen(sequences)
         spent: list[int] = []
         if charged:
@@ -356,12 +359,12 @@ class ConsumedQueue(MessageQueue):
         if self.observer is not None:
             self.observer.left(Fate.DROPPED, sequences, "it could not be read from the disk")
         waiting = [sequence for sequence in sequences if self.states.waits(sequence)]
-        letters = self.states.dead_lettering or ()  # looks for itself what is still there
+        letters = self.states.dead_lettering or ()  # checks itself which elements are still there
         self._lost_in_hand.update({s for s in sequences if s not in letters}.difference(waiting))
         self.states.forget(waiting)
 
     def _without_lost(self, sequences: SequenceOf[int]) -> tuple[SequenceOf[int], int]:
-        """Of what a consumer is done with: what is still here, and its bytes in memory."""
+        """Return the elements of `sequences` that are still in the queue, and their bytes in memory."""
         lost = self._lost_in_hand.intersection(sequences)
         self._lost_in_hand -= lost
         self.unsettled_count -= len(lost)
@@ -372,14 +375,14 @@ class ConsumedQueue(MessageQueue):
     def _charge(
         self, sequences: SequenceOf[int], charged: SequenceOf[int], *, for_good: bool
     ) -> tuple[SequenceOf[int], list[int]]:
-        """The attempt failed for these. Returns those of `sequences` that may be handed out again at once, and those
-        that have failed too often (`for_good`: all of them); what is between the two waits for its time.
+        """Charge a failed attempt. Returns the elements of `sequences` that may be handed out again at once, and those
+        that have failed too often (`for_good`: all of them); the others wait for their time.
         """
         policy, cursor = self.policy, self._cursor
         most = None if not self.removal.gives_up else 0 if for_good else policy.redeliveries_max
         spent: list[int] = []
         waiting: dict[int, list[int]] = {}
-        alive = sequences if charged is sequences else set(sequences)  # others are past their date, and gone
+        alive = sequences if charged is sequences else set(sequences)  # others have expired, and are gone
         for sequence in filter(alive.__contains__, charged):
             count = cursor.count_attempt(sequence)
             if most is not None and count > most:
@@ -406,7 +409,7 @@ class ConsumedQueue(MessageQueue):
         return self.removal.waits_for_dead_letters(count, wire_bytes, source)
 
     def _drop(self, sequences: SequenceOf[int]) -> None:
-        """Remove elements that no consumer holds, and free their space: which may let senders go on before this
+        """Remove elements that no consumer holds, and free their space, which may resume senders before this
         returns.
         """
         if not sequences:
@@ -425,16 +428,16 @@ class ConsumedQueue(MessageQueue):
             self.controller.release(len(messages), size_of(messages))
         waiting_for = self._cursor.waiting_for
         if isinstance(waiting_for, int) and self.elements.block(waiting_for) is None:
-            self._cursor.arrived(waiting_for)  # nothing is left of what it waits for
+            self._cursor.arrived(waiting_for)  # the block that it waits for is gone
             self.context.request_dispatch()
         elif self.controller.limiter.throttled:
             self.context.request_dispatch()  # other blocks than before may leave memory
         self.distribution.dropped(messages)
 
-    # ------------------------------------------------------------------ what waits for its time
+    # ------------------------------------------------------------------ delayed elements
 
     def _go_on_if_crowded(self) -> None:
-        """Fewer elements wait for their time: what waited for that goes on."""
+        """Continue what waited for fewer elements to be delayed."""
         if self._cursor.arrived(Wait.CROWDED):
             self.context.request_dispatch()
         self.distribution.resume(Wait.CROWDED)
@@ -448,12 +451,12 @@ class ConsumedQueue(MessageQueue):
         first = self.elements.extend(messages, run.charge_bytes)
         if messages[0].due_at_ms:
             later = self.delays.index()
-            if len(later) + len(messages) <= later.count_max:  # else the cursor stops there, when it comes there
+            if len(later) + len(messages) <= later.count_max:  # otherwise the cursor stops when it gets there
                 self.delays.put(self.elements.live_sequences(first, self.elements.next_sequence), messages[0].due_at_ms)
         return first
 
     def _is_due(self, sequences: list[int]) -> None:
-        """Make elements available whose time has come: those that the cursor has passed are as good as given back."""
+        """Make due elements available: those that the cursor has passed count as returned."""
         position = self._cursor.position
         self.distribution.requeue([sequence for sequence in sequences if sequence < position])
         self.distribution.available_again([sequence for sequence in sequences if sequence >= position])

@@ -1,16 +1,16 @@
-"""Places in a CursoredQueue: what was handed out, what came back, what is settled.
+"""Cursors in a CursoredQueue: elements handed out, requeued, settled.
 
-Reading removes nothing: `Cursor.acquire` hands out a `Slice` of what lies ahead of the cursor and moves on. Requeued
-elements lie in the cursor's heap of returns and go first, in order, with their number of attempts.
+Reading removes nothing: `Cursor.acquire` hands out a `Slice` of the elements ahead of the cursor and moves on. Requeued
+elements are in the cursor's heap of returns and go first, in order, with their number of attempts.
 
 Where the next element is not in memory `acquire` finds nothing, and the cursor is *waiting* for its block: `has_more`
 is False until `arrived`.
 
-Whoever seeks by a selector takes what lies anywhere (`acquire_at`): what of that lies ahead of the cursor is remembered
-as *out* until it is settled or comes back, and the cursor passes over it.
+A search by selector takes elements at any place (`acquire_at`): those ahead of the cursor are remembered as *out* until
+they are settled or come back, and the cursor passes over them.
 
 Invariants: the position of a cursor goes back only by `rewind`; a sequence is in at most one of {ahead of the cursor,
-returned, handed out, settled}. What is out is in somebody's hands.
+returned, handed out, settled}. An element that is out is held by a consumer.
 
 Source: seed 002 "CursoredQueue"; anchors d7, d17.
 """
@@ -36,11 +36,13 @@ AGAIN_COUNT_MAX: Final = 256
 """Elements that are handed out again at once."""
 
 PUSHED_SHARE: Final = 16
-"""What is pushed into a heap so many times as large goes there one by one."""
+"""Factor for pushes into a heap: if the heap is this many times as large as the batch, its elements are pushed one by
+one.
+"""
 
 
 class Wait(Enum):
-    """Why a cursor or a search waits, if it is not for a block to come into memory."""
+    """Reasons for which a cursor or a search waits, other than for a block to come into memory."""
 
     NOTED = "the store notes that what comes next may have been handed out"
     CROWDED = "fewer of the elements that were passed wait for their time"
@@ -48,8 +50,8 @@ class Wait(Enum):
 
 
 class Cursor:
-    """A place in a CursoredQueue. `acquire` hands out what was given back first, then what lies ahead. The owner of the
-    queue removes what is settled.
+    """Cursor in a CursoredQueue. `acquire` hands out requeued elements first, then those ahead. The owner of the queue
+    removes settled elements.
     """
 
     __slots__ = (
@@ -75,22 +77,24 @@ class Cursor:
         self._returned_set: set[int] = set()
         self._attempts: dict[int, int] = {}
         self._out: set[int] = set()
-        """Handed out from ahead of the position; the cursor may have come by since."""
+        """Elements handed out from ahead of the position; the cursor may have passed them since."""
         self.out_to = 0
-        """Nothing from here on was ever taken out."""
+        """Position from which on nothing was ever taken out."""
         self.waiting_for: int | Wait | None = None
         """The block that has to come into memory before `acquire` finds anything, or what else has to happen."""
         self.seen_to = 0
-        """Elements below this may have been seen by a consumer of an earlier run of the broker: all of them, or just
-        those with a number of attempts (`seen_exactly`)."""
+        """Elements below this may have been seen by a consumer of an earlier run of the broker: all of them, or
+        (`seen_exactly`) just those with a number of attempts.
+        """
         self.seen_exactly = False
         self.noted_to = 0
-        """What lies ahead from here on has no attempts: an end in good order before a crash may have noted some beyond
-        `seen_to`, and what was taken out may lie ahead again."""
+        """Position from which on no element ahead has attempts: a clean shutdown before a crash may have noted some
+        beyond `seen_to`, and elements that were taken out may be ahead again.
+        """
 
     @property
     def ahead_count(self) -> int:
-        """Elements not handed out: given back, or ahead (an upper bound if some of those left unread). O(1)."""
+        """Number of elements not handed out: requeued, or ahead (an upper bound if some of those left unread). O(1)."""
         ahead_count = len(self._returned_set) + self._queue.next_sequence - self.position
         return min(ahead_count, self._queue.live_count)
 
@@ -100,7 +104,9 @@ class Cursor:
         return self.waiting_for is None and (bool(self._returned) or self.position < self._queue.next_sequence)
 
     def arrived(self, what: int | Wait) -> bool:
-        """This block is in memory, or gone; or this has happened. True if the cursor waited for it."""
+        """Note that a block is in memory or gone, or that the reason of a wait has ended. Returns whether the cursor
+        waited for it.
+        """
         if self.waiting_for != what:
             return False
         self.waiting_for = None
@@ -108,14 +114,14 @@ class Cursor:
 
     @property
     def next_returned(self) -> int | None:
-        """The lowest element that was given back and not handed out again. O(1) amortised."""
+        """Return the lowest element that was requeued and not handed out again, or None. O(1) amortised."""
         returned = self._returned
         while returned and returned[0] not in self._returned_set:
             heapq.heappop(returned)
         return returned[0] if returned else None
 
     def is_available(self, sequence: int) -> bool:
-        """Whether this element is not in a consumer's hands."""
+        """Return whether no consumer holds the element."""
         return (sequence >= self.position and sequence not in self._out) or sequence in self._returned_set
 
     def acquire(self, count_max: int, bytes_max: int) -> Slice | None:
@@ -146,7 +152,9 @@ class Cursor:
         return result
 
     def restore(self, seen_to: int, attempts: Mapping[int, int]) -> None:
-        """What an earlier run left: elements below `seen_to` may have been seen, or (0) just those with attempts."""
+        """Restore the state of an earlier run: elements below `seen_to` may have been seen, or (0) just those in
+        `attempts`.
+        """
         self._attempts.update(attempts)
         self.seen_exactly = not seen_to
         self.noted_to = max(seen_to, max(attempts, default=-1) + 1)
@@ -161,7 +169,7 @@ class Cursor:
         return seen
 
     def seen_of(self, sequences: Iterable[int]) -> dict[int, int]:
-        """Those of these that may have been seen by a consumer, with their attempts. O(n)."""
+        """Return the attempts of each element of `sequences` that a consumer may have seen. O(n)."""
         attempts = self._attempts
         seen_to = 0 if self.seen_exactly else self.seen_to
         return {
@@ -198,7 +206,7 @@ class Cursor:
     def rewind(self, part: Slice, start: int) -> None:
         """Go back to element `start` of `part`, as if the rest had not been acquired. Not for tracking cursors.
 
-        Only for the latest `acquire` of which something is left. O(1), but O(n log n) for what had been given back.
+        Only for the latest `acquire` of which something is left. O(1), but O(n log n) for requeued elements.
         """
         if start >= len(part.messages):
             return
@@ -210,16 +218,16 @@ class Cursor:
         self.position = part.sequences[start]
 
     def requeue(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> int:
-        """These come back, to be handed out again before anything later. `attempted`: they were really handed over, and
-        that is charged to the `charged` ones among them (None: to all).
+        """Put elements back, to be handed out again before anything later. `attempted`: they were handed over, which
+        counts as an attempt of the `charged` ones among them (None: of all).
 
-        Returns how many of them will never come again: none, but for a TrackingCursor that has given them up since.
-        O(n log n). Raises QueueInvariantError for one that nobody can hold.
+        Returns the number of elements that will never be handed out again: 0, but for a TrackingCursor that has given
+        them up since. O(n log n). Raises QueueInvariantError for an element that no consumer can hold.
         """
         passed = sequences
         if self._out and not self._out.isdisjoint(sequences):
             ahead = [sequence for sequence in sequences if sequence >= self.position and sequence in self._out]
-            if ahead:  # they lie there, as before
+            if ahead:  # they are there, as before
                 self.noted_to = max(self.noted_to, max(ahead) + 1)
                 passed = [sequence for sequence in sequences if sequence < self.position or sequence not in self._out]
             self._out.difference_update(sequences)
@@ -230,7 +238,7 @@ class Cursor:
             self._returned_set.update(passed)
             self._push(passed)
         if sequences:
-            self.waiting_for = None  # these go first, and may be in memory
+            self.waiting_for = None  # returned elements go first, and may be in memory
         if attempted:
             self.mark_seen(sequences)
             for sequence in sequences if charged is None else charged:
@@ -238,7 +246,7 @@ class Cursor:
         return 0
 
     def _push(self, sequences: SequenceOf[int]) -> None:
-        """Into the heap. O(n log all), or O(all) at once where these are a good part of it."""
+        """Push elements into the heap. O(n log all), or O(all) at once if they are a good part of it."""
         returned = self._returned
         if len(sequences) * PUSHED_SHARE < len(returned):
             for sequence in sequences:
@@ -248,7 +256,7 @@ class Cursor:
             heapq.heapify(returned)
 
     def acquire_at(self, sequences: SequenceOf[int]) -> None:
-        """Hand these out, which ascend and are available, wherever they lie. O(n), and O(block) for the position."""
+        """Hand out elements, which ascend and are available, wherever they are. O(n), and O(block) for the position."""
         first, end = sequences[0], sequences[-1] + 1
         self.out_to = max(self.out_to, end)
         if self._returned_set:
@@ -275,22 +283,24 @@ class Cursor:
             self.noted_to = max(self.noted_to, sequence + 1)
 
     def is_out(self, sequences: SequenceOf[int]) -> bool:
-        """Whether some of these, which are in somebody's hands, lie ahead of the position. O(1) if nothing is out."""
+        """Return whether elements of `sequences`, which consumers hold, are ahead of the position. O(1) if nothing is
+        out.
+        """
         return bool(self._out) and max(sequences) >= self.position
 
     def are_ahead(self, sequences: SequenceOf[int]) -> bool:
-        """Whether all of these, which ascend, lie ahead of the position and are available. O(n), O(1) if nothing is
+        """Return whether all elements, which ascend, are ahead of the position and available. O(n), O(1) if nothing is
         out.
         """
         return sequences[0] >= self.position and (not self._out or self._out.isdisjoint(sequences))
 
     @property
     def returned_sequences(self) -> Iterable[int]:
-        """What was given back and not handed out again, in any order."""
+        """Elements that were requeued and not handed out again, in any order."""
         return self._returned_set
 
     def mark_seen(self, sequences: Iterable[int]) -> None:
-        """A consumer has had these: they are marked when they come again, whether that is charged to them or not."""
+        """Note that a consumer has had the elements: they are marked when they come again, charged or not."""
         attempts = self._attempts
         new = dict.fromkeys(sequences, 0)
         if known := attempts.keys() & new.keys():
@@ -298,16 +308,16 @@ class Cursor:
         attempts.update(new)
 
     def count_attempt(self, sequence: int) -> int:
-        """This element was handed over once more, in vain. Returns how often that has been."""
+        """Count one more failed attempt of an element. Returns its attempts."""
         count = self._attempts[sequence] = self._attempts.get(sequence, 0) + 1
         return count
 
     def withdraw(self, sequences: Iterable[int]) -> None:
-        """These are not to be handed out any more though they may have been given back. They stay in the queue."""
+        """Withdraw elements, requeued or not: they are not handed out any more, but stay in the queue."""
         self._returned_set.difference_update(sequences)
 
     def forget(self, sequences: Iterable[int]) -> None:
-        """These left the queue: drop what is remembered of them. Cheap when there is nothing to remember."""
+        """Drop what is remembered of elements that left the queue. Cheap when there is nothing to remember."""
         if self._attempts:
             for sequence in sequences:
                 self._attempts.pop(sequence, None)
@@ -317,21 +327,21 @@ class Cursor:
             self._out.difference_update(sequences)
 
     def attempts_among(self, sequences: SequenceOf[int]) -> dict[int, int]:
-        """Those of these that came back, and how often they were handed over in vain. O(n), O(1) if none ever did."""
+        """Return the failed attempts of each element of `sequences` that came back. O(n), O(1) if none ever did."""
         attempts = self._attempts
         return {s: attempts[s] for s in sequences if s in attempts} if attempts else {}
 
     def is_noted(self, sequence: int) -> bool:
-        """Whether this very element is known to have been seen by a consumer."""
+        """Return whether this very element is known to have been seen by a consumer."""
         return sequence in self._attempts
 
     def attempts_of(self, sequence: int) -> int:
-        """How often this element was handed over before, in vain."""
+        """Return the number of failed attempts of an element."""
         return self._attempts.get(sequence, 0)
 
 
 class TrackingCursor(Cursor):
-    """One of many readers of the same elements: the discipline of topics.
+    """Cursor of one of many readers of the same elements, as topics have them.
 
     It keeps its own settled set above a *front*, the lowest element that it may still need, and tells the queue when
     the front moves. A slice is shared with the others at the same position. Do not `rewind`.
@@ -347,11 +357,11 @@ class TrackingCursor(Cursor):
         self._settled = RangeSet()
         """Above the front; some of it may have left the queue."""
         self.withdrawn: set[int] = set()
-        """Refused by its consumer: in nobody's hands, and not to be handed out."""
+        """Elements that their consumer refused: held by none, and not to be handed out."""
         queue.track(position)
 
     def settled_above(self) -> tuple[tuple[int, int], ...]:
-        """What is settled above the front: runs, each from its first to behind its last, ascending."""
+        """Return the settled elements above the front as runs, each from its first to behind its last, ascending."""
         return tuple(self._settled)
 
     @property
@@ -361,7 +371,7 @@ class TrackingCursor(Cursor):
         return count_live(self.front, end) - sum([count_live(first, stop) for first, stop in self._settled])
 
     def attempts_noted(self) -> dict[int, int]:
-        """How often elements that came back were handed over."""
+        """Return the failed attempts of elements that came back."""
         return self._above_front(self._attempts)
 
     def seen(self) -> dict[int, int]:
@@ -369,14 +379,15 @@ class TrackingCursor(Cursor):
         return self._above_front(super().seen())
 
     def _above_front(self, attempts: Mapping[int, int]) -> dict[int, int]:
-        """Without what could not be read, and was lost."""
+        """Return the attempts of elements from the front on: those below it could not be read and were lost."""
         front = self.front
         return {sequence: count for sequence, count in attempts.items() if sequence >= front}
 
     def restore_reader(self, settled: Iterable[range], seen_to: int, attempts: Mapping[int, int]) -> None:
-        """An earlier run left this: what was settled above the front, and what may have been seen. O(n).
+        """Restore the state of an earlier run: elements settled above the front, and elements that may have been seen.
+        O(n).
 
-        What has left the queue since is passed over: that run did not come to note it here.
+        Elements that have left the queue since are passed over: that run could not note it here.
         """
         is_alive, live_sequences = self._queue.is_alive, self._queue.live_sequences
         self.restore(seen_to, {sequence: count for sequence, count in attempts.items() if is_alive(sequence)})
@@ -392,7 +403,7 @@ class TrackingCursor(Cursor):
             self._returned_set = set(left)
 
     def let_go(self) -> int:
-        """The consumer has gone: what it held comes again, marked as seen. Returns how many these are."""
+        """Requeue the elements that a consumer held which has gone, marked as seen. Returns their number."""
         held = sorted(self.held_of(self._queue.live_sequences(self.front, self.position)))
         for sequence in held:
             self._attempts.setdefault(sequence, 0)
@@ -401,11 +412,11 @@ class TrackingCursor(Cursor):
         return len(held)
 
     def needs(self, sequence: int) -> bool:
-        """Whether this element, if it is still in the queue, has not been settled yet."""
+        """Return whether the element, if it is still in the queue, is not settled yet."""
         return sequence >= self.front and sequence not in self._settled
 
     def held_of(self, sequences: Iterable[int]) -> set[int]:
-        """Which of these, all of them still in the queue, are in the hands of its consumer. O(n)."""
+        """Return the elements, all of them still in the queue, that its consumer holds. O(n)."""
         front, position, settled, returned = self.front, self.position, self._settled, self._returned_set
         held = {s for s in sequences if front <= s < position and s not in settled and s not in returned}
         return held - self.withdrawn
@@ -416,7 +427,7 @@ class TrackingCursor(Cursor):
         self.withdrawn.update(sequences)
 
     def is_given_back(self, sequence: int) -> bool:
-        """Whether this element was given back and not handed out again."""
+        """Return whether the element was requeued and not handed out again."""
         return sequence in self._returned_set
 
     def forget(self, sequences: Iterable[int]) -> None:
@@ -426,9 +437,10 @@ class TrackingCursor(Cursor):
             self.withdrawn.difference_update(sequences)
 
     def settle(self, sequences: SequenceOf[int]) -> Gone:
-        """These need not come again. Returns what left the queue because all cursors passed.
+        """Settle elements: this reader needs them no more. Returns what left the queue because all cursors have passed
+        it.
 
-        What the cursor has given up since is ignored.
+        Ignores elements that the cursor has given up since.
         """
         self.forget(sequences)
         if (
@@ -458,9 +470,8 @@ class TrackingCursor(Cursor):
     def skip_to(self, floor: int) -> tuple[int, Gone]:
         """Give up everything below `floor`.
 
-        Returns how many of these elements were not in anybody's hands (never handed out, or given back, or withdrawn),
-        and what left the queue because of it. What is in somebody's hands may still be settled or given back; both find
-        it gone.
+        Returns the number of these elements that no consumer held (never handed out, or requeued, or withdrawn), and
+        what left the queue because of it. Held elements may still be settled or requeued; both find them gone.
         """
         missed_count = 0
         if returned := self._skipped_of(self._returned_set, floor):
@@ -480,29 +491,33 @@ class TrackingCursor(Cursor):
         return missed_count, self._move_front(self._needed_from(max(self.front, floor)))
 
     def withdrawn_below(self, floor: int) -> set[int]:
-        """What `skip_to` gives up of those that were withdrawn."""
+        """Return the withdrawn elements that `skip_to` gives up."""
         return self._skipped_of(self.withdrawn, floor)
 
     def _skipped_of(self, among: Set[int], floor: int) -> set[int]:
-        """Those of these from the front on that are below `floor`. O(the fewer), without a line of Python for each."""
+        """Return the elements of `among` from the front to before `floor`. O(the fewer), without a line of Python for
+        each.
+        """
         skipped = range(self.front, floor)
         if len(skipped) < len(among):
             return set(filter(among.__contains__, skipped))
         return set(filter(skipped.__contains__, among))
 
     def pass_over(self, sequences: SequenceOf[int]) -> Gone:
-        """These were removed from the queue. Returns what left because the front could pass them. O(n) at most."""
+        """Pass over elements that were removed from the queue. Returns what left because the front could move. O(n) at
+        most.
+        """
         self.forget(sequences)
         if not self._settled:
             return NOTHING_GONE  # a front at a gap with nothing settled behind it pins nothing
         return self._move_front(self._needed_from(self.front))
 
     def close(self) -> Gone:
-        """The cursor is gone. Returns what left the queue because of it."""
+        """Close the cursor. Returns what left the queue because of it."""
         return self._queue.untrack(self.front)
 
     def _needed_from(self, front: int) -> int:
-        """The first element from `front` on that is neither settled nor gone."""
+        """Return the first element from `front` on that is neither settled nor gone."""
         settled = self._settled
         while settled:
             passed = settled.first_gap(front)

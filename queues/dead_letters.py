@@ -1,17 +1,17 @@
-"""Messages that a queue gives up: why, and where they go.
+"""Dead letters: messages that a queue gives up, with the reason, and their way to the dead-letter queue.
 
-A message is given up when it failed too often, when it is past its date, or when it has to make room, as the policy of
-its queue says. Then it is *dead-lettering*: still in its queue and charged there, but available to no consumer. From
-there it moves to the dead-letter queue, under a header block that tells its story. If that has no room it stays in its
-queue until there is some: the queue that gives it up is a source of the dead-letter queue like any other, so nothing
-is lost on the way and the flow map shows who waits for whom. A persistent one leaves its queue and comes into
-the other in one write.
+A message is given up when it failed too often, when it has expired, or when it has to make room, according to the
+policy of its queue. Then it is *dead-lettering*: still in its queue and charged there, but available to no consumer.
+From there it moves to the dead-letter queue, under a header block that records its history. If that queue has no room,
+the message stays in its queue until there is some: the queue that gives it up is a source of the dead-letter queue like
+any other, so nothing is lost on the way and the flow map shows the wait. A persistent message leaves its queue and is
+added to the other in one write.
 
 A queue that some policy names as a dead-letter queue gives nothing up: there are no loops.
 
 A subscriber of a topic gives up what it has refused too often; then the dead letter is a copy (refusals.py).
 
-Bound: what is dead-lettering is bounded by the queue that holds it; 100 bytes each beside that.
+Bound: the queue bounds its dead-lettering messages; 100 bytes each beside that.
 Source: DESIGN section 6 (redelivery limit, `dead_letter`); issue 3.
 """
 
@@ -31,9 +31,9 @@ from .names import parse
 from .queue import MessageQueue
 
 FAILED: Final = "redeliveries"
-"""It was tried as often as the policy allows."""
+"""Reason: the message was tried as often as the policy allows."""
 REJECTED: Final = "rejected"
-"""Its consumer refused it, and did not want it to be tried again."""
+"""Reason: the consumer rejected the message."""
 EXPIRED: Final = "expired"
 CROWDED_OUT: Final = "full"
 
@@ -41,7 +41,7 @@ MOVE_COUNT: Final = 32
 """Messages moved in one go: each gets a header block of its own, which takes some 20 microseconds."""
 
 RETRY_SECONDS: Final = 1.0
-"""After the dead-letter queue could not be made, or refused a message."""
+"""Seconds until the next attempt after the dead-letter queue could not be made, or refused a message."""
 
 Rewrite = Callable[[Message, Mapping[str, str | None]], tuple[Envelope, bytes]]
 """Gives the head and the wire of a message with some headers set (a string) or removed (None). The protocol's part."""
@@ -65,20 +65,20 @@ again in a second. Raises LetterComesError."""
 
 
 class GivesUp(Protocol):
-    """Who gives messages of a queue up: the queue itself, or a subscriber of a topic."""
+    """Owner of dead letters: the queue itself, or a subscriber of a topic."""
 
     def still_has(self, sequence: int) -> bool:
-        """Whether this is there, and still to be moved."""
+        """Return whether the element is in the queue and still to be moved."""
 
     def attempts_of(self, sequence: int) -> int:
-        """How often it has failed."""
+        """Return the number of failed attempts of the element."""
 
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
-        """These have gone to that queue."""
+        """Note that the elements were moved to the queue `to`."""
 
 
 class DeadLetterQueues(Protocol):
-    """What a router needs of the registry."""
+    """Part of the registry that a router uses."""
 
     def durable_names(self, durable_id: int) -> RefusedBy:
         """Name and client id of this durable subscription."""
@@ -101,8 +101,8 @@ class DeadLetterRouter:
         now_ms: Callable[[], int],
         take_numbers: Callable[[int], int] | None = None,
     ) -> None:
-        """`names`: all that any policy may name. `take_numbers` gives the first of so many new message numbers: for
-        what subscribers of topics refuse (None: they keep theirs).
+        """`names`: all dead-letter queues that any policy names. `take_numbers(count)` returns the first of `count` new
+        message numbers, for copies of messages that subscribers of topics refuse (None: they keep their numbers).
         """
         self.durable_names = queues.durable_names
         self._take_numbers = take_numbers
@@ -112,11 +112,11 @@ class DeadLetterRouter:
         self._now_ms = now_ms
 
     def name_queues(self, names: Iterable[str]) -> None:
-        """From now on these are all that any policy may name."""
+        """Set the dead-letter queues: `names` are all that any policy may name."""
         self._names = frozenset(parse(name).canonical for name in names)
 
     def serves(self, name: str) -> bool:
-        """Whether this queue may give messages up: it is none of those where they end."""
+        """Return whether the queue may give messages up: it is not a dead-letter queue itself."""
         return name not in self._names
 
     def move(
@@ -131,11 +131,11 @@ class DeadLetterRouter:
         refused_by: RefusedBy | None = None,
         facts: Mapping[str, str | None] | None = None,
     ) -> MessageQueue | None:
-        """Put this message into the dead-letter queue `to`. Returns the partition that took it; None: it has no room,
-        and `source` is blocked. Raises Unreachable.
+        """Add a message to the dead-letter queue `to`. Returns the partition that took it; None: it has no room, and
+        `source` is blocked. Raises Unreachable.
 
-        `refused_by` a subscription of a topic or a reader of a log: what goes is a copy, for others may still have the
-        message. `facts`: more headers of the dead letter.
+        `refused_by` a subscription of a topic or a reader of a log: the dead letter is a copy, for others may still
+        have the message. `facts`: more headers of the dead letter.
         """
         subscription, client_id = (None, None) if refused_by is None else refused_by
         name = parse(to).canonical
@@ -171,7 +171,7 @@ class DeadLetterRouter:
 
 
 class DeadLettering:
-    """What one queue gives up, until it is moved."""
+    """Elements that one queue gives up, until they are moved."""
 
     __slots__ = (
         "_environment",
@@ -214,12 +214,12 @@ class DeadLettering:
         self._to = to
         self._environment = environment
         self._reasons: dict[int, str] = {}
-        """By sequence, in the order in which they go."""
+        """Reason by sequence, in the order in which the elements are moved."""
         self._moving = False
         self._waits = False
-        """It goes on by itself: something is scheduled."""
+        """Whether a continuation is scheduled."""
         self.trouble = ""
-        """Why nothing can be moved, if it is not for want of room."""
+        """Reason why nothing can be moved, other than a lack of room; empty: there is none."""
         clock = environment.clock
         self._source = SourceController(
             queue,
@@ -244,13 +244,13 @@ class DeadLettering:
         return sequence in self._reasons
 
     def add(self, sequences: SequenceOf[int], reason: str) -> None:
-        """These are given up; none of them is available any more. Call `move` then."""
+        """Add elements that are given up; none of them is available any more. Call `move` then."""
         if not self._reasons and sequences:
             self._gate.charge(1, 0, None)
         self._reasons.update(dict.fromkeys(sequences, reason))
 
     def discard(self, sequences: Iterable[int]) -> None:
-        """These have left otherwise."""
+        """Forget elements that have left in another way."""
         for sequence in self._reasons.keys() & sequences:
             del self._reasons[sequence]
         self._let_go_on()
@@ -263,12 +263,12 @@ class DeadLettering:
         return True
 
     def paged_in(self) -> None:
-        """A block is in memory: what of it is dead-lettering can be moved."""
+        """Continue with the dead-lettering messages of a block that is in memory."""
         if self._reasons:
             self.move()
 
     def move(self) -> None:
-        """Move what can be moved now; the rest goes on by itself."""
+        """Move the messages that can be moved now; the rest follows without further calls."""
         if self._moving or self._waits or self._source.blocked or self._queue.closed:
             return
         self._moving = True
@@ -276,7 +276,7 @@ class DeadLettering:
         self.trouble = ""
         try:
             for sequence, reason in list(islice(self._reasons.items(), self._move_count)):
-                if not self._giver.still_has(sequence):  # it could not be read back
+                if not self._giver.still_has(sequence):  # the element could not be read back
                     del self._reasons[sequence]
                     continue
                 letter = self._read(sequence) if self._letter_of is None else self._letter_of(sequence)
@@ -314,12 +314,12 @@ class DeadLettering:
         self._let_go_on()
 
     def _let_go_on(self) -> None:
-        """Let all go on when nothing is dead-lettering."""
+        """Release waiting senders when nothing is dead-lettering."""
         if not self._reasons and self._gate.limiter.used_count and not self._gate.closed:
             self._gate.release(1, 0)
 
     def close(self) -> None:
-        """Who gives up is gone: what was not moved yet goes with it."""
+        """Close the owner's dead-lettering: elements that were not moved yet are forgotten."""
         self._reasons.clear()
         self._source.close()
         self._let_go_on()

@@ -1,7 +1,8 @@
-"""When the elements of a consumed queue that wait for their time (delayed.py) are let go.
+"""Release of the delayed elements of a consumed queue (delayed.py) when they are due.
 
-One timer stands for the earliest time. What is due goes in portions of DUE_COUNT. Blocks of an earlier run with delayed
-elements are read one after the other, so that their number is known and the cursor need not look at each of them.
+One timer stands for the earliest time. Elements that are due are released in portions of DUE_COUNT. Blocks of an
+earlier run with delayed elements are read one after the other, so that their number is known and the cursor need not
+look at each of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .environment import QueueEnvironment, TimerHandle
 from .queue import MessageQueue
 
 DUE_COUNT: Final = 512
-"""Elements whose time has come that are let go in one go: about a millisecond of work."""
+"""Due elements that are released at once: about a millisecond of work."""
 
 WALL_CLOCK_SECONDS: Final = 60.0
 """A time is a date: so often, at least, it is held against the wall clock, which may have been set."""
@@ -43,7 +44,7 @@ class DelayTimer:
         """Blocks of an earlier run with delayed elements, which ones is not known yet; the next one last."""
 
     def index(self) -> DelayedElements:
-        """Return the index of what waits for its time, made if it is not there yet."""
+        """Return the index of delayed elements, made if need be."""
         states = self._states
         if states.delayed is None:
             states.delayed = DelayedElements(self._queue.policy.delayed_count_max)
@@ -78,7 +79,7 @@ class DelayTimer:
             self._is_due(due)
         self._arm()
 
-    # ------------------------------------------------------------------ what an earlier run left
+    # ------------------------------------------------------------------ elements of an earlier run
 
     def restored(self, blocks: Iterable[int]) -> None:
         """Note blocks of an earlier run with delayed elements."""
@@ -88,7 +89,7 @@ class DelayTimer:
 
     @property
     def has_unknown(self) -> bool:
-        """Whether there are blocks of an earlier run that are to be looked up."""
+        """Whether blocks of an earlier run are still to be looked up."""
         return bool(self._unknown)
 
     def look_up(self) -> None:
@@ -108,7 +109,7 @@ class DelayTimer:
                 return
 
     def paged_in(self, index: int) -> None:
-        """Note that this block is in memory, or gone."""
+        """Note that a block is in memory, or gone."""
         if self._unknown and index == self._unknown[-1]:
             self._learn(index)
 

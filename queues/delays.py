@@ -1,13 +1,13 @@
 """Delayed messages to a topic: they wait in a queue in front of it, and are published when they are due.
 
-A topic is read by many cursors at one position, so an element that is not due yet can't stand in it. It waits in a
-queue of its own, which is on disk like any other, and whose one consumer is the `Publisher`: what it is handed it gives
-to the topic, as a source like any sender. While the topic has no room the message stays where it is. Who is subscribed
-when it is due gets it, not who was when it was sent. A persistent one leaves the queue and comes into the topic in one
-write.
+A topic is read by many cursors at one position, so an element that is not due yet can't be in it. It waits in a queue
+of its own, which is stored like any other, and whose one consumer is the `Publisher`: it sends each message to the
+topic, as a source like any sender. While the topic has no room the message stays in the queue. The message goes to the
+subscribers at the time when it is due, not to those at the time when it was sent. A persistent one leaves the queue and
+is added to the topic in one write.
 
-A topic that refuses what is over its limits (policy `reject`) would have nobody to tell: it is given one message after
-the other, and while it has no room for the next it is asked again from time to time.
+A topic that refuses messages over its limits (policy `reject`) would have no sender to notify: it is given one message
+after the other, and while it has no room for the next one it is asked again from time to time.
 
 Source: DESIGN section 9 (`delay`); issue 3.
 """
@@ -36,7 +36,7 @@ PUBLISH_COUNT: Final = 512
 """Messages given to the topic in one go."""
 
 RETRY_SECONDS: Final = 0.1
-"""After the topic would have refused one."""
+"""Seconds until the next attempt after the topic would have refused a message."""
 
 
 def delay_queue(
@@ -49,14 +49,16 @@ def delay_queue(
     lasting: bool,
     topic: Callable[[], MessageQueue],
 ) -> ConsumedQueue:
-    """Make the queue for what waits for one priority of one topic. `topic`: the partition to which it is published."""
+    """Make the queue of delayed messages for one priority of one topic. `topic`: the partition to which they are
+    published.
+    """
     if policy.full != "reject":  # nothing of it is old or new: none of it is published yet
         policy = attrs.evolve(policy, full="block")
     queue = ConsumedQueue(
         f"{name} (delayed)",
         policy,
         environment,
-        partial(SingleDistribution, senders_wait=False),  # elements go on when their time has come, not sooner
+        partial(SingleDistribution, senders_wait=False),  # elements continue when they are due, not sooner
         priority=priority,
         destination=destination,
         lasting=lasting,
@@ -95,7 +97,7 @@ class Publisher:
         return (0, 0) if self._refused.limiter.throttled else (PUBLISH_COUNT, 1 << 20)
 
     def wait(self, subscription: Subscription) -> None:
-        """Only for a topic that refuses; others block it themselves."""
+        """Wait in line for a topic that refuses; other topics block the subscription themselves."""
         self._refused.wait_in_line(subscription.source)
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
@@ -132,5 +134,5 @@ class Publisher:
             self._refused.release(1, 0)
 
     def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
-        """It holds nothing from one turn to the next."""
+        """Do nothing: a publisher holds nothing from one turn to the next."""
         return ()

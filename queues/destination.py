@@ -32,18 +32,18 @@ MAKERS: Final = {"queue": shared_queue, "relay": relay_queue}
 
 @attrs.define
 class Welcome:
-    """Wildcards that were there before a destination are attached to it in steps; what comes in meanwhile is kept for
-    them.
+    """Welcome of a new destination: older wildcards are attached to it in steps, and incoming messages are kept for
+    them meanwhile.
     """
 
     made_count: int
-    """Of all wildcards that were ever made: the number of the last that was there before it."""
+    """Number of the last wildcard made before the destination."""
     left: dict[int, Consumer] = attrs.field(factory=dict)
     """Consumers that were attached and may not have it any more, by their identity. Should they get it again they have
     had the beginning."""
 
     def is_for(self, wildcard: WildcardConsumer) -> bool:
-        """Whether this one is to have what is kept."""
+        """Return whether `wildcard` is to receive the messages that are kept."""
         return wildcard.number <= self.made_count and id(wildcard.consumer) not in self.left
 
 
@@ -70,18 +70,18 @@ class Destination:
         self.address = address
         self.policy = policy
         self.policies_age = 0
-        """Of the registry, when `policy` was looked up."""
+        """Age of the registry's policies when `policy` was looked up."""
         self._environment = environment
         self.delay_queues: dict[int, ConsumedQueue] | None = None
-        """Of a topic: what waits to be published, by priority. None: nothing ever had to."""
+        """Delay queues of a topic, by priority: messages that wait to be published. None: there never was one."""
         self.producers_count = 0
         self.idle_since_seconds: float | None = None
         self.is_paused = False
-        """Nothing is delivered from it: see `pause`."""
+        """Whether delivery is paused: see `pause`."""
         self.durable_ids: set[int] = set()
         """Durable subscriptions of it."""
         self.wildcards: dict[WildcardConsumer, None] | None = None
-        """Which wildcards are attached; each once. None: none ever was."""
+        """Wildcards that are attached; each once. None: there never was one."""
         self.welcome: Welcome | None = None
         """None: all wildcards that were there before it are attached."""
         groups = GroupTable()
@@ -129,7 +129,7 @@ class Destination:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """All that hold something of it."""
+        """All queues that hold messages of the destination."""
         return [*self.queue.partitions.values(), *(self.delay_queues or {}).values()]
 
     def key_of(self, head: Envelope) -> int:
@@ -142,21 +142,23 @@ class Destination:
         return self.queue.partition(self.key_of(head))
 
     def queue_for(self, head: Envelope) -> MessageQueue:
-        """Where a message with this head goes: its partition; a delayed one to a topic waits in front of that."""
+        """Return the queue for a message with this head: its partition, or for a delayed message to a topic its delay
+        queue.
+        """
         if head.delay_ms and self.address.kind.is_topic:
             return self.delay_queue(head.priority)
         return self.partition_for(head)
 
     def stored_queue(self, priority: int, part: int, *, topic: bool) -> MessageQueue:
-        """Where that goes which an earlier run left of a topic's elements, or of a queue's. There may be more parts
-        than now, which are there until they are empty and the destination is forgotten.
+        """Return the queue for stored elements of an earlier run, of a topic or of a queue. They may belong to more
+        parts than there are now; such parts exist until they are empty and the destination is forgotten.
         """
         if self.address.kind.is_topic and not topic:
             return self.delay_queue(priority)
         return self.queue.partition(key_of(priority, part))
 
     def delay_queue(self, priority: int) -> ConsumedQueue:
-        """What waits to be published at this priority."""
+        """Return the queue of messages that wait to be published at `priority`, made if need be."""
         if self.delay_queues is None:
             self.delay_queues = {}
         queue = self.delay_queues.get(priority)
@@ -180,14 +182,16 @@ class Destination:
             queue.pause()
 
     def unpause(self) -> None:
-        """Go on."""
+        """Resume delivery."""
         self.is_paused = False
         for queue in self.queue.partitions.values():
             queue.unpause()
 
     @property
     def is_deletable(self) -> bool:
-        """Empty, no senders, not paused, and no consumers but those of wildcards. O(partitions)."""
+        """Whether the destination is empty, not paused, and has no senders and no consumers but those of wildcards.
+        O(partitions).
+        """
         wildcards_count = 0 if self.wildcards is None else len(self.wildcards)
         return (
             self.producers_count == 0
@@ -198,7 +202,7 @@ class Destination:
         )
 
     def close(self, reason: str, *, keep: bool) -> None:
-        """Delete all that is in it (`keep`: but what is stored stays)."""
+        """Delete all messages (`keep`: stored ones stay in the store)."""
 
         def close(queue: ConsumedQueue) -> None:
             queue.close_queue(reason, keep=keep)

@@ -1,4 +1,4 @@
-"""Which consumer of a consumed queue gets its next elements: the port to the strategies.
+"""Distribution of the elements of a consumed queue to its consumers: the port to the strategies.
 
 A queue has one strategy for its life: `SharedDistribution` (shared.py) or `SingleDistribution` (exclusive.py). That of
 a topic is `FanOut` (fan_out.py), which has the port of all queues only (`Distribution`, queue.py).
@@ -17,13 +17,14 @@ from .subscription import Subscription
 
 
 class ConsumedDistribution(ABC):
-    """A strategy for a queue whose messages are consumed: each goes to one consumer. The strategy takes elements by
-    `ConsumedQueue.acquire` and passes them on by `ConsumedQueue.hand_over`. What is not abstract concerns only
+    """Strategy of a queue whose messages are consumed: each goes to one consumer. The strategy takes elements by
+    `ConsumedQueue.acquire` and passes them on by `ConsumedQueue.hand_over`. Methods that are not abstract concern only
     strategies with groups or selectors.
 
     Attributes:
         grouped_count: elements with a message group. Plain, because the hot path reads it.
-        senders_wait: senders wait while consumers take. Else what has no room in memory goes to the disk at once.
+        senders_wait: whether senders wait while consumers take; otherwise messages without room in memory go to the
+            disk at once.
     """
 
     __slots__ = ("grouped_count", "senders_wait")
@@ -44,10 +45,10 @@ class ConsumedDistribution(ABC):
         """Note elements ahead of the cursor that are available from now on."""
 
     def resume(self, why: int | Wait) -> None:
-        """Go on with what waits for this block to come into memory, or for this to happen."""
+        """Resume what waits for a block to come into memory, or for the given reason to end."""
 
     def keys_of(self, sequences: SequenceOf[int]) -> SequenceOf[str]:
-        """The group keys of elements that a consumer is done with, one for each that has a group."""
+        """Return the group keys of settled elements, one for each that has a group."""
         return ()
 
     def settled(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
@@ -91,7 +92,7 @@ class ConsumedDistribution(ABC):
         """Note blocks that an earlier run left, with elements that have a group."""
 
     def may_read(self, sequences: SequenceOf[int]) -> bool:
-        """Whether a selector scan may yet come to where some of these lie."""
+        """Return whether a selector scan may yet reach one of the elements."""
         return False
 
     @property
@@ -109,5 +110,5 @@ class ConsumedDistribution(ABC):
         """Hold nothing any more: the queue is closed."""
 
     def facts(self) -> dict[str, object]:
-        """What people are told about it."""
+        """Return facts about the distribution, for people."""
         return {}

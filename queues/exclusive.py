@@ -10,7 +10,7 @@ from .selectors.selector import Selection
 
 
 class SingleDistribution(ConsumedDistribution):
-    """At most one subscription at a time."""
+    """Distribution with at most one subscription at a time."""
 
     __slots__ = ("_cursor", "_queue")
 

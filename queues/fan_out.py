@@ -1,7 +1,9 @@
-"""Each subscription of a topic gets every message: the strategy of topics, beside those of consumed queues (shared.py).
+"""Fan-out: each subscription of a topic gets every message. The strategy of topics, beside those of consumed queues
+(shared.py).
 
-Subscriptions with credit are served in turns, each with what lies ahead of its own cursor. One that has caught up is in
-line again when something comes in; one with a selector is so also without credit, to pass what it does not take.
+Subscriptions with credit are served in turns, each with the elements ahead of its own cursor. One that has caught up is
+in line again when an element is added; one with a selector is in line without credit, too, to pass elements that it
+does not take.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ class FanOut:
         self._skipping = skipping
         self._caught_up: dict[Subscription, None] = {}
         self._selecting: dict[Subscription, None] = {}
-        """Subscriptions with a selector: they pass what they don't take also without credit."""
+        """Subscriptions with a selector: without credit, too, they pass elements that they don't take."""
         self._incoming_dropped_count = 0
-        """What was dropped as it came in: all that were subscribed then have missed it."""
+        """Messages dropped as they came in: all subscriptions of that time have missed them."""
 
     # ------------------------------------------------------------------ consumers
 
@@ -96,7 +98,7 @@ class FanOut:
         return True
 
     def is_seeking(self, subscription: Subscription) -> bool:
-        return False  # also those with a selector are in the ring
+        return False  # subscriptions with a selector are in the ring, too
 
     def incoming_dropped(self, count: int) -> None:
         """Note messages that were dropped before they got in: all subscriptions have missed them."""
@@ -143,7 +145,7 @@ class FanOut:
                 looked = part = cursor.acquire(min(FAN_OUT_COUNT, room_count), room_bytes)
                 if elements.outside_count:
                     blocks.page_in(subscription, cursor, part)
-            else:  # what it does not take needs no room
+            else:  # messages that it does not take need no room
                 look_count = max(LOOK_COUNT_MIN, 2 * room_count)
                 looked = part = cursor.acquire(min(FAN_OUT_COUNT, look_count, selection.selector.looks_max), UNBOUNDED)
                 if elements.outside_count:
@@ -158,7 +160,7 @@ class FanOut:
                 if cursor.waiting_for is None and (lead.search is not None or not lead.is_led):
                     lead.caught_up()
                 continue
-            if part is None:  # it takes nothing of that
+            if part is None:  # none of them is selected
                 if looked.end > lead.position:
                     lead.advance(looked)
                 continue
@@ -190,7 +192,7 @@ class FanOut:
         return False
 
     def _pass_without_credit(self, subscription: Subscription, selection: Selection) -> int:
-        """Let a subscription without credit pass what it does not take. Return what that cost."""
+        """Let a subscription without credit pass elements that it does not take. Returns the cost."""
         del self._ring[subscription]
         cursor = subscription.cursor
         assert cursor is not None
@@ -204,8 +206,8 @@ class FanOut:
         return cost
 
     def _without_expired(self, cursor: TrackingCursor, part: Slice, looked: Slice) -> Slice | None:
-        """What of this is not past its date. The rest leaves, or this cursor passes it over while others hold it.
-        `looked`: all that the cursor has passed.
+        """Return the elements of `part` that have not expired, or None. The others leave, or this cursor passes them
+        over while others hold them. `looked`: all elements that the cursor has passed.
         """
         queue = self._queue
         expired = part.expired(queue.environment.now_ms())
@@ -232,7 +234,7 @@ class FanOut:
             self._skipping.seek()
 
     def dropped(self, messages: SequenceOf[Message]) -> None:
-        if self._selecting:  # what one of them stood before may have gone
+        if self._selecting:  # an element before one of them may be gone
             self._ring.update(self._selecting)
             self._queue.context.request_dispatch()
 

@@ -1,7 +1,7 @@
-"""What a queue does with messages for which it has no room: one object for each value of the setting `full`.
+"""Actions of a queue on messages for which it has no room: one object for each value of the setting `full`.
 
-`block` lets senders wait; the others never do (but for memory, while the disk takes what must leave it). Each says what
-of a run comes in that does not fit, after it has made room for it as far as it may.
+`block` makes senders wait; the others never do (except for memory, while blocks that must leave it are written to the
+disk). Each makes room as far as it may, and then decides which messages of a run are accepted.
 
 The objects hold no state: all queues share them. Source: seed 002 "Flow Control" (overflow policies).
 """
@@ -58,7 +58,8 @@ class FullAction(ABC):
 
     @abstractmethod
     def fit(self, intake: Intake, messages: list[Message], charge_bytes: int) -> tuple[list[Message], int]:
-        """Make room for a run that does not fit. Return what of it comes in (perhaps nothing), and its charge.
+        """Make room for a run that does not fit. Returns the messages that are accepted (perhaps none), and their
+        charge.
 
         Raises QueueFullError (`reject`); the queue is unchanged then.
         """
@@ -90,7 +91,7 @@ class Reject(FullAction):
 
 
 class DropNewest(FullAction):
-    """What does not fit is dropped as it comes in."""
+    """Drop new messages that do not fit."""
 
     name = "drop_newest"
 
@@ -101,7 +102,7 @@ class DropNewest(FullAction):
 
 
 class DropOldest(FullAction):
-    """The oldest messages that no consumer holds are dropped; what comes in only if that is not enough."""
+    """Drop the oldest messages that no consumer holds; new ones only if that is not enough."""
 
     name = "drop_oldest"
     drops_oldest = True
@@ -121,7 +122,9 @@ class DropOldest(FullAction):
         return messages[missing_count:], charge_bytes
 
     def _without_oversize(self, intake: Intake, messages: list[Message]) -> tuple[list[Message], int]:
-        """Drop messages that would not fit into an empty queue either: no other message shall go for them in vain."""
+        """Drop messages that would not fit into an empty queue either, before others are dropped for them without
+        effect.
+        """
         policy = intake.policy
         limit_bytes = policy.limit_bytes if intake.residency is None else policy.bytes_max or sys.maxsize
         fitting = [message for message in messages if message.size_bytes <= limit_bytes]
@@ -146,4 +149,4 @@ class DeadLetter(FullAction):
 ACTIONS: Final[Mapping[str, FullAction]] = MappingProxyType(
     {action.name: action for action in (BlockSenders(), DropOldest(), DropNewest(), Reject(), DeadLetter())}
 )
-"""By their names; `policy.FULL_ACTIONS` has the same."""
+"""Actions by name; `policy.FULL_ACTIONS` has the same names."""

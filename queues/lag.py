@@ -1,13 +1,13 @@
-"""Those who lag behind others: what of theirs may go to the disk, and how they lose the oldest.
+"""Slow subscribers of a topic: which messages go to the disk for them, and how they lose the oldest.
 
-A subscriber that stands still must not cost the others their speed. Of a topic that takes in little, all that it lacks
-goes to the disk; of one that takes in more than the disk is meant to take for it, it keeps what memory holds, and loses
-the oldest.
+A subscriber that is stuck must not slow down the others. If the topic receives little, all messages that the subscriber
+still needs go to the disk; if it receives more than the disk is meant to take for it, the subscriber keeps what memory
+holds, and loses the oldest messages.
 
-*Room is made* in this order: what was passed over behind something that is held, and that nobody needs, goes
-(pinned.py); it is looked whether anybody lags by so much that it would help; and all who lag are moved on. Each of
-these asks every subscriber. Up to DROP_COUNT of them are asked at once; of more some, at each dispatch and by as much
-as comes in meanwhile.
+*Room is made* in this order: elements that no subscriber needs, but that stay behind one that is held, are freed
+(pinned.py); the topic checks whether any subscriber lags so far that moving it would help; and all slow subscribers are
+moved forward. Each of these steps asks every subscriber: up to DROP_COUNT of them at once; if there are more, a part at
+each dispatch, in proportion to what comes in meanwhile.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LagBudget:
         self._exhausted = False
 
     def spend(self, size_bytes: int) -> None:
-        """So much goes out."""
+        """Spend `size_bytes` that go out to the disk."""
         self._refill()
         self._left_bytes -= size_bytes
         if self._left_bytes <= 0:
@@ -84,8 +84,8 @@ class _Making:
     __slots__ = ("_before", "_count", "_done_count", "_runs", "_share", "_steps", "is_done")
 
     def __init__(self, steps: Iterator[Gone], count: int, before: tuple[int, int], share: tuple[int, int]) -> None:
-        """`steps`: some `count` of them, with what left because of each; `before`: by how much elements and bytes are
-        over their limits; `share`: how much room is made at least.
+        """`steps`: about `count` steps, each yielding what left because of it; `before`: excess of elements and bytes
+        over their limits; `share`: elements and bytes of room to make at least.
         """
         self._steps = steps
         self._count = count
@@ -96,15 +96,17 @@ class _Making:
         self.is_done = False
 
     def due_count(self, over_count: int, over_bytes: int) -> int:
-        """How many steps it is behind, now that so much is over the limits."""
+        """Return the number of steps it is behind, now that the limits are exceeded by `over_count` and
+        `over_bytes`.
+        """
         more_count = (over_count - self._before[0]) / self._share[0] if self._share[0] else over_count > self._before[0]
         more_bytes = (over_bytes - self._before[1]) / max(1, self._share[1])
         return int(2 * self._count * max(more_count, more_bytes)) - self._done_count
 
     def go_on(self, count: int) -> Gone:
-        """Do so many steps; none in the midst of one. Returns what left."""
+        """Do `count` steps, unless a step is running. Returns the elements that left."""
         if self._runs:
-            return NOTHING_GONE  # what went made a sender go on
+            return NOTHING_GONE  # freed room resumed a sender
         self._runs = True
         done = list(islice(self._steps, count))
         self._runs = False
@@ -145,14 +147,14 @@ class Laggards:
         self._fan_out = fan_out
         policy = queue.policy
         self._drops_durables = policy.full == "drop_oldest"
-        """Also what a durable subscription has yet to read is dropped for others."""
+        """Whether messages that a durable subscription has yet to read are dropped, too."""
         self._budget: LagBudget | None = None
-        """What may go to the disk; None: everything."""
+        """Budget of messages that may go to the disk; None: no limit."""
         if intake.may_page_out and intake.follows_fastest and policy.lag_bytes_per_second is not None:
             self._budget = LagBudget(policy.lag_bytes_per_second, policy.memory_bytes, queue.environment.clock)
         self._making: _Making | None = None
         self._is_asked = False
-        """What the room is for is not in the topic yet."""
+        """Whether the messages that need the room are not in the topic yet."""
 
     def spare_disk(self) -> bool:
         """Return whether laggards must do with memory: too much goes to the disk for them, and none is durable."""
@@ -175,8 +177,8 @@ class Laggards:
         self._making = None
 
     def make_room(self, over_count: int, over_bytes: int) -> None:
-        """Move every cursor that lags past the oldest elements, by a little more than asked (DROP_SHARE). Where many
-        lag that goes on in later dispatches, and as more comes in.
+        """Move every cursor that lags past the oldest elements, by a little more than asked (DROP_SHARE). If many lag,
+        the rest follows in later dispatches, and as more comes in.
         """
         if self._making is not None:
             self._advance(self._making.due_count(over_count, over_bytes))
@@ -192,7 +194,7 @@ class Laggards:
         self._is_asked = False
 
     def _advance(self, count: int) -> None:
-        """Do so many steps."""
+        """Do `count` steps."""
         making = self._making
         if count <= 0 or making is None:
             return
@@ -215,7 +217,7 @@ class Laggards:
         return self._intake.residency is not None and self._readers.count > 0 and not self._drops_durables
 
     def _steps(self, over: tuple[int, int], share: tuple[int, int]) -> Iterator[Gone]:
-        """Make so much room, at least this share. Yields what left with each who was asked."""
+        """Make room in steps, for at least this share. Yields the elements that left at each step."""
         over_count, over_bytes = over
         before_count, before_bytes = self._intake.overhang(0, 0)
         if self._pinned.may_be_there:
@@ -230,10 +232,10 @@ class Laggards:
                     front = cursor.front
                 yield NOTHING_GONE
         now_count, now_bytes = self._intake.overhang(0, 0)
-        if self._is_asked:  # some has gone
+        if self._is_asked:  # a part has left
             over_count += now_count - before_count
             over_bytes += now_bytes - before_bytes
-        else:  # what asked is in it, and more may have come
+        else:  # the messages that asked are in it, and more may have come
             over_count, over_bytes = now_count, now_bytes
         if over_count <= 0 and over_bytes <= 0:
             return
@@ -244,8 +246,8 @@ class Laggards:
         yield from self._drop_below(self._floor(over_count, over_bytes))
 
     def _is_vain(self, front: int, over_count: int, over_bytes: int) -> bool:
-        """Nobody who may lose anything, of whom the last is there, is so far behind that it would help. O(blocks that
-        this one lags).
+        """Return whether moving the slowest subscriber that may lose messages, at `front`, would not make enough room.
+        O(blocks that it lags).
         """
         residency = self._intake.residency
         assert residency is not None, "or nothing would be held beyond memory"
@@ -254,14 +256,14 @@ class Laggards:
             if block.base + block.length <= front:
                 break
             left_count -= block.live_count
-            # Of those in memory what was ever put in, which need not be added up.
+            # For blocks in memory the charge of all elements ever added, which need not be summed.
             left_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
             if left_count < 0 or left_bytes < 0:
                 return False
         return True
 
     def _floor(self, over_count: int, over_bytes: int) -> int:
-        """Up to where the oldest elements take so much. Not beyond the foremost reader."""
+        """Return the position up to which the oldest elements take the excess, at most that of the foremost reader."""
         elements, lead = self._elements, self._lead
         position = floor = elements.first_sequence
         if self.spare_disk() and over_count <= 0:
@@ -284,7 +286,9 @@ class Laggards:
         return min(floor, lead.position)
 
     def _floor_by_blocks(self, over_bytes: int) -> int:
-        """Up to where whole blocks take so much memory, by their sums alone. What is outside takes none."""
+        """Return the position up to which whole blocks take `over_bytes` of memory, by their sums alone. Blocks outside
+        take none.
+        """
         floor = self._elements.first_sequence
         for _index, block in self._elements.blocks():
             if over_bytes <= 0 or block.base + block.length > self._lead.position:
@@ -295,8 +299,8 @@ class Laggards:
         return floor
 
     def _drop_below(self, floor: int) -> Iterator[Gone]:
-        """Move every cursor that lags past everything below this, one after the other. Yields what left because of each
-        that was looked at. Whoever comes meanwhile begins behind that.
+        """Move every cursor that lags past everything below `floor`, one after the other. Yields what left because of
+        each. Subscriptions that come meanwhile begin above the floor.
         """
         readers = self._readers
         yield readers.beginning.skip_to(floor) if readers.are_made or self._drops_durables else NOTHING_GONE
@@ -316,11 +320,13 @@ class Laggards:
                 gone = self._subscription_skips(subscription, cursor, floor)
             yield gone
         overdue = self._overdue
-        if overdue.sequences and self._refusals:  # what was withdrawn, and has no holder now
+        if overdue.sequences and self._refusals:  # withdrawn elements have no holder now
             overdue.let_go([sequence for sequence in overdue.sequences if sequence < floor])
 
     def _reader_skips(self, reader: DurableReader, floor: int) -> Gone:
-        """Let a durable subscription without consumers give up all below this. Return what left because of it."""
+        """Make a durable subscription without consumers give up all elements below `floor`. Returns what left because
+        of it.
+        """
         queue = self._queue
         if queue.observer is not None:
             queue.observer.missed(f"durable subscription {reader.durable_id}", reader.cursor.front, floor)
@@ -330,7 +336,9 @@ class Laggards:
         return gone
 
     def _subscription_skips(self, subscription: Subscription, cursor: TrackingCursor, floor: int) -> Gone:
-        """Let a subscription give up all below this, and tell it with its next message. Return what left."""
+        """Make a subscription give up all elements below `floor`, and report that with its next message. Returns what
+        left.
+        """
         queue = self._queue
         if queue.observer is not None:
             queue.observer.missed(subscription.who, cursor.front, floor)

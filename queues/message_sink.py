@@ -1,4 +1,4 @@
-"""What senders need of that to which they send: a queue, or a log."""
+"""Destination of messages as its senders see it: a queue, or a log."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class MessageSink(Protocol):
     def name(self) -> str: ...
     @property
     def closed(self) -> bool:
-        """It was deleted, or the broker stops."""
+        """Whether the sink was deleted, or the broker stops."""
 
     @property
     def rejects(self) -> bool:
-        """It may refuse for good instead of blocking."""
+        """Whether the sink may refuse messages instead of blocking."""
 
     @property
     def keeps(self) -> bool:
-        """What is persistent outlives the broker."""
+        """Whether persistent messages outlive the broker."""
 
     @property
     def observer(self) -> Observer | None:
-        """Is told what becomes of its messages."""
+        """Observer of the sink's messages."""
 
     def fits(self, count: int, wire_bytes: int) -> bool:
         """Whether a run of this size would be taken whole, at once."""
@@ -38,7 +38,7 @@ class MessageSink(Protocol):
 
 
 class SinkOwner(Protocol):
-    """What an inlet belongs to: a destination, or the log itself."""
+    """Owner of a sink: a destination, or the log itself."""
 
     producers_count: int
 

@@ -1,10 +1,9 @@
-"""The grammar of destination names.
+"""Grammar of destination names.
 
-`/queue/a`, `/topic/a.b`, `/log/a`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`;
-a bare `a` is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name (clients can't
-make one whose prefix is probably a slip, such as `/queu/`: `meant_by`). A comma joins
-several into a composite. On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are parted by `.`
-or `/`.
+`/queue/a`, `/topic/a.b`, `/log/a`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`; a
+bare `a` is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name (clients can't make
+one whose prefix is probably a typing error, such as `/queu/`: `meant_by`). A comma joins several names into a
+composite. On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are separated by `.` or `/`.
 Source: DESIGN section 9; checklist b28, b31.
 """
 
@@ -22,7 +21,7 @@ NAME_LENGTH_MAX: Final = 1024
 
 
 class DestinationNameError(ValueError):
-    """A destination that cannot be: the message names it and says what is allowed."""
+    """Error of an invalid destination name: the message names it and says what is allowed."""
 
 
 class Kind(Enum):
@@ -50,7 +49,9 @@ class DestinationName:
     """Holds `*` or `>` as a level: fine on SUBSCRIBE only."""
 
     def matches(self, canonical: str) -> bool:
-        """Whether this (wildcard) address covers that name, and is of its kind (`/>` has no `/queue/a`)."""
+        """Return whether this (wildcard) address covers that name, and is of its kind (`/>` does not cover
+        `/queue/a`).
+        """
         if not self.wildcard:
             return self.canonical == canonical
         return prefix_of(canonical) == prefix_of(self.canonical) and covers_name(self.canonical, canonical)
@@ -67,7 +68,7 @@ _PREFIXES: Final = (
 )
 SLIP_LENGTH_MIN: Final = 5
 _NEAR: Final = (*(prefix.strip("/") for prefix, *_rest in _PREFIXES), "sluiceway")
-"""What the first segment of a name is, where it is not the name's own."""
+"""First segments of names that are prefixes, not the name's own."""
 _LEVEL: Final = re.compile(r"[./]")
 _EDGE: Final = re.compile(r"[./][^./]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
@@ -105,13 +106,13 @@ def prefix_of(canonical: str) -> str:
 
 
 def first_segment(name: str) -> str:
-    """What stands between the first slash and the next one: `queue` of `/queue/a`."""
+    """Return the part between the first slash and the next one: `queue` of `/queue/a`."""
     return name[1:].partition("/")[0]
 
 
 @functools.lru_cache(maxsize=4096)
 def meant_by(canonical: str) -> str:
-    """The name that was probably meant by this opaque one: its prefix is a known one but for a slip. Empty: none."""
+    """Return the name that was probably meant by an opaque one whose prefix is nearly a known one; empty: none."""
     if prefix_of(canonical):
         return ""
     inside = "/" + canonical.lstrip("/")
@@ -208,7 +209,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def covers_name(pattern: str, name: str) -> bool:
-    """Whether a pattern with `*` and `>` levels matches this full name, of whatever kind. O(levels)."""
+    """Return whether a pattern with `*` and `>` levels matches this full name, of any kind. O(levels)."""
     wanted, found = edges_of(pattern), edges_of(name)
     for place, edge in enumerate(wanted):
         if place >= len(found):

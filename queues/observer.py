@@ -1,10 +1,10 @@
-"""What a queue tells those who want to know what becomes of its messages: the port.
+"""Port to observers of a queue's messages.
 
-Trails (queues/trails) remember it, tracing makes spans of it. A queue whose messages nobody follows has no observer
-(None), and each place that tells one is `if observer is not None`. It is told per batch, never per message: a run that
-came in, a slice that was handed over, a range that was settled, a block that was moved.
+Trails (queues/trails) remember it, tracing makes spans of it. A queue that is not observed has None, and each call is
+guarded by `if observer is not None`. It is called per batch, never per message: for a run that came in, a slice that
+was handed over, a range that was settled, a block that was moved.
 
-A observer must not call back into a queue, nor raise, nor keep messages: it may keep numbers, sequences and names.
+An observer must not call back into a queue, nor raise, nor keep messages: it may keep numbers, sequences and names.
 """
 
 from __future__ import annotations
@@ -22,57 +22,59 @@ if TYPE_CHECKING:
 
 
 class Fate(enum.IntEnum):
-    """Why messages leave a queue, or never get in, other than by being settled."""
+    """Fates of messages that leave a queue, or never get in, other than by being settled."""
 
     PARKED = 0
-    """Not in the queue yet: its sender's connection holds it."""
+    """Held by its sender's connection, before the queue."""
     EXPIRED = 1
     DROPPED = 2
-    """By policy, because nobody was there to hear it, or with its queue."""
+    """Dropped by policy, for lack of a subscriber, or with the queue."""
     GIVEN_UP = 3
-    """Still in the queue, on its way to the dead letters."""
+    """Given up: still in the queue, on its way to the dead letters."""
     DEAD_LETTERED = 4
     MOVED = 5
 
 
 class Observer(Protocol):
-    """Follows what becomes of the messages of one queue. `sequences` ascend, but for those that were given up."""
+    """Observer of the messages of one queue. `sequences` ascend, except those of elements given up."""
 
     origin: SourceController | None
-    """Who sends what comes in next, if it is known."""
+    """Source of the elements that come in next, if it is known."""
 
     def accepted(self, messages: list[Message], first: int, end: int) -> None:
-        """These are in the queue, as its elements from `first` up to `end`, some of which may be left out."""
+        """Note that messages are in the queue, as its elements from `first` up to `end`, some of which may be
+        left out.
+        """
 
     def sent(self, to: str, sequences: SequenceOf[int], *, auto: bool) -> None:
         """Handed over to this consumer. `auto`: they are settled when the kernel has taken them, without ACK."""
 
     def settled(self, by: str, sequences: SequenceOf[int]) -> None:
-        """This consumer is done with these."""
+        """Note that consumer `by` has settled elements."""
 
     def returned(self, by: str, sequences: SequenceOf[int], *, attempted: bool, refused: bool) -> None:
-        """This consumer has given these back. `attempted`: they were really handed over; `refused`: by a NACK."""
+        """Note that consumer `by` has given elements back. `attempted`: they were handed over; `refused`: by a NACK."""
 
     def left(self, fate: Fate, sequences: SequenceOf[int], detail: str) -> None:
-        """This has become of these; `detail` for people."""
+        """Note the fate of elements that left; `detail` for people."""
 
     def missed(self, by: str, first: int, end: int) -> None:
-        """What of these this reader has not read yet it never will: it was too slow."""
+        """Note that reader `by` was too slow and will never read what it has not yet read from `first` up to `end`."""
 
     def outside(self, fate: Fate, messages: SequenceOf[Message], detail: str) -> None:
-        """This has become of messages that are not in the queue: they were parked before it, or turned away."""
+        """Note the fate of messages that are not in the queue: they were parked before it, or refused."""
 
     def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
-        """These are written to the disk."""
+        """Note that elements are written to the disk."""
 
     def paged(self, first: int, end: int, *, paged_in: bool) -> None:
-        """These have left memory for the disk, or have come back."""
+        """Note that elements have been paged out or in."""
 
     def restored(self, end: int) -> None:
-        """All that is there below `end` was left by an earlier run of the broker."""
+        """Note that all elements below `end` were left by an earlier run of the broker."""
 
     def closed(self, reason: str) -> None:
-        """The queue is deleted, with all that it held."""
+        """Note that the queue is deleted, with all its messages."""
 
 
 ObserverOf = Callable[["MessageQueue"], Observer | None]
@@ -80,7 +82,7 @@ ObserverOf = Callable[["MessageQueue"], Observer | None]
 
 
 class CompositeObserver:
-    """Two for one queue."""
+    """Two observers of one queue as one."""
 
     __slots__ = ("_first", "_second")
 

@@ -1,8 +1,8 @@
-"""Elements of a topic that are past their date, and that some reader holds, or has refused and not given up yet.
+"""Overdue elements of a topic: expired, but held by a reader, or refused and not given up yet.
 
-Such an element is *overdue*. It leaves when its last holder lets go of it: it is looked at again whenever a reader
-settles it, gives it back or leaves. A look asks all readers, so it is done soon after, in portions, and once for all
-readers that let go together.
+An *overdue* element leaves when its last holder releases it: it is checked again whenever a reader settles it, gives it
+back or leaves. A check asks all readers, so it is done soon after, in portions, and once for all readers that release
+elements together.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ class Overdue:
         self._environment = environment
         self.sequences: set[int] = set()
         self._let_go: set[int] = set()
-        """Those that a reader has let go, and that are to be looked at."""
+        """Elements that a reader has released, and that are to be checked."""
         self._all_let_go = False
         self._timer: TimerHandle | None = None
 
     def let_go(self, sequences: SequenceOf[int]) -> None:
-        """Look soon at what is overdue of these, which a reader has let go. O(sequences)."""
+        """Check soon the overdue ones of the elements that a reader has released. O(sequences)."""
         self._let_go.update(self.sequences.intersection(sequences))
         self._arm()
 
     def let_all_go(self) -> None:
-        """Look soon at all that is overdue: a reader is gone."""
+        """Check soon all overdue elements: a reader is gone."""
         if self.sequences:
             self._all_let_go = True
             self._arm()
 
     def requeued(self, sequences: SequenceOf[int]) -> None:
-        """Expire what is past its date of these, which a reader has just given back."""
+        """Expire the expired ones of the elements that a reader has just given back."""
         queue = self._queue
         if queue.expiry.is_needed:
             now_ms, elements = self._environment.now_ms(), queue.elements
             get = elements.get
             queue.expire(sorted([s for s in sequences if (m := get(s)) is not None and 0 < m.expires_at_ms <= now_ms]))
-            if self.sequences:  # what the topic has dropped since has no holder now
+            if self.sequences:  # elements dropped by the topic since have no holder now
                 self.sequences.difference_update([s for s in sequences if not elements.is_alive(s)])
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -62,7 +62,7 @@ class Overdue:
             self._timer = self._environment.scheduling.call_later(0, self._expire)
 
     def _expire(self) -> None:
-        """Look at a portion of what was let go."""
+        """Check a portion of the released elements."""
         self._timer = None
         if self._all_let_go:
             self._all_let_go = False

@@ -1,27 +1,27 @@
-"""Which blocks of a queue are in memory, and which are outside.
+"""Paging: which blocks of a queue are in memory, and which are outside.
 
 *Out.* When a queue's messages take more than HIGH of its memory, and its consumers are away or slow for long
-(taking.py), blocks go to the store until LOW is reached: those
-that are farthest from any cursor that may read them soon. Of a queue that fills up that is the newest full block; of a
-topic with a stalled subscriber, what only that one has yet to read. The block that is being filled stays, and so do
-those in which elements are held by group (their keys are needed), and the two that a reader is at. A block leaves
-memory only when the store has all of it. It is looked for whenever something comes in; while senders wait, after each
-dispatch; and when a disk that was full or failed takes something again. Pages may lie on a disk of their own: while
-that refuses them, what needs none (the store has all of it) leaves all the same.
+(taking.py), blocks go to the store until LOW is reached: the blocks farthest from any cursor that may read them soon.
+In a queue that fills up that is the newest full block; in a topic with a stalled subscriber, the blocks that only this
+one has yet to read. The block that is being filled stays, and so do blocks with elements held by group (their keys are
+needed), and the two blocks that a reader is at. A block leaves memory only when the store has all of it. Candidates are
+searched whenever an element is added; while senders wait, after each dispatch; and when a disk that was full or failed
+accepts writes again. Pages may be on a disk of their own: while that refuses them, blocks that need no page (the store
+has all of them) leave all the same.
 
-*While senders wait*, and what is left in memory would keep them waiting (a few messages can take more than half of it),
-the near blocks go, too: the one that is being filled, which is closed by that, the next ones, and if nobody consumes
-also the first. What then must stay because a reader is at it is excused: the limiter's capacity lies above it. So
-senders never wait for what nobody is going to move.
+*While senders wait*, and the blocks left in memory would keep them waiting (a few messages can take more than half of
+it), the near blocks leave, too: the one that is being filled, which is closed by that, the next ones, and if the queue
+has no consumers also the first. Blocks that then must stay because a reader is at them are excused: the limiter's
+capacity is raised by their size. So senders never wait for a block that will not move.
 
-*In.* A cursor that comes to a block that is outside waits for it; the next ones are asked for at the same time, and
-whenever the cursor enters a block, those up to AHEAD further are (seed 000: the next n are always requested, a hit asks
-for more), as long as there is memory for them. Where senders have filled that, and wait, AHEAD_SHARE of it is let in on
-top for what lies ahead: else the blocks that they wait for would come in one by one. The one that is waited for always
-comes in, so at worst one block per waiting cursor is held beyond that.
+*In.* A cursor that reaches a block outside waits for it; the next ones are requested at the same time, and whenever the
+cursor enters a block, those up to AHEAD further are (seed 000: the next n are always requested, a hit asks for more),
+as long as there is memory for them. Where senders have filled the memory, and wait, AHEAD_SHARE of it is allowed on top
+for blocks ahead: otherwise the blocks would come in one by one. The block that a cursor waits for always comes in, so
+at worst one block per waiting cursor is held beyond that.
 
-Bound: the queue's memory limit, AHEAD_SHARE of it, and a block for each cursor.
-Source: seed 002 "CursoredQueue"; seed 000 read-ahead; anchors d7, d8, d17, d25; DESIGN section 6.
+Bound: the queue's memory limit, AHEAD_SHARE of it, and a block for each cursor. Source: seed 002 "CursoredQueue"; seed
+000 read-ahead; anchors d7, d8, d17, d25; DESIGN section 6.
 """
 
 from __future__ import annotations
@@ -42,38 +42,42 @@ from .storage import QueueStorage, Room, Store
 from .taking import Taking
 
 HIGH: Final = 0.5
-"""Share of its memory from which on a queue pages out. The other half takes what comes in until the disk has it."""
+"""Share of its memory from which on a queue pages out. The other half takes new elements until the disk has the old
+ones.
+"""
 LOW: Final = 0.375
 AHEAD_COUNT: Final = 4
 """Blocks that are asked for before their reader comes to them."""
 AHEAD_SHARE: Final = 0.25
-"""Of the memory, beyond it: what lies ahead of a reader may take so much where senders have used up the rest."""
+"""Part of the memory, beyond it, that blocks ahead of a reader may take where senders have used up the rest."""
 BLOCK_BYTES_MAX: Final = 1 << 20
 """A block of large messages is closed at this size, so that it can be moved at once."""
 BLOCKS_MIN: Final = 8
-"""Into so many blocks the memory of a queue is divided at least: those at its two ends can't leave."""
+"""Least number of blocks into which the memory of a queue is divided: the blocks at its two ends can't leave."""
 
 
 class Paged(Protocol):
-    """What the pager asks of its queue."""
+    """Part of a queue that the pager uses."""
 
     @property
     def elements(self) -> CursoredQueue: ...
     @property
     def observer(self) -> Observer | None:
-        """Is told which blocks move."""
+        """Observer of the blocks that move."""
 
     @property
     def is_consumed(self) -> bool:
-        """Somebody takes from it."""
+        """Whether a consumer is attached."""
 
     @property
     def waits_for_consumers(self) -> bool:
-        """Its senders wait while consumers take. Else what has no room in memory goes to the disk at once."""
+        """Whether senders wait while consumers take; otherwise messages without room in memory go to the disk
+        at once.
+        """
 
     @property
     def settled_count(self) -> int:
-        """How many elements consumers have ever taken."""
+        """Number of elements that consumers have ever taken."""
 
     def reading_blocks(self) -> Iterable[int]:
         """The blocks that cursors with credit read next."""
@@ -82,13 +86,13 @@ class Paged(Protocol):
         """Elements below this must stay in memory as they are."""
 
     def paged_in(self, index: int) -> None:
-        """This block is in memory, or gone: go on."""
+        """Continue with a block that is in memory, or gone."""
 
     def losing(self, sequences: SequenceOf[int]) -> None:
-        """These can't be read, and leave now, whoever holds them."""
+        """Note elements that can't be read, and leave now even if a consumer holds them."""
 
     def paged_out(self, indices: list[int]) -> None:
-        """These blocks are outside."""
+        """Note that blocks are outside."""
 
 
 class Pager:
@@ -130,7 +134,7 @@ class Pager:
         scheduling: Scheduling,
         clock: Callable[[], float],
     ) -> None:
-        """`pages_out` False: only what an earlier run left is outside; `placeholders`: size and date of each element
+        """`pages_out` False: only elements of an earlier run are outside; `placeholders`: size and date of each element
         stay in memory.
         """
         self._queue = queue
@@ -145,7 +149,7 @@ class Pager:
         self._taking = Taking()
         self._closed = False
         self._timer: TimerHandle | None = None
-        """Looks again when consumers have been waited for."""
+        """Timer of the next check, after consumers have been waited for."""
         self._disk_source: SourceController | None = None
         """Waits until the store takes something again: nothing leaves meanwhile."""
         self._page_source: SourceController | None = None
@@ -155,7 +159,7 @@ class Pager:
         self._looked_at = -1
         """The tail's block when nothing was found that needs no page."""
         self._leaving_bytes = 0
-        """What is on its way out, and still counted as memory in use."""
+        """Bytes on their way out, still counted as memory in use."""
         self.paged_out_count = 0
         """Blocks."""
         self.paged_in_count = 0
@@ -165,7 +169,7 @@ class Pager:
 
     @property
     def is_over(self) -> bool:
-        """There is more in memory than should stay. O(1): asked after each run that comes in."""
+        """Whether more is in memory than should stay. O(1): asked after each run that comes in."""
         limiter = self._limiter
         return (
             self._pages_out
@@ -173,7 +177,7 @@ class Pager:
         )
 
     def close(self) -> None:
-        """The queue is deleted, or left as it is: nothing goes out or comes in any more. A second call does nothing."""
+        """Stop paging: the queue is deleted, or left as it is. A second call does nothing."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -193,7 +197,7 @@ class Pager:
             return
         if limiter.excused_bytes:
             self._excuse(min(limiter.excused_bytes, self._staying_bytes()))
-        # While the broker's memory is short, what has come from the disk goes back there rather than fill it.
+        # While the broker's memory is short, blocks from the disk go back there rather than fill it.
         is_short = limiter.allowed_bytes < limiter.capacity_bytes and self._queue.elements.outside_count
         if self._queue.waits_for_consumers and not is_short and not self._is_slow():
             return
@@ -220,11 +224,13 @@ class Pager:
             self._excuse(self._staying_bytes())
 
     def consumers_left(self) -> None:
-        """The last consumer has gone."""
+        """Note that the last consumer has gone."""
         self._taking.left(self._clock())
 
     def _is_slow(self) -> bool:
-        """Whether consumers are away or slow for long. If not it is looked again when they have been waited for."""
+        """Return whether consumers are away or slow for long. If not, the memory is checked again when they have been
+        waited for.
+        """
         queue, now_seconds = self._queue, self._clock()
         is_slow = self._taking.is_slow(
             now_seconds,
@@ -238,13 +244,13 @@ class Pager:
         return is_slow
 
     def _look_again(self) -> None:
-        """Nobody may have come by since: senders wait, and consumers take nothing."""
+        """Check the memory again: senders wait and consumers take nothing, so no other call may have come since."""
         self._timer = None
         if self.is_over:
             self.relieve()
 
     def _send_out(self, excess_bytes: int, *, near: bool) -> int:
-        """Send out so much, the farthest from a reader first. Returns what is missing of it."""
+        """Send out blocks of `excess_bytes`, the farthest from a reader first. Returns the bytes that are missing."""
         for index, block in self._farthest(near=near):
             block.leaving = True
             self._queue.elements.close_block(index)
@@ -259,13 +265,15 @@ class Pager:
         return excess_bytes
 
     def _excuse(self, size_bytes: int) -> None:
-        """So much has to stay, and holds nobody back."""
+        """Excuse `size_bytes` that have to stay: they block no sender."""
         if size_bytes != self._limiter.excused_bytes:
             self._limiter.excuse(size_bytes)
             self._controller.poll()
 
     def _staying_bytes(self) -> int:
-        """What must stay because somebody reads it. What is held for a message group is not that: it has no end."""
+        """Return the bytes that must stay because a consumer reads them. Elements held for a message group do not
+        count: they may be held for ever.
+        """
         queue = self._queue
         if not queue.is_consumed:
             return 0
@@ -282,7 +290,9 @@ class Pager:
     def _wait_for(
         self, disk: Store | Room, source: SourceController | None, name: str, go_on: Callable[[], None]
     ) -> SourceController:
-        """Nobody sends to a queue whose memory is used up: so nobody else would look again. Returns who waits."""
+        """Wait for `disk` to have room, then call `go_on`: no sender of a queue whose memory is used up would trigger
+        it. Returns the source that waits.
+        """
         if source is None:
             resource = self._controller.resource
             flow = Flow(f"{resource.name} to {name}")
@@ -292,12 +302,14 @@ class Pager:
         return source
 
     def _look_for_pages(self) -> None:
-        """There may be room for pages again."""
+        """Check again: there may be room for pages."""
         self._looked_at = -1
         self.relieve()
 
     def _farthest(self, *, near: bool) -> list[tuple[int, Block]]:
-        """Blocks that may go, the farthest from a reader first. `near`: all but those that somebody is at."""
+        """Return the blocks that may leave, the farthest from a reader first. `near`: all but those that a reader is
+        at.
+        """
         queue = self._queue
         elements = queue.elements
         readers = sorted(set(queue.reading_blocks()))
@@ -311,7 +323,7 @@ class Pager:
             if index >= tail_index and not near:
                 continue
             place = bisect_right(readers, index)
-            # Behind all readers (somebody holds it, or reads there without credit): nobody comes to it soon.
+            # Behind all readers (a consumer holds it, or reads there without credit): no reader comes to it soon.
             distance = index - readers[place - 1] if place else 1 << 40
             if distance >= nearest:
                 candidates.append((distance, index, block))
@@ -319,7 +331,7 @@ class Pager:
         return [(index, block) for _distance, index, block in candidates]
 
     def _stored(self, size_bytes: int, block: Block, index: int) -> None:
-        """The store has this block."""
+        """Take a block out of memory that the store has written."""
         self._leaving_bytes -= size_bytes
         elements = self._queue.elements
         if self._closed:
@@ -339,7 +351,9 @@ class Pager:
             self.relieve()  # some of it was settled meanwhile, or pinned: it made less room than expected
 
     def _refused(self, size_bytes: int, block: Block, index: int) -> None:
-        """There is no room on the disk for what of it is not persistent: it stays, and may be asked for again."""
+        """Keep a block in memory, since the disk has no room for its messages that are not persistent; it may be asked
+        for again.
+        """
         self._leaving_bytes -= size_bytes
         block.leaving = False
         if self._closed:
@@ -354,13 +368,13 @@ class Pager:
     # ------------------------------------------------------------------ in
 
     def want(self, index: int, *, ahead: bool = True) -> None:
-        """A cursor waits for this block. Ask for it and (`ahead`) for those behind it, as far as there is memory."""
+        """Request a block for which a cursor waits and (`ahead`) those behind it, as far as there is memory."""
         self._ask(index)
         if ahead:
             self.read_ahead(index)
 
     def read_ahead(self, index: int) -> None:
-        """A cursor has come to this block."""
+        """Read ahead: a cursor has reached the block."""
         elements = self._queue.elements
         if not elements.outside_count:
             return
@@ -415,7 +429,7 @@ class Pager:
             self.relieve()
 
     def _lose(self, index: int, missing: list[int]) -> None:
-        """What was kept of these could not be read."""
+        """Remove elements whose records could not be read."""
         self.lost_count += len(missing)
         self._queue.losing(missing)
         self._queue.elements.remove(missing, unread=True)
@@ -423,7 +437,7 @@ class Pager:
         self.account_for_outside_gone()
 
     def account_for_outside_gone(self) -> None:
-        """Elements left while they were outside: take them off what is held. May let sources go on."""
+        """Release the charge of elements that left while they were outside. May resume sources."""
         count, wire_bytes = self._queue.elements.take_outside_gone()
         if count:
             self._limiter.remove_outside(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)

@@ -1,16 +1,15 @@
-"""What all queue kinds have in common behind the intake (intake.py): expiry, paging, counters, subscriptions.
+"""Common part of all queue kinds behind the intake (intake.py): expiry, paging, counters, subscriptions.
 
-A kind says what settling means (`settled`, `requeued`), and has a `Distribution`, which says how elements reach its
-subscriptions.
+A kind defines settling (`settled`, `requeued`), and has a `Distribution`, which brings elements to its subscriptions.
 
-Expiry (expiry.py). One timer stands for the earliest date. What is due goes in portions of EXPIRE_COUNT, so that a
-backlog that expires together stops nobody. What a consumer holds at its date is looked at when it comes back; nothing
-past its date is handed out. A date belongs to the queue, not to the message: the queue keeps dated messages as objects
-of its own, since another queue may have been given the same ones.
+Expiry (expiry.py). One timer stands for the earliest date. Expired elements leave in portions of EXPIRE_COUNT, so that
+a backlog that expires together does not stall the broker. An element that a consumer holds at its date is checked when
+it comes back; no expired element is handed out. A date belongs to the queue, not to the message: the queue keeps dated
+messages as objects of its own, since another queue may have been given the same ones.
 
-A dispatch that raises is a broken invariant: it passes to the dispatcher, whose default ends the broker. Should its
-error hook go on, nothing will dispatch this queue again, so it is closed like a deleted one: senders, subscribers and
-late acknowledgements find `closed`, and the next look-up makes a new one.
+A dispatch that raises is a broken invariant: it passes to the dispatcher, whose default ends the broker. If its error
+hook continues, nothing will dispatch this queue again, so it is closed like a deleted one: senders, subscribers and
+late acknowledgements find `closed`, and the next look-up makes a new queue.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from .storage import QueueStorage, Restored, Saved
 from .subscription import Consumer, Subscription
 
 TRIM_STEPS: Final = 8
-"""To let go of a block takes as long as so many steps (steps.py)."""
+"""Cost of removing a block, in steps (steps.py)."""
 
 
 def _held_until(value_ms: int, limit_ms: int) -> int:
@@ -53,7 +52,7 @@ def _held_until(value_ms: int, limit_ms: int) -> int:
 
 
 class QueueOptions(TypedDict, total=False):
-    """What every kind of queue may be made with; MessageQueue says what each means."""
+    """Options with which every kind of queue may be made; MessageQueue says what each means."""
 
     priority: int
     destination: str | None
@@ -62,8 +61,8 @@ class QueueOptions(TypedDict, total=False):
 
 
 class Distribution(Protocol):
-    """Which consumer gets what: the port to the strategy of one queue. The queue has one for its life, asks it to
-    dispatch, and tells it of what else may change who gets what.
+    """Port to the strategy that distributes the elements of one queue. The queue has one for its life, asks it to
+    dispatch, and notifies it of other events that may change the distribution.
     """
 
     def dispatch(self, budget: int) -> bool:
@@ -88,7 +87,7 @@ class Distribution(Protocol):
         """Note messages of one envelope that came into the queue."""
 
     def dropped(self, messages: SequenceOf[Message]) -> None:
-        """Note elements that left unread: those that were in memory had these messages."""
+        """Note elements that left unread; `messages` of those that were in memory."""
 
     def reading_blocks(self) -> Iterable[int]:
         """The blocks that consumers with credit read next, beside that of the queue's own cursor."""
@@ -105,10 +104,10 @@ class MessageQueue(FlowResource):
     """Persistent messages outlive the broker, if it has a store."""
 
     can_page = True
-    """It goes to disk when memory is short, if the broker has a store and the policy says so."""
+    """Whether the queue goes to disk when memory is short, if the broker has a store and the policy says so."""
 
     distribution: Distribution
-    """Its strategy, which each kind makes."""
+    """Strategy of the queue, which each kind makes."""
     dispatch: Callable[[int], bool]
     """See `Distribution.dispatch`."""
     _arrived: Callable[[list[Message]], None]
@@ -126,13 +125,13 @@ class MessageQueue(FlowResource):
         lasting: bool = True,
         kind: ResourceKind = ResourceKind.QUEUE,
     ) -> None:
-        """`destination`: its name without priority and part, if that differs from `name`; `lasting` False: what is
-        persistent is not kept beyond the broker's life, for it goes with a connection; `kind`: what people are told.
+        """`destination`: its name without priority and part, if that differs from `name`; `lasting` False: persistent
+        messages do not outlive the broker, since the queue ends with a connection; `kind`: the kind for people.
         """
         super().__init__(name, kind, environment.manager)
         self.destination_name = destination if destination is not None else name
         self.part = part
-        """Of a queue that is partitioned by a header."""
+        """Part of a queue that is partitioned by a header."""
         self.name_on_disk = name_of_part(self.destination_name, part)
         self.policy = policy
         self.priority = priority
@@ -140,20 +139,20 @@ class MessageQueue(FlowResource):
         self.elements = CursoredQueue()
         self.closed = False
         self.is_kept = False
-        """It is closed, and what is stored of it stays for the next start."""
+        """Whether the queue is closed, and its stored elements stay for the next start."""
         self.environment = environment
         self.observer: Observer | None = None if environment.observer_of is None else environment.observer_of(self)
-        """Is told what becomes of its messages."""
+        """Observer of the queue's messages."""
         self._store = environment.store
         self.storage: QueueStorage | None = None
-        """Its place in the store, taken when it is first needed (`open_storage`)."""
+        """Stored side of the queue, made when it is first needed (`open_storage`)."""
         self.may_keep = self._store is not None and lasting
         """Persistent messages may outlive the broker."""
         self.keeps = self.may_keep and self.keeps_persistent
         """Persistent messages are stored."""
         action = ACTIONS[self._full_action()]
         self.intake = self._make_intake(action, self._make_residency(action) if self.can_page else None)
-        """Its limits, and what happens to what comes in when they are reached."""
+        """Limits of the queue, and what happens to new messages when they are reached."""
         self.controller: FlowController[Run] = self.intake.controller
         self.pager: Pager | None = None
         residency = self.intake.residency
@@ -176,7 +175,7 @@ class MessageQueue(FlowResource):
         self.held_turns = HeldTurns(self._is_in_line)
         self.expiry = Expiry(self, environment)
         self._trims = False
-        """What nobody needs any more is let go of in steps."""
+        """Whether elements that no reader needs any more are being removed in steps."""
         self.added_count = 0
         self.delivered_count = 0
         self.settled_count = 0
@@ -189,7 +188,7 @@ class MessageQueue(FlowResource):
         self.unsettled_count = 0
         self._last_active_seconds = environment.clock()
         self.paused_since_seconds: float | None = None
-        """Clock reading since when it delivers nothing, by somebody's will. None: it is not paused."""
+        """Clock reading at which an administrator paused delivery; None: not paused."""
         self.open()
 
     def _distribute_by(self, distribution: Distribution) -> None:
@@ -200,7 +199,7 @@ class MessageQueue(FlowResource):
     def _full_action(self) -> str:
         """Return what happens at the limit: one of `full_actions.ACTIONS`."""
         full = self.policy.full or self.full_default
-        return self.full_default if full == "dead_letter" else full  # only what is consumed can give messages up
+        return self.full_default if full == "dead_letter" else full  # only consumed queues can give messages up
 
     def _make_residency(self, action: FullAction) -> ResidencyLimiter | None:
         """Return its limiter if it pages."""
@@ -226,7 +225,7 @@ class MessageQueue(FlowResource):
         return self.storage
 
     def open_stored(self) -> None:
-        """Take what an earlier run left of it."""
+        """Take over the messages of an earlier run."""
         self.open_storage()
 
     def restored(self, found: Restored) -> None:
@@ -249,7 +248,7 @@ class MessageQueue(FlowResource):
         """Take a run: at least one message, all of one envelope, `wire_bytes` in total. O(n).
 
         Policy `block`: may block `source`; never refuses. Raises QueueFullError (policy `reject`), queue unchanged, and
-        FlowClosedError once the queue is closed: a source looks at `closed` before it goes on.
+        FlowClosedError once the queue is closed: a source checks `closed` before it continues.
         """
         self.intake.add(messages, wire_bytes, source)
 
@@ -258,16 +257,16 @@ class MessageQueue(FlowResource):
         return self.intake.offer(messages, wire_bytes, source)
 
     def fits(self, count: int, wire_bytes: int) -> bool:
-        """Whether `add` would take a run of this size whole, at once, dropping and refusing nothing. O(1).
+        """Return whether `add` would take a run of this size whole, at once, dropping and refusing nothing. O(1).
 
-        A sender whose frames may have come apart differently asks first, and otherwise adds them one by one: what is
-        refused is counted, and a run is refused whole.
+        A sender whose frames may be split differently asks first, and otherwise adds them one by one: refused messages
+        are counted, and a run is refused whole.
         """
         return self.intake.fits(count, wire_bytes)
 
     @property
     def rejects(self) -> bool:
-        """It may raise QueueFullError."""
+        """Whether `add` may raise QueueFullError."""
         return self.intake.action.refuses
 
     def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
@@ -288,7 +287,7 @@ class MessageQueue(FlowResource):
             run = self._delayed(run)
             messages = run.messages
         self._last_active_seconds = self.environment.clock()
-        # Before they are in: a new storage takes care of what comes, not of what is there.
+        # Before the messages are in: a new storage stores later elements, not present ones.
         storage = None
         if self.keeps and head.persistent:
             storage = self.storage if self.storage is not None else self.open_storage()
@@ -311,7 +310,7 @@ class MessageQueue(FlowResource):
             pager.relieve()
 
     def _delayed(self, run: Run) -> Run:
-        """Hook of the kinds: these are sent with a delay."""
+        """Note messages that are sent with a delay. Hook of the kinds."""
         return run
 
     def _append(self, messages: list[Message], run: Run) -> int:
@@ -336,13 +335,13 @@ class MessageQueue(FlowResource):
 
     @property
     def expire_count(self) -> int:
-        """How many elements past their date are looked at in one go."""
+        """Number of expired elements that are checked at once."""
         return EXPIRE_COUNT
 
     @abstractmethod
     def expire(self, sequences: SequenceOf[int]) -> None:
-        """Remove those of these elements, which are past their date and in order, that no consumer holds; count them,
-        and release their space (once: what resumes then may add or close).
+        """Remove the expired elements that no consumer holds, count them, and release their space (once: a source that
+        resumes then may add or close). `sequences` ascend.
         """
 
     # ------------------------------------------------------------------ subscriptions
@@ -361,7 +360,7 @@ class MessageQueue(FlowResource):
         which durable subscription of a topic it serves; `shares`: others may serve that, too; `selection`: which
         messages it takes (None: all); `from_beginning`: see `hold_beginning`.
 
-        Raises FlowClosedError once the queue is closed; ValueError where there is one consumer who gets all.
+        Raises FlowClosedError once the queue is closed; ValueError if another consumer gets all messages.
         """
         if self.closed:
             raise FlowClosedError(f"{self.name} was deleted: look it up again before you subscribe to it")
@@ -397,15 +396,17 @@ class MessageQueue(FlowResource):
         self.distribution.joined(subscription)
 
     def hold_beginning(self) -> None:
-        """Consumers that were there before it are attached in steps: what comes in from now on is theirs, too. As often
-        as that is called `let_go_of_beginning` has to be. What is consumed stays anyway.
+        """Keep new messages for consumers that were there before the queue and are attached in steps. Call
+        `let_go_of_beginning` once for each call. A consumed queue keeps its messages anyway.
         """
 
     def let_go_of_beginning(self) -> None:
-        """All of those consumers are attached."""
+        """End the hold on the beginning: all of those consumers are attached."""
 
     def _subscription_resumed(self, subscription: Subscription) -> bool:
-        """It has credit, and holds its turn: others that share the credit go on when a dispatch has come by here."""
+        """Hold the turn of a subscription that has credit until the next dispatch: others that share the credit go on
+        then.
+        """
         if subscription.closed:
             return False
         self.held_turns.hold(subscription)
@@ -417,16 +418,16 @@ class MessageQueue(FlowResource):
         return subscription in self.ring or self.distribution.is_seeking(subscription)
 
     def enter_ring(self, subscription: Subscription) -> None:
-        """It has credit: the next dispatch considers it."""
+        """Put a subscription that has credit in line: the next dispatch considers it."""
         if subscription.closed or not self.distribution.credited(subscription):
             return
-        self.ring[subscription] = None  # one that is in it keeps its place
+        self.ring[subscription] = None  # a subscription in the ring keeps its place
         self.context.request_dispatch()
 
     def room_of(self, subscription: Subscription) -> tuple[int, int]:
-        """Its credit. (0, 0) if it has none: then its source is blocked.
+        """Return the credit of a subscription as (elements, bytes); (0, 0) if it has none: then its source is blocked.
 
-        Raises QueueInvariantError if the consumer did not block it: nobody would ever wake it.
+        Raises QueueInvariantError if the consumer did not block it: it would never be resumed.
         """
         room_count, room_bytes = subscription.consumer.room(subscription)
         if room_count > 0 and room_bytes > 0:
@@ -442,14 +443,14 @@ class MessageQueue(FlowResource):
     # ------------------------------------------------------------------ for the kinds
 
     def pause(self) -> None:
-        """Deliver nothing until `unpause`. Takes messages as ever, until it is full; what consumers hold they may
-        settle; what is due expires. Not kept beyond the broker's life. A second call does nothing.
+        """Stop delivery until `unpause`. The queue accepts messages as before, until it is full; consumers may settle
+        what they hold; messages expire. Does not outlive the broker. A second call does nothing.
         """
         if self.paused_since_seconds is None and not self.closed:
             self.paused_since_seconds = self.environment.clock()
 
     def unpause(self) -> None:
-        """Go on."""
+        """Resume delivery."""
         if self.paused_since_seconds is not None:
             self.paused_since_seconds = None
             if not self.closed:
@@ -471,7 +472,7 @@ class MessageQueue(FlowResource):
         return more
 
     def free(self, gone: Gone) -> None:
-        """Free the space of elements that left, which may let senders go on."""
+        """Free the space of elements that left, which may resume senders."""
         count, wire_bytes = gone
         inside_count, inside_bytes = count, wire_bytes
         if self.elements.outside_gone_count:
@@ -485,7 +486,7 @@ class MessageQueue(FlowResource):
             self.environment.do_in_steps(self.destination_name, self._trimming())
 
     def _trimming(self) -> Iterator[None]:
-        """Let go of all that nobody needs any more, in steps; until the queue is closed, which lets go of all."""
+        """Remove in steps all elements that no reader needs any more; until the queue is closed, which removes all."""
         try:
             while self.elements.trims_to is not None and not self.closed:
                 yield from self._trimming_on()
@@ -509,7 +510,7 @@ class MessageQueue(FlowResource):
     # ------------------------------------------------------------------ memory and store
 
     def give_way(self) -> None:
-        """Let go what can go: the broker's memory is short, and much of it is here."""
+        """Free what can be freed: the broker's memory is short, and much of it is here."""
         if self.pager is not None and self.intake.may_page_out:
             if self.pager.is_over:
                 self.pager.relieve()
@@ -525,25 +526,27 @@ class MessageQueue(FlowResource):
         return 0
 
     def paged_in(self, index: int) -> None:
-        """This block is in memory, or gone: whoever waited for it goes on."""
+        """Note that a block is in memory or gone, and resume subscriptions that waited for it."""
         block = self.elements.block(index)
         if block is not None and block.outside is None:
             self.expiry.note_block(block)
 
     def losing(self, sequences: SequenceOf[int]) -> None:
-        """Hook of the kinds: these can't be read from the store, and leave now, whoever holds them."""
+        """Note elements that can't be read from the store, and leave now even if a consumer holds them. Hook of the
+        kinds.
+        """
 
     def paged_out(self, indices: list[int]) -> None:
-        """These blocks are outside: one date stands for all of theirs."""
+        """Note that blocks are outside: one date stands for all dates of a block."""
         self.expiry.move_out(indices)
 
     @property
     def awaits_disk(self) -> bool:
-        """It has more for its readers, which is being read from the disk, or is noted there as seen."""
+        """Whether the queue has more for its readers that is being read from the disk, or is noted there as seen."""
         return False
 
     def may_go_on(self) -> None:
-        """The store has done what a reader waited for."""
+        """Continue: the store has done what a reader waited for."""
         self.context.request_dispatch()
 
     def when_saved(self, first: int, callback: Saved) -> None:
@@ -561,7 +564,7 @@ class MessageQueue(FlowResource):
         return {}
 
     def reader_noted(self, reader: DurableReader) -> None:
-        """The place of this one is on disk."""
+        """Note that the position of a reader is on disk."""
         raise AssertionError("only topics have durable subscriptions")
 
     def make_readers(self, count_max: int) -> int:
@@ -569,26 +572,28 @@ class MessageQueue(FlowResource):
         return 0
 
     def seen(self) -> Mapping[int, int]:
-        """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
+        """Return the failed attempts of elements that consumers have had and that are not settled."""
         return {}
 
     def attempts_among(self, sequences: SequenceOf[int]) -> Mapping[int, int]:
-        """Those of these that came back, and how often they were handed over in vain."""
+        """Return the failed attempts of each element of `sequences` that came back."""
         return {}
 
     @property
     def is_consumed(self) -> bool:
-        """Somebody takes from it."""
+        """Whether a consumer is attached."""
         return bool(self.subscriptions)
 
     @property
     def waits_for_consumers(self) -> bool:
-        """Its senders wait while consumers take. Else what has no room in memory goes to the disk at once."""
+        """Whether senders wait while consumers take; otherwise messages without room in memory go to the disk
+        at once.
+        """
         return False
 
     @abstractmethod
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
-        """A subscription is done with these."""
+        """Settle elements of a subscription."""
 
     @abstractmethod
     def requeued(
@@ -600,7 +605,7 @@ class MessageQueue(FlowResource):
         charged: SequenceOf[int] | None = None,
         for_good: bool = False,
     ) -> None:
-        """A subscription returns these; see Subscription.requeue."""
+        """Give elements of a subscription back; see Subscription.requeue."""
 
     @abstractmethod
     def make_room(self, over_count: int, over_bytes: int) -> None:
@@ -609,19 +614,20 @@ class MessageQueue(FlowResource):
     # ------------------------------------------------------------------ end, and what people see
 
     def state_of(self, sequence: int) -> str:
-        """Of an element that is there, in a word: "waiting", "unsettled" (a consumer holds it), "delayed", "given up"
-        (on its way to the dead letters). Of a topic's, which each reader has for itself, "waiting".
+        """Return the state of an element that is in the queue, in a word: "waiting", "unsettled" (a consumer holds it),
+        "delayed", "given up" (on its way to the dead letters). In a topic, whose readers each have a state of their
+        own, always "waiting".
         """
         return "waiting"
 
     def close_queue(self, reason: str, *, keep: bool = False) -> int:
-        """Delete: blocked sources are let go, subscriptions are cancelled, in steps where they are many. A second call
-        does nothing. `keep`: what is stored of it stays, for the next run.
+        """Delete the queue: blocked sources are resumed, subscriptions are cancelled, in steps where there are many. A
+        second call does nothing. `keep`: stored messages stay in the store, for the next run.
 
-        Returns how many messages go by it: those in the queue, what consumers hold among them (and, of a topic, what
-        all of them had passed and that was not let go of yet), and those that waited in front of it. `closed` is True
-        before anybody is told. What is in it is let go of behind that, in steps, too, and counts as memory in use until
-        it has gone; then the queue leaves the map.
+        Returns the number of messages lost: those in the queue, with those that consumers hold (and, in a topic, those
+        that all of them had passed and that were not removed yet), and those that waited in front of it. `closed` is
+        True before the first callback. The messages are released after that, in steps, too, and count as memory in use
+        until then; then the queue leaves the map.
         """
         if self.closed:
             return 0
@@ -632,8 +638,8 @@ class MessageQueue(FlowResource):
         self.expiry.close()
         try:
             if self.storage is not None and not keep:
-                self.storage.forget()  # first: what those who wait do now is not to be on disk before that
-        finally:  # though one of those who are told, or are let go, raised
+                self.storage.forget()  # first: changes made by the resumed senders must not be on disk before that
+        finally:  # even if a callback or a resumed source raised
             try:
                 waiting_count = self._close_gates()
             finally:
@@ -665,7 +671,7 @@ class MessageQueue(FlowResource):
             environment.do_in_steps(self, self._clearing())  # a new one of its name waits for none of that
 
     def _clearing(self) -> Iterator[None]:
-        """Let go of what is in it, and leave the map: in steps. It is counted until then."""
+        """Release the messages and leave the map, in steps. They are counted until then."""
         try:
             while self.elements.trims_to is not None:
                 yield from self._trimming_on()
@@ -673,9 +679,11 @@ class MessageQueue(FlowResource):
             self.close()
 
     def _close_gates(self) -> int:
-        """Let the sources go, in steps; returns how many messages waited. What is in it stays charged."""
+        """Resume the sources, in steps; returns the number of messages that waited. The queue's messages stay
+        charged.
+        """
         if (share := self.controller.limiter.share) is not None:
-            share.on_press = share.drains = None  # it gives way as fast as it can
+            share.on_press = share.drains = None  # it is being deleted as fast as possible
         return sum([self._shut(gate) for gate in self.intake.entrances])
 
     def _shut(self, gate: FlowController[Run]) -> int:
@@ -685,7 +693,7 @@ class MessageQueue(FlowResource):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing in it, and no sender waits in front of it."""
+        """Whether the queue is empty, and no sender's element waits in front of it."""
         return not self.elements.live_count and not self.controller.overflow_count
 
     @property
@@ -694,12 +702,14 @@ class MessageQueue(FlowResource):
         return max(0, self.elements.live_count - self.unsettled_count)
 
     def has_waiting(self, subscription: Subscription) -> bool:
-        """Whether anything waits for this one to take more: messages that are in nobody's hands, or senders."""
+        """Return whether anything waits for this subscription to take more: messages that no consumer holds, or
+        senders.
+        """
         return self.elements.live_count > subscription.unsettled_count or self.intake.blocks_somebody
 
     @property
     def held_bytes(self) -> int:
-        """What its elements are charged, in memory and outside."""
+        """Bytes charged for the queue's elements, in memory and outside."""
         residency = self.intake.residency
         return self.controller.limiter.used_bytes if residency is None else residency.total_bytes
 
@@ -710,7 +720,7 @@ class MessageQueue(FlowResource):
 
     @property
     def idle_seconds(self) -> float:
-        """Since something was added or settled."""
+        """Seconds since an element was added or settled."""
         return self.environment.clock() - self._last_active_seconds
 
     def statistics(self) -> QueueStatistics:

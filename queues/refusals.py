@@ -1,18 +1,17 @@
-"""What subscribers of a topic have refused: tried again later, or given up.
+"""Messages that subscribers of a topic have refused: tried again later, or given up.
 
-The other subscribers know nothing of it: the element is there as long as any cursor needs it, and what is refused is
-*withdrawn* from this cursor only. It waits for its time (delayed.py) and is given back then; or it was tried too often
-and is on its way to the dead letters (dead_letters.py), where it is a copy under a number of its own, since the same
-message may be refused by others, too. When that is done the cursor has settled it: for a durable subscription in the
-very write that stores the dead letter.
+Other subscribers are not affected: the element stays as long as any cursor needs it, and a refused element is
+*withdrawn* from one cursor only. It waits for its time (delayed.py) and is then given back; or it was tried too often
+and is on its way to the dead letters (dead_letters.py), where it is a copy with its own number, since other subscribers
+may refuse the same message, too. When the copy is made, the cursor has settled the element: for a durable subscription
+in the very write that stores the dead letter.
 
-The end of a subscription without a name ends all this: it loses what it has yet to read anyway. With a durable one it
-stays. What had failed too often before a restart, or by a policy that has become stricter, is given up when its cursor
-comes to it.
+When a subscription without a name ends, its refusals are dropped, as are the messages that it has yet to read. The
+refusals of a durable subscription stay. Messages that had failed too often before a restart, or that exceed a stricter
+policy, are given up when the cursor reaches them.
 
-Bound: `delayed_count_max` of those that wait (beyond it they come again at once); what is given up stays within the
-limits of the topic.
-Source: issue 3 (redelivery and dead letters).
+Bound: `delayed_count_max` delayed elements (beyond it they come again at once); elements given up stay within the
+limits of the topic. Source: issue 3 (redelivery and dead letters).
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from .subscription import Subscription
 from .waking import Waking
 
 DUE_COUNT: Final = 512
-"""Elements whose time has come that are let go in one go."""
+"""Due elements that are released at once."""
 
 
 class Refusals:
-    """What was refused of one cursor. Made when the first is refused."""
+    """Refused elements of one cursor. Made when the first one is refused."""
 
     __slots__ = (
         "_dead_lettering", "_environment", "_later", "_queue", "_subscription", "_table", "_timer", "closed", "cursor",
@@ -76,23 +75,23 @@ class Refusals:
 
     @property
     def dead_lettering_count(self) -> int:
-        """How many wait for the dead-letter queue."""
+        """Number of elements that wait for the dead-letter queue."""
         return 0 if self._dead_lettering is None else len(self._dead_lettering)
 
     @property
     def waiting_count(self) -> int:
-        """How many wait for their time."""
+        """Number of elements that wait for their time."""
         return len(self._later)
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be moved, if it is not for want of room."""
+        """Reason why nothing can be moved, other than a lack of room; empty: there is none."""
         return "" if self._dead_lettering is None else self._dead_lettering.trouble
 
     # ------------------------------------------------------------------ in
 
     def failed(self, sequences: SequenceOf[int]) -> None:
-        """These have just been given back, and charged."""
+        """Handle elements that have just been given back and charged: delay them, or give them up."""
         policy, cursor = self._queue.policy, self.cursor
         spent = self.spent_among(sequences)
         if policy.redelivery_delay_ms:
@@ -107,7 +106,7 @@ class Refusals:
         self.give_up([sequence for sequence in spent if cursor.is_given_back(sequence)])
 
     def spent_among(self, sequences: SequenceOf[int]) -> list[int]:
-        """Those of these that have failed too often."""
+        """Return the elements of `sequences` that have failed too often."""
         most = self._queue.policy.redeliveries_max
         if most is None or not self._table.gives_up:
             return []
@@ -115,7 +114,9 @@ class Refusals:
         return [sequence for sequence in sequences if attempts_of(sequence) > most]
 
     def give_up(self, sequences: SequenceOf[int], reason: str = FAILED) -> None:
-        """These, which the cursor has passed and nobody holds, go to the dead letters; without any they are dropped."""
+        """Dead-letter elements that the cursor has passed and no consumer holds; drop them if there are no dead
+        letters.
+        """
         if not sequences:
             return
         queue, to, router = self._queue, self._queue.policy.dead_letter, self._environment.dead_letters
@@ -136,13 +137,13 @@ class Refusals:
         self._dead_lettering.move()
 
     def forget(self, sequences: Set[int]) -> None:
-        """These, which were withdrawn, are not to come again: the topic has dropped them, or they were settled late."""
+        """Forget withdrawn elements, which do not come again: the topic has dropped them, or they were settled late."""
         self._later.discard(sequences)
         if self._dead_lettering is not None:
             self._dead_lettering.discard(sequences)
 
     def forget_below(self, floor: int, sequences: Set[int]) -> None:
-        """The same for all below `floor`, which these are."""
+        """Forget withdrawn elements below `floor`; `sequences` are all of them."""
         self._later.discard_between(0, floor)
         if self._dead_lettering is not None:
             self._dead_lettering.discard(sequences)
@@ -150,11 +151,11 @@ class Refusals:
     # ------------------------------------------------------------------ what dead letters need (GivesUp)
 
     def still_has(self, sequence: int) -> bool:
-        """It may have left: expired, skipped, or lost on disk."""
+        """Return whether the element is still there: it may have expired, been skipped, or been lost on disk."""
         return sequence in self.cursor.withdrawn and self._queue.elements.is_alive(sequence)
 
     def attempts_of(self, sequence: int) -> int:
-        """How often it has failed here."""
+        """Return the number of the element's failed attempts with this subscriber."""
         return self.cursor.attempts_of(sequence)
 
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
@@ -170,7 +171,7 @@ class Refusals:
     # ------------------------------------------------------------------ out
 
     def paged_in(self) -> None:
-        """A block is in memory."""
+        """Continue: a block is in memory."""
         if self._dead_lettering is not None:
             self._dead_lettering.paged_in()
 
@@ -192,7 +193,7 @@ class Refusals:
         self._arm()
 
     def close(self) -> None:
-        """Its cursor is gone."""
+        """Close the refusals: their cursor is gone."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -201,7 +202,7 @@ class Refusals:
 
 
 class RefusalTable:
-    """What the subscribers of one topic have refused.
+    """Refused messages of the subscribers of one topic.
 
     Attributes:
         gives_up: messages may leave a subscriber for having failed too often.
@@ -224,7 +225,7 @@ class RefusalTable:
         return bool(self._by_cursor)
 
     def get(self, cursor: TrackingCursor) -> Refusals | None:
-        """What was refused of this cursor; None: nothing ever was."""
+        """Return the refused elements of a cursor; None: there never was one."""
         return self._by_cursor.get(cursor)
 
     def refuse(self, subscription: Subscription, sequences: SequenceOf[int], *, for_good: bool) -> None:
@@ -242,7 +243,9 @@ class RefusalTable:
             self._of(subscription).failed(sequences)
 
     def without_spent(self, subscription: Subscription, part: Slice) -> Slice | None:
-        """What of this, some of which failed before, may be tried again. The rest is given up."""
+        """Return the elements of `part` that may be tried again, or None. The others, which failed too often, are given
+        up.
+        """
         most = self._queue.policy.redeliveries_max
         if most is None or not self.gives_up or part.attempts is None or max(part.attempts.values()) <= most:
             return part
@@ -288,7 +291,7 @@ class RefusalTable:
         return passed
 
     def paged_in(self) -> None:
-        """Let what is given up go on to the dead letters, in steps: a block is in memory."""
+        """Resume dead-lettering, in steps: a block is in memory."""
         if self._by_cursor:
             self._environment.do_in_steps(self._queue, self._coming_in(list(self._by_cursor.values())))
 
@@ -300,7 +303,7 @@ class RefusalTable:
             yield
 
     def close_cursor(self, cursor: TrackingCursor) -> None:
-        """Close a cursor, and forget what was refused of it."""
+        """Close a cursor, and forget its refusals."""
         refusals = self._by_cursor.pop(cursor, None)
         if refusals is not None:
             refusals.close()
@@ -312,7 +315,7 @@ class RefusalTable:
             refusals.close()
 
     def facts(self) -> dict[str, object]:
-        """What people are told about it."""
+        """Return facts about the refusals, for people."""
         facts: dict[str, object] = {}
         if waiting_count := sum([refusals.waiting_count for refusals in self._by_cursor.values()]):
             facts["wait to be tried again"] = waiting_count

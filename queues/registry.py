@@ -1,14 +1,14 @@
-"""All destinations of a broker: found or made by name, with their policies, wildcard consumers and auto-deletion.
+"""Registry of the destinations of a broker: found or made by name, with their policies, wildcard consumers and
+auto-deletion.
 
-Wildcard consumers are
-attached to every destination that matches, also to those that are made later. Wildcard and destination know each other,
-so that either goes without a search.
+Wildcard consumers are attached to every destination that matches, later ones included. Wildcard and destination refer
+to each other, so that either is removed without a search.
 
-The sweep looks at all destinations every SWEEP_SECONDS, in slices of SWEEP_COUNT with other work in between, so that a
-hundred thousand idle ones stop nobody.
+The sweep checks all destinations every SWEEP_SECONDS, in slices of SWEEP_COUNT with other work in between, so that a
+hundred thousand idle ones do not stall the broker.
 
-Bound: `destinations_max`; idle empty ones are swept away by their policy's `auto_delete_seconds`. A destination
-costs about 6 KiB beside its messages (and as much again for each further priority in use): 600 MiB for the default
+Bound: `destinations_max`; idle empty ones are swept away by their policy's `auto_delete_seconds`. A destination costs
+about 6 KiB beside its messages (and as much again for each further priority in use): 600 MiB for the default
 `destinations_max`, counted as memory of the broker (flow/upkeep.py).
 """
 
@@ -52,7 +52,7 @@ SWEEP_SECONDS: Final = 5.0
 
 SWEEP_COUNT: Final = 100
 DELETED_COST: Final = 7
-"""Destinations looked at in one slice of a sweep, and to delete a partition costs as much as to look at so many."""
+"""Cost of deleting a partition, in destinations examined in one slice of a sweep."""
 
 LIVE_POLICY: Final = frozenset(
     {
@@ -68,24 +68,28 @@ LIVE_POLICY: Final = frozenset(
         "redelivery_delay_ms",
     }
 )
-"""What of a policy may change for queues that exist: what is looked at each time. The rest they were built with."""
+"""Settings that may change for existing queues, since they are read at each use. The others are fixed when a queue is
+made.
+"""
 
 
 class DestinationLimitError(Exception):
     """The broker has as many destinations as it is configured for."""
 
     code = "too-many-destinations"
-    """For ERRORs."""
+    """Machine-readable code for ERROR frames."""
 
 
 class DestinationUpkeepError(DestinationLimitError):
-    """What connections, subscriptions and destinations take by themselves is all that they may."""
+    """Error of a destination for which `upkeep_bytes_max` has no room: connections, subscriptions and destinations take
+    all of it.
+    """
 
     code = UPKEEP_FULL
 
 
 class DestinationFailedError(DestinationLimitError):
-    """This one was abandoned after a mistake of the broker."""
+    """Error of a destination that was abandoned after a mistake of the broker."""
 
     code = "destination-failed"
 
@@ -129,12 +133,12 @@ class WildcardConsumer:
         self.account = account
         self.closed = False
         self.number = 0
-        """How many were made before it, and it."""
+        """Number of wildcards made so far, including this one."""
         self.attachments: dict[Destination, Attachment] = {}
 
     def attaching(self) -> Iterator[None]:
-        """Take those that match and that may be had, in steps: also if other ones may be had than before. Those that
-        are made meanwhile come by themselves. Raises AttachmentLimitError.
+        """Attach the consumer to the destinations that match and are admitted, in steps; also after `admits` has
+        changed. Destinations made meanwhile are attached without help. Raises AttachmentLimitError.
         """
         for destination in self._registry.matching(self.address):
             if self.closed:
@@ -148,7 +152,9 @@ class WildcardConsumer:
                 yield
 
     def attach(self, destination: Destination) -> None:
-        """This one matches; it gets it if it may: from its beginning, if it was there before and that is kept still."""
+        """Attach the consumer to a destination that matches, if that is admitted; from its beginning, if the wildcard
+        is older than the destination and the beginning is still kept.
+        """
         if self.admits is not None and not self.admits(destination.name):
             return
         welcome = destination.welcome
@@ -164,7 +170,9 @@ class WildcardConsumer:
         destination.wildcards[self] = None
 
     def detach(self, destination: Destination) -> None:
-        """It is gone, or this is closed. O(1) and what detaching its partitions costs."""
+        """Detach from a destination that is gone, or because this wildcard is closed. O(1), plus detaching its
+        partitions.
+        """
         assert destination.wildcards is not None, "they know each other"
         del destination.wildcards[self]
         self.attachments.pop(destination).close()
@@ -172,8 +180,8 @@ class WildcardConsumer:
             destination.welcome.left[id(self.consumer)] = self.consumer
 
     def reviewing(self, admits: Callable[[str], bool] | None) -> Iterator[None]:
-        """Other ones may be admitted now: let those go that are not any more, take those that are. Raises
-        AttachmentLimitError.
+        """Apply a changed `admits`: detach from destinations that are not admitted any more, and attach to those that
+        are. Raises AttachmentLimitError.
         """
         self.admits = admits
         for destination in list(self.attachments) if admits is not None else ():
@@ -188,12 +196,12 @@ class WildcardConsumer:
 
     @property
     def awaits_disk(self) -> bool:
-        """Some destination has more, which is on its way from the disk."""
+        """Whether a destination has more that is being read from the disk."""
         return any(attachment.awaits_disk for attachment in self.attachments.values())
 
     def closing(self) -> Iterator[None]:
-        """Detach from all of them, in steps; no new ones come from the first on. A second time does nothing. A consumer
-        that is closing tells those who ask that it has no room, see `StompSubscription.room`.
+        """Detach from all destinations, in steps; none is attached from the first step on. A second call does nothing.
+        A consumer that is closing has no room, see `StompSubscription.room`.
         """
         if not self.closed:
             self.closed = True
@@ -221,11 +229,11 @@ class DurableAttachment:
 
     @property
     def queues_count(self) -> int:
-        """From how many partitions it takes now, and one for when it was seen last: detaching takes as many steps."""
+        """Number of partitions from which it takes now, and one for `last_seen_ms`: detaching takes as many steps."""
         return self._attachment.queues_count + 1
 
     def close(self) -> None:
-        """It reads no more; its place stays. A second call does nothing."""
+        """Stop reading; the position stays. A second call does nothing."""
         if self.durable.attached and not self._attachment.closed:
             self._attachment.close()
             self._registry.durables.detached(self.durable)
@@ -259,22 +267,22 @@ class DestinationRegistry:
             )
             environment = attrs.evolve(environment, dead_letters=router)
         self.steps = Steps(environment.scheduling)
-        """Where long work of subscriptions and destinations is done."""
+        """Executor of the long work of subscriptions and destinations."""
         self.turns = Turns(environment.clock)
-        """Of transactions, without a store."""
+        """Turns of transactions without a store."""
         self.environment = environment = attrs.evolve(environment, in_steps=self.steps.do)
-        """What queues have from outside: also dead letters, and where long work is done."""
+        """Environment of queues, with dead letters and the executor of long work."""
         self._policy_for = policy_for
         self._own_segments = frozenset(own_segments)
         self._policies_age = 0
-        """How often policies have been replaced."""
+        """Number of times that policies have been replaced."""
         self._router = environment.dead_letters
         self._destinations_max = destinations_max
         self.attachments = AttachmentPool(attachments_max, manager=environment.manager, clock=environment.clock)
         self._account = AttachmentAccount(self.attachments)
         self.selectors = SelectorTable(selectors_bytes_max, manager=environment.manager, clock=environment.clock)
         self._kept_selections: dict[int, Selection] = {}
-        """By durable subscription: what it selects by while its consumer is away."""
+        """Selection of each durable subscription whose consumer is away, by id."""
         self._wildcards: PatternTrie[WildcardConsumer] = PatternTrie(environment.manager.keep)
         self._wildcards_made_count = 0
         self._welcomes = Welcomes(self._wildcards, self.steps, environment.carefully)
@@ -287,15 +295,15 @@ class DestinationRegistry:
         self.made_count = 0
         self.deleted_count = 0
         self.on_delete: Callable[[Destination], None] | None = None
-        """Told of each destination that goes, while it still is as it was: somebody adds up what it counted."""
+        """Callback before a destination is deleted, which may add up its counters."""
         self._abandoned: set[str] = set()
-        """What the store has of these is not known to be all, until the next start."""
+        """Destinations of which the store may have further elements, unknown until the next start."""
         self.unheard_count = 0
-        """Messages to temporary destinations whose owner has gone."""
+        """Messages to temporary destinations whose owner is gone."""
 
     @property
     def dead_letters(self) -> DeadLetterRouter | None:
-        """Takes what is given up; None: nothing is."""
+        """Router of messages that are given up; None: there are no dead letters."""
         return self._router
 
     def start(self) -> None:
@@ -322,8 +330,8 @@ class DestinationRegistry:
         selectors_bytes_max: int = SELECTORS_BYTES_MAX,
         own_segments: Iterable[str] = (),
     ) -> None:
-        """Other policies and limits, see the constructor. Destinations that are made from now on have them as a whole,
-        those that exist as far as `LIVE_POLICY` says, with the next sweep: within seconds, and it stops nobody.
+        """Replace policies and limits, see the constructor. New destinations have all of them; existing ones have the
+        settings in `LIVE_POLICY` with the next sweep: within seconds, without stalling the broker.
         """
         self._policy_for = policy_for
         self._own_segments = frozenset(own_segments)
@@ -346,9 +354,9 @@ class DestinationRegistry:
             queue.policy = attrs.evolve(queue.policy, **live)
 
     def get(self, address: DestinationName, *, is_stored: bool = False, is_ours: bool = False) -> Destination:
-        """The destination of this name, made if it is not there. Raises DestinationLimitError, but not if it
-        `is_stored`: what an earlier run left of it has to have a place, also under a limit that was lowered since.
-        `is_ours`: no client makes it, but the broker, to keep what is there.
+        """Return the destination of this name, made if need be. Raises DestinationLimitError, but not if it
+        `is_stored`: its messages of an earlier run need a queue even if the limit was lowered since. `is_ours`: the
+        broker makes it, not a client, to keep existing messages.
         """
         destination = self.destinations.get(address.canonical)
         if destination is None:
@@ -366,7 +374,7 @@ class DestinationRegistry:
                 self.check_upkeep(address.canonical)
             policy = self._policy_for(address)
             if is_stored and policy.kind == "relay":
-                policy = attrs.evolve(policy, kind="queue")  # a relay has no place for what is stored
+                policy = attrs.evolve(policy, kind="queue")  # a relay can't keep stored messages
             destination = Destination(address, policy, self.environment)
             self.destinations[address.canonical] = destination
             self._names.put(path_of(address.canonical), destination)
@@ -376,9 +384,9 @@ class DestinationRegistry:
         return destination
 
     def check_prefix(self, address: DestinationName, *, to_send: bool) -> None:
-        """Raise DestinationNameError for a name whose prefix is a known one but for a slip, such as `/queu/a`: what is
-        sent there nobody would get. Not if the configuration names destinations with that first segment
-        (`own_segments`); and what is there from before can still be received.
+        """Raise DestinationNameError for a name whose prefix is probably a typing error, such as `/queu/a`: no consumer
+        would receive its messages. Names whose first segment the configuration uses (`own_segments`) are allowed; and
+        existing messages can still be received.
         """
         name = address.canonical
         meant = meant_by(name)
@@ -418,7 +426,7 @@ class DestinationRegistry:
         return ("", "") if found is None else (found.name, found.client_id)
 
     def policy_for(self, address: DestinationName) -> QueuePolicy:
-        """The policy that a destination of this name has, or would have."""
+        """Return the policy that a destination of this name has, or would have."""
         return self._policy_for(address)
 
     def attach(
@@ -431,9 +439,9 @@ class DestinationRegistry:
         selection: Selection | None = None,
         account: AttachmentAccount | None = None,
     ) -> Attachment | WildcardConsumer:
-        """Let this consumer take from the destination(s); `admits`: from which of those that a wildcard matches, now
-        and later (None: all); `selection`: which messages (None: all); `account` counts its attachments (None: only the
-        pool of the broker does). Raises DestinationLimitError, AttachmentLimitError.
+        """Attach a consumer to the destination(s); `admits` returns whether it may be attached to a destination that a
+        wildcard matches, now and later (None: to all); `selection`: selection of messages (None: all); `account` counts
+        its attachments (None: only the pool of the broker does). Raises DestinationLimitError, AttachmentLimitError.
 
         O(destinations that match) for a wildcard: `attach_wildcard` does it in steps.
         """
@@ -459,8 +467,8 @@ class DestinationRegistry:
         selection: Selection | None = None,
         account: AttachmentAccount | None = None,
     ) -> WildcardConsumer:
-        """As `attach`, but of the destinations that are there already nothing is taken yet: do all steps of its
-        `attaching`. Those that are made from now on it gets by itself.
+        """Attach a consumer to all destinations that a wildcard covers. To attach it to those that exist already, do
+        all steps of the result's `attaching`; destinations that are made from now on are attached without help.
         """
         wildcard = WildcardConsumer(
             self,
@@ -477,14 +485,14 @@ class DestinationRegistry:
         return wildcard
 
     def matching(self, address: DestinationName) -> Iterator[Destination | None]:
-        """Those that this wildcard covers now; None: a look that found none. May be gone on with later: see
-        wildcards.py.
+        """Yield the destinations that a wildcard covers now; None: a step without a result. The iteration may be
+        continued later: see wildcards.py.
         """
         return self._names.matching(path_of(address.canonical))
 
     def browse(self, address: DestinationName, viewer: Viewer, selection: Selection | None = None) -> QueueBrowser:
-        """Show this viewer what a queue holds now, of which it takes what it selects (None: all): highest priority
-        first. One that is not there is not made.
+        """Show a viewer the messages that a queue holds now and that `selection` selects (None: all): highest priority
+        first. A queue that does not exist is not made.
         """
         destination = self.destinations.get(address.canonical)
         partitions = [] if destination is None else list(destination.queue.partitions.values())
@@ -520,7 +528,7 @@ class DestinationRegistry:
 
     @staticmethod
     def _begin(destination: Destination, durable: Durable) -> None:
-        """In all partitions that are there; in others it begins with them."""
+        """Add a durable subscription to all existing partitions; new ones add it when they are made."""
         for partition in destination.queue.partitions.values():
             assert isinstance(partition, Topic), "only topics have durable subscriptions"
             partition.readers.add(durable.durable_id)
@@ -539,9 +547,9 @@ class DestinationRegistry:
                 partition.readers.add(durable.durable_id)
 
     def remove_durable(self, durable: Durable, done: Done) -> None:
-        """Remove it with what only it has yet to read. Nobody may be attached. `done` is called, perhaps at once, when
-        it is forgotten on disk, where its readers follow with what is flushed next; or with what went wrong: then it
-        is there as before.
+        """Remove a durable subscription, with the messages that only it has yet to read. No consumer may be attached.
+        `done` is called, perhaps at once, when it is deleted on disk, where its readers follow with the next flush; or
+        with the error: then it exists as before.
         """
 
         def forgotten(error: Exception | None) -> None:
@@ -552,7 +560,7 @@ class DestinationRegistry:
         self.durables.remove(durable, forgotten)
 
     def _end(self, durable: Durable) -> None:
-        """Its readers go, in steps where many are removed together."""
+        """Remove the readers of a durable subscription, in steps where there are many."""
         selection = self._kept_selections.pop(durable.durable_id, None)
         if selection is not None:
             selection.close()
@@ -566,10 +574,10 @@ class DestinationRegistry:
         self._wildcards.discard(path_of(wildcard.address.canonical), wildcard)
 
     def delete(self, destination: Destination, reason: str, *, keep: bool = False) -> None:
-        """Delete it with all that is in it (`keep`: but what is stored stays); its subscriptions are cancelled. Deleted
-        already: does nothing.
+        """Delete a destination with all its messages (`keep`: stored ones stay in the store); its subscriptions are
+        cancelled. Does nothing if it is deleted already.
 
-        Its name is free before anybody is told, so whoever is told may ask for it again and gets a new one.
+        Its name is free before any callback, so a callback may ask for it again and gets a new destination.
         """
         if self.destinations.get(destination.name) is not destination:
             return  # also if there is another one of its name by now
@@ -583,21 +591,23 @@ class DestinationRegistry:
         self.environment.do_in_steps(destination.name, self._detaching(destination))
 
     def _detaching(self, destination: Destination) -> Iterator[None]:
-        """Wildcards let go of one that is gone, in steps."""
+        """Detach the wildcards from a destination that is gone, in steps."""
         while destination.wildcards:
             self.environment.carefully(partial(next(reversed(destination.wildcards)).detach, destination))
             yield from repeat(None, len(destination.queue.partitions))
 
     def abandon(self, destination: Destination, reason: str) -> None:
-        """Close it as it is. With a store its name is refused from now on: the next start recovers what is there."""
+        """Close a destination as it is. With a store its name is refused from now on: the next start recovers its
+        messages.
+        """
         if self.environment.store is not None:
             self._abandoned.add(destination.name)
         self.delete(destination, reason, keep=True)
 
     def sweep(self) -> bool:
-        """Look at the next destinations and durable subscriptions, at most SWEEP_COUNT, and delete those that have been
-        idle, or abandoned, for their policy's time. True if there are more, which the next call looks at. O(slice), and
-        O(all of them), cheaply, at first.
+        """Check the next destinations and durable subscriptions, at most SWEEP_COUNT, and delete those that have been
+        idle, or abandoned, for their policy's time. Returns whether there are more, which the next call checks. The
+        first call of a sweep is O(all of them), but cheap.
         """
         if not self._to_sweep and not self._durables_to_sweep:
             self._to_sweep = list(self.destinations.values())
@@ -652,7 +662,7 @@ class DestinationRegistry:
 
 
 def _removing(destination: Destination, durable_id: int) -> Iterator[None]:
-    """A durable subscription has no place in this topic any more. In steps."""
+    """Remove the readers of a durable subscription from a topic, in steps."""
     for partition in list(destination.queue.partitions.values()):
         if isinstance(partition, Topic) and not partition.closed:
             partition.remove_reader(durable_id)
@@ -660,4 +670,4 @@ def _removing(destination: Destination, durable_id: int) -> Iterator[None]:
 
 
 def _tried_again_later(_error: Exception | None) -> None:
-    """One that can't be removed is found by the next sweep."""
+    """Ignore the result: a subscription that can't be removed is found by the next sweep."""

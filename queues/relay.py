@@ -1,11 +1,11 @@
-"""A queue that hands on and keeps nothing: senders wait until a consumer has room. Seed 002 "Relay".
+"""Relays: queues that pass messages on and keep none. Senders wait until a consumer has room. Seed 002 "Relay".
 
-A relay is a shared queue without a store and with a gate before its intake. The gate is open while some consumer takes
-more than what it has not come to yet; each run that comes in, and each dispatch, looks again. So of what waits for a
-consumer's room no more lies in a relay than one run beyond the credit of a consumer, and what came back. What consumers
-have passed over holds no sender back: elements that wait for their time, for the holder of their message group, for
-room in the dead-letter queue, or for a consumer that selects them. All of it, and what consumers hold unacknowledged,
-is in memory, within `memory_bytes`, and is lost when the broker ends.
+A relay is a shared queue without a store and with a gate before its intake. The gate is open while a consumer takes
+more than the elements that it has not reached yet; each new run, and each dispatch, checks it again. So elements that
+wait for a consumer's room are at most one run beyond the credit of a consumer, and returned elements. Elements that
+consumers have passed over block no sender: those that are delayed, or wait for the holder of their message group, for
+room in the dead-letter queue, or for a consumer that selects them. All of these, and elements that consumers hold
+unacknowledged, are in memory, within `memory_bytes`, and are lost when the broker ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class RelayGate(Gate):
         schedule: Callable[[Callable[[], None]], None] | None,
         clock: Callable[[], float],
     ) -> None:
-        """`has_taker`: whether a consumer takes more than what it has not come to yet; `schedule`: see Account."""
+        """`has_taker`: returns whether a consumer takes more than the elements that it has not reached yet; `schedule`:
+        see Account.
+        """
         self._has_taker = has_taker
         limiter = WindowLimiter(1, None, clock=clock, label="room of its consumers")
         super().__init__(resource, "until a consumer has room", limiter, schedule=schedule, clock=clock)

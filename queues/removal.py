@@ -1,9 +1,9 @@
-"""How elements leave a consumed queue without being consumed: given up, past their date, or dropped to make room.
+"""Removal of elements from a consumed queue that were not consumed: given up, expired, or dropped to make room.
 
-No consumer holds what leaves here: an element lies ahead of the cursor, was given back, waits for its time, or for its
-message group. What is given up stays, in no one's hands, until it has come to the dead-letter queue (dead_letters.py);
-without one it is dropped. What is outside leaves by whole blocks where that can be said of all of a block, else it has
-to come in first.
+No consumer holds an element that leaves here: it is ahead of the cursor, was given back, waits for its time, or for its
+message group. An element that is given up stays, held by no consumer, until it has been moved to the dead-letter queue
+(dead_letters.py); without one it is dropped. Elements outside leave by whole blocks where that applies to all of a
+block; otherwise the block has to be paged in first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .policy import QueuePolicy
 from .queue import MessageQueue
 
 DROP_COUNT: Final = 64
-"""Elements looked at together when room must be made."""
+"""Elements checked together when room must be made."""
 
 
 def gives_up(name: str, policy: QueuePolicy, environment: QueueEnvironment) -> bool:
@@ -36,7 +36,7 @@ def gives_up(name: str, policy: QueuePolicy, environment: QueueEnvironment) -> b
 
 
 class Removal:
-    """What leaves one consumed queue unread.
+    """Removal of the elements of one queue that leave unconsumed.
 
     Attributes:
         gives_up: messages may leave for having failed too often.
@@ -83,27 +83,27 @@ class Removal:
         return letters is not None and not self._queue.fits(count, wire_bytes) and letters.hold_back(source)
 
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
-        """Remove what has gone to the dead-letter queue `to`."""
+        """Remove elements that have been added to the dead-letter queue `to`."""
         self._queue.dead_lettered_count += len(sequences)
         self._gone_to(to, Fate.DEAD_LETTERED, sequences)
 
     def still_has(self, sequence: int) -> bool:
-        """Whether this element is there."""
+        """Return whether the element is in the queue."""
         return self._queue.elements.is_alive(sequence)
 
     def attempts_of(self, sequence: int) -> int:
-        """How often this element has failed."""
+        """Return the number of failed attempts of the element."""
         return self._states.cursor.attempts_of(sequence)
 
     # ------------------------------------------------------------------ by an operator's will
 
     def may_leave(self, sequence: int) -> bool:
-        """Whether this element is there, and no consumer holds it."""
+        """Return whether the element is in the queue, and no consumer holds it."""
         return self._queue.elements.is_alive(sequence) and self._states.waits(sequence)
 
     def purge(self, first: int, end: int) -> int:
-        """Drop what of `first` .. `end - 1` no consumer holds, in memory or on disk. Returns how many. O(end - first):
-        a quarter of a block takes a millisecond.
+        """Drop the elements from `first` to `end - 1` that no consumer holds, in memory or on disk. Returns their
+        number. O(end - first): a quarter of a block takes a millisecond.
         """
         queue, waits = self._queue, self._states.waits
         if queue.closed:
@@ -115,7 +115,7 @@ class Removal:
         return len(gone)
 
     def moved(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
-        """Remove what is in the queue `to` now (transfers.py); on disk in the same write."""
+        """Remove elements that are in the queue `to` now (transfers.py); on disk in the same write."""
         self._queue.moved_count += len(sequences)
         self._gone_to(to, Fate.MOVED, sequences)
 
@@ -133,8 +133,8 @@ class Removal:
             self._drop(sequences)
 
     def without_expired(self, sequences: SequenceOf[int]) -> SequenceOf[int]:
-        """Drop those past their date of elements that come back, and return the others. Those that are not in memory
-        are looked at again when they can be.
+        """Drop expired ones of the elements that come back, and return the others. Elements that are not in memory are
+        checked when they are.
         """
         elements, now_ms = self._queue.elements, self._environment.now_ms()
         if elements.outside_count:
@@ -164,8 +164,8 @@ class Removal:
             self.drop_expired(gone)
 
     def _expired_outside(self, sequences: SequenceOf[int]) -> list[int]:
-        """Find blocks that are outside and in which everything is past its date: return what of them no consumer holds.
-        Others have to come in.
+        """Return the elements, held by no consumer, of blocks outside in which everything has expired. Other blocks
+        have to be paged in.
         """
         pager, elements = self._queue.pager, self._queue.elements
         assert pager is not None, "only what pages is outside"
@@ -186,7 +186,7 @@ class Removal:
         return gone
 
     def _expired_placeholders(self, block: Block, dates: SequenceOf[int], now_ms: int) -> list[int]:
-        """Return what of a block with placeholders is past its date and held by no consumer. Notes the next date."""
+        """Return the expired elements of a block with placeholders that no consumer holds. Notes the next date."""
         end = block.base + block.length
         later = [
             date
@@ -200,9 +200,11 @@ class Removal:
     # ------------------------------------------------------------------ to make room
 
     def make_room(self, over_count: int, over_bytes: int) -> None:
-        """See IntakeOwner. What the cursor has passed is older than all but what was given back."""
+        """Make room: see IntakeOwner. The elements that the cursor has passed are older than all but the
+        returned ones.
+        """
         states, cursor = self._states, self._states.cursor
-        cursor.arrived(Wait.CROWDED)  # what comes next may go, whether it may be handed over or not
+        cursor.arrived(Wait.CROWDED)  # the next elements may leave, even if they may not be handed over
         while over_count > 0 or over_bytes > 0:
             oldest = self._oldest_passed()
             if oldest is not None:
@@ -259,8 +261,8 @@ class Removal:
         return block.outside.wire_bytes // block.live_count + MESSAGE_OVERHEAD_BYTES
 
     def _drop_outside(self, index: int) -> Gone:
-        """Drop, unread, all that no consumer holds of a block that is outside and is the next to be read. Returns how
-        much room that made.
+        """Drop, unread, all elements that no consumer holds of a block that is outside and the next to be read. Returns
+        the room made.
         """
         block = self._queue.elements.block(index)
         cursor = self._states.cursor
@@ -297,7 +299,7 @@ class Removal:
         self._drop(sequences)
 
     def _gone_to(self, to: MessageQueue, fate: Fate, sequences: SequenceOf[int]) -> None:
-        """Remove what another queue has taken. What is stored goes with the same write."""
+        """Remove elements that another queue has taken. Stored ones are removed in the same write."""
         queue, store = self._queue, self._environment.store
         if queue.observer is not None:
             queue.observer.left(fate, sequences, to.name)

@@ -1,30 +1,29 @@
-"""Consumers with a selector on a queue whose messages are shared out: each looks for what it takes.
+"""Selector scan: consumers with a selector on a queue whose messages are shared out look for what they select.
 
-The cursor of the queue passes nothing by for them. Each has a *search*: how far it has looked. What its selector takes
-is taken from where it lies (`Cursor.acquire_at`), so order holds for everybody else: what nobody present takes stays
-where it is, blocks nothing that lies behind, and is there for whoever comes. A search does not go back: what becomes
-available below the place it has come to (given back, due, its group free) is noted for it by name, and looked at first.
-So each message is looked at once per consumer, and once more whenever it comes back.
+The cursor of the queue passes no element for them. Each has a *search* with its own position. Selected elements are
+taken from where they are (`Cursor.acquire_at`), so order holds for all other consumers: an element that no present
+consumer selects stays where it is, does not block the elements behind it, and is available to later consumers. A search
+does not go back: an element that becomes available below its position (given back, due, its group free) is noted for it
+by name, and looked at first. So each message is looked at once per consumer, and once more whenever it comes back.
 
-    looked_to    all below has been looked at
-    again        below that, and available since: to be looked at first, the lowest first
-    held_up      it takes these, but another consumer holds their group: `again` when that is free
+    looked_to    all elements below have been looked at
+    again        elements below that, available since: to be looked at first, the lowest first
+    held_up      selected elements whose group another consumer holds: `again` when the group is free
 
-A search passes over messages of a group as over others: its selector says what it wants of a group. One consumer per
-group at a time, and order among those of a group that a consumer takes, hold all the same.
+A search passes over messages of a group like others: its selector decides what it wants of a group. One consumer per
+group at a time, and order among the selected messages of a group, hold all the same.
 
-*Outside.* A search that comes to a block that is not in memory has it read for itself alone: the block stays outside,
-and nobody's memory changes. Such blocks come one at a time in each queue, for all searches that stand there; what of
-them is taken goes out from there. Only a block of which a search takes more than it has credit for, or many
-(DENSE_SHARE), comes in as for other readers, and stays while the search stands in it. So a search for one in a million
-reads each block once, holds one block meanwhile, and lets everybody else have their turn in between.
+*Outside.* For a search that reaches a block outside, the block is read for that search alone: it stays outside, and no
+other memory changes. Such blocks are read one at a time in each queue, for all searches that are at that block;
+selected elements are handed out from there. Only a block of which a search selects more than it has credit for, or many
+elements (DENSE_SHARE), is paged in as for other readers, and stays while the search is in it. So a search for one in a
+million reads each block once, holds one block meanwhile, and gives all other consumers their turn in between.
 
-*Turns.* Consumers with a selector come first, with no more than their share of what waits (for all in line the same);
-where there is less than one for each, it is the others' turn to come first every second time.
+*Turns.* Consumers with a selector come first, with at most their share of the waiting elements (for all in line the
+same); where there is less than one element for each, the others come first every second time.
 
-Bound: one block for each queue that is being read; one for each search that stands in it with something to be taken;
-for each search as many names as are given back, and HELD_UP_COUNT of those that are held up by groups.
-Source: issue 6; anchors d7, d17.
+Bound: one block for each queue that is being read; one for each search that is in it with selected elements; for each
+search the names of returned elements, and HELD_UP_COUNT of those held up by groups. Source: issue 6; anchors d7, d17.
 """
 
 from __future__ import annotations
@@ -50,20 +49,22 @@ from .slices import Slice, fit
 from .subscription import Subscription
 
 LOOK_COUNT_MAX: Final = 1024
-"""Elements looked at together. Beginning with LOOK_COUNT_MIN twice as many each time that nothing was found."""
+"""Largest number of elements looked at together. Begins with LOOK_COUNT_MIN and doubles each time that nothing was
+found.
+"""
 
 DENSE_SHARE: Final = 8
-"""A search that takes at least this part of what it meets is better served by blocks that come in."""
+"""Divisor of the elements looked at: a search that selects at least this part is better served by paging blocks in."""
 
 HELD_UP_COUNT: Final = 1024
 """Elements that a search remembers because their group is held by others. Beyond that it waits."""
 
 AGAIN_MIN: Final = 64
-"""Dead entries that may always lie among those to be looked at again."""
+"""Dead entries that are always allowed among those to be looked at again."""
 
 
 class Search:
-    """How far one subscription has looked. See the module."""
+    """Progress of one subscription's search. See the module."""
 
     __slots__ = (
         "_again",
@@ -89,14 +90,18 @@ class Search:
         """A block in which it stands and takes something: it is to be in memory."""
         self.is_dense = False
         self.held_up: dict[str, dict[int, None]] = {}
-        """By group. Each once, however often the search comes by: it stops for want of credit, and looks anew."""
+        """Elements by group that another consumer holds. Each element once, however often the search reaches it: it
+        stops for lack of credit, and starts again.
+        """
         self.held_up_count = 0
         self._again: list[int] = []
         self._again_set: set[int] = set()
         self._tidy_count = AGAIN_MIN
 
     def look_again(self, sequences: Iterable[int]) -> bool:
-        """These are available now. Returns whether any of them has been passed. O(n log n)."""
+        """Look again at elements that are available now. Returns whether the search has passed any of them.
+        O(n log n).
+        """
         fresh = [s for s in sequences if s < self.looked_to and s not in self._again_set]
         for sequence in fresh:
             self._again_set.add(sequence)
@@ -104,16 +109,16 @@ class Search:
         return bool(fresh)
 
     def next_again(self) -> int | None:
-        """The lowest that is to be looked at again."""
+        """Return the lowest element to be looked at again, or None."""
         return self._again[0] if self._again else None
 
     @property
     def next_place(self) -> int:
-        """Where it looks next."""
+        """Next element to look at."""
         return self._again[0] if self._again else self.looked_to
 
     def take_again(self) -> int:
-        """The lowest that is to be looked at again, taken out."""
+        """Take out and return the lowest element to be looked at again."""
         sequence = heapq.heappop(self._again)
         self._again_set.discard(sequence)
         return sequence
@@ -127,25 +132,25 @@ class Search:
 
     @property
     def again_count(self) -> int:
-        """How many are to be looked at again, at most."""
+        """Largest number of elements that are to be looked at again."""
         return len(self._again)
 
     def tidy(self, lies_free: Callable[[int], bool]) -> None:
-        """Forget those to be looked at again that somebody else has got, or that left. O(n), O(1) amortised."""
+        """Forget elements to look at again that another consumer has got, or that left. O(n), O(1) amortised."""
         if len(self._again) > self._tidy_count:
             self._again = sorted(filter(lies_free, self._again))
             self._again_set = set(self._again)
             self._tidy_count = AGAIN_MIN + 2 * len(self._again)
 
     def hold_up(self, key: str, sequence: int) -> None:
-        """It takes this, but somebody else holds its group."""
+        """Note an element that the selector takes, but whose group another consumer holds."""
         sequences = self.held_up.setdefault(key, {})
         if sequence not in sequences:
             sequences[sequence] = None
             self.held_up_count += 1
 
     def free(self, key: str) -> bool:
-        """Nobody holds this group any more. Returns whether it waited for that."""
+        """Note that no consumer holds the group any more. Returns whether the search waited for that."""
         sequences = self.held_up.pop(key, {})
         self.held_up_count -= len(sequences)
         return self.look_again(sequences)
@@ -159,31 +164,31 @@ class _Hand:
     messages: dict[int, Message]
     charge: tuple[int, int]
     users: dict[Search, None]
-    """Those who have not looked yet."""
+    """Searches that have not looked at the block yet."""
 
 
 @attrs.define(eq=False)
 class _Portion:
-    """What a search looks at together."""
+    """Elements that a search looks at together."""
 
     sequences: SequenceOf[int]
     messages: list[Message]
     end: int | None
-    """Where it goes on when it has looked at all of it; None: this is looked at again."""
+    """Position where the search continues after the portion; None: the elements are looked at again."""
     in_hand: bool = False
     whole: Slice | None = None
     """The same as a slice, if it is one."""
 
 
 class ScanOwner(Protocol):
-    """What a scan asks of the strategy that has it."""
+    """Strategy of a scan, as the scan uses it."""
 
     @property
     def has_groups(self) -> bool:
-        """Some element may belong to a message group."""
+        """Whether an element may belong to a message group."""
 
     def is_ready(self, subscription: Subscription) -> bool:
-        """Whether this subscription may be asked for its room."""
+        """Return whether the subscription may be asked for its room."""
 
     def group_is_held(self, key: str, subscription: Subscription) -> bool:
         """Whether another consumer holds this group."""
@@ -193,11 +198,11 @@ class ScanOwner(Protocol):
 
 
 class SelectorScan:
-    """The searches over the elements of one queue.
+    """Searches over the elements of one queue.
 
     Attributes:
-        searches: by subscription.
-        seeking: those that may find something and have credit, the next one first.
+        searches: searches by subscription.
+        seeking: searches that may find something and have credit, the next one first.
     """
 
     __slots__ = (
@@ -223,7 +228,7 @@ class SelectorScan:
         self.searches: dict[Subscription, Search] = {}
         self.seeking: dict[Search, None] = {}
         self._in_line: dict[Search, None] = {}
-        """Those for which a block is to be read."""
+        """Searches for which a block is to be read."""
         self._awaited: int | None = None
         """The block that the store has been asked for."""
         self._hand: _Hand | None = None
@@ -231,12 +236,12 @@ class SelectorScan:
 
     @property
     def is_reading(self) -> bool:
-        """The store has been asked for a block."""
+        """Whether the store has been asked for a block."""
         return self._awaited is not None
 
     @property
     def has_more(self) -> bool:
-        """Some search may go on at once."""
+        """Whether a search can continue at once."""
         return bool(self.seeking) or (self._hand is not None and bool(self._hand.users))
 
     # ------------------------------------------------------------------ who seeks
@@ -261,18 +266,18 @@ class SelectorScan:
         self._ask()
 
     def seek(self, search: Search) -> None:
-        """Let this search go on with the next dispatch, if it waits for nothing."""
+        """Continue a search with the next dispatch, if it waits for nothing."""
         if search.waiting_for is None and self._owner.is_ready(search.subscription):
             self.seeking[search] = None
             self._queue.context.request_dispatch()
 
     def seek_all(self) -> None:
-        """Let all searches go on: something came in."""
+        """Continue all searches: an element came in."""
         for search in self.searches.values():
             self.seek(search)
 
     def resume(self, why: int | Wait) -> None:
-        """Let searches go on that wait for this."""
+        """Continue the searches that wait for `why`."""
         for search in list(self.searches.values()):
             if search.waiting_for == why:
                 search.waiting_for = None
@@ -280,20 +285,20 @@ class SelectorScan:
                 self.seek(search)
 
     def group_is_free(self, key: str) -> None:
-        """Let searches go on that wait for this group, or for any."""
+        """Continue the searches that wait for this group, or for any."""
         for search in self.searches.values():
             if search.free(key):
                 self._look_first(search)
         self.resume(Wait.GROUPS)
 
     def available_again(self, sequences: SequenceOf[int]) -> None:
-        """Have searches look at these elements that have passed them."""
+        """Have the searches that have passed these elements look at them again."""
         for search in self.searches.values():
             if search.look_again(sequences):
                 self._look_first(search)
 
     def after_drop(self) -> None:
-        """Let searches go on for which nothing is left of the block that they wait for: elements left unread."""
+        """Continue the searches that wait for a block of which nothing is left: its elements left unread."""
         for search in list(self.searches.values()):
             waiting_for = search.waiting_for
             if isinstance(waiting_for, int) and self._queue.elements.block(waiting_for) is None:
@@ -303,7 +308,7 @@ class SelectorScan:
                 self._ask()
 
     def may_read(self, sequences: SequenceOf[int]) -> bool:
-        """Whether a search may yet come to where some of these elements lie."""
+        """Return whether a search may yet reach one of the elements."""
         last = max(sequences)
         return any(search.looked_to <= last for search in self.searches.values())
 
@@ -315,11 +320,11 @@ class SelectorScan:
         )
 
     def reading_blocks(self) -> list[int]:
-        """The blocks that searches stand in, and are to be in memory."""
+        """Return the blocks that searches are in and that have to be in memory."""
         return [search.near for search in self.searches.values() if search.near is not None]
 
     def _look_first(self, search: Search) -> None:
-        """There is something that goes before what it waits for."""
+        """Continue a search with an element that goes before what it waits for."""
         search.tidy(lambda sequence: self._queue.elements.is_alive(sequence) and self._states.lies_free(sequence))
         search.waiting_for = None
         self._in_line.pop(search, None)
@@ -328,7 +333,7 @@ class SelectorScan:
     # ------------------------------------------------------------------ dispatch
 
     def serve(self, budget: int) -> int:
-        """Each looks on until it gets something, up to its share. Returns what is left of the budget."""
+        """Let each search look on until it gets something, up to its share. Returns what is left of the budget."""
         if self._hand is not None:
             budget = self._serve_hand(budget)
         takers_count = len(self.seeking) + len(self._queue.ring)
@@ -352,7 +357,9 @@ class SelectorScan:
         return budget
 
     def _be_last(self, search: Search) -> None:
-        """It has got something: the others have their turn first, now and when something comes in."""
+        """Put a search that has got an element last: the others have their turn first, now and when an element comes
+        in.
+        """
         if search in self.seeking:
             del self.seeking[search]
             self.seeking[search] = None
@@ -362,7 +369,7 @@ class SelectorScan:
             self.searches[subscription] = search
 
     def _room_for(self, search: Search) -> tuple[int, int]:
-        """Its credit; (0, 0): it is out of line until it has some."""
+        """Return the credit of a search; (0, 0): it is out of line until it has some."""
         room = self._queue.room_of(search.subscription) if self._owner.is_ready(search.subscription) else (0, 0)
         if not room[0]:
             self.seeking.pop(search, None)
@@ -390,7 +397,9 @@ class SelectorScan:
         return cost, count
 
     def _next_portion(self, search: Search, count_max: int) -> _Portion | None:
-        """What it looks at next. None: nothing is there, or it has to come into memory; then it is out of line."""
+        """Return what a search looks at next. None: nothing is there, or it has to be paged in; then the search is out
+        of line.
+        """
         elements = self._queue.elements
         if search.next_again() is not None:
             sequences: list[int] = []
@@ -432,10 +441,12 @@ class SelectorScan:
         search.looked_to = block.base + block.length
         return True
 
-    # ------------------------------------------------------------------ what is taken
+    # ------------------------------------------------------------------ selected elements
 
     def _hand_out(self, search: Search, portion: _Portion, count_max: int, bytes_max: int) -> int:
-        """Look at these: the subscription gets what it takes of them, as far as it has room. Returns how many."""
+        """Look at the elements of a portion, and hand out those that the subscription selects and has room for. Returns
+        their number.
+        """
         selection, sequences, messages = search.selection, portion.sequences, portion.messages
         places = selection.selector.places(messages)
         taken, stop = self._choose(search, portion, places, count_max)
@@ -455,7 +466,7 @@ class SelectorScan:
             selection.passed_count += stop - bisect_left(places, stop)
         self._note_place(search, portion, stop, len(places))
         if search.waiting_for is Wait.NOTED and portion.in_hand:
-            search.near = None  # it is read again then, which is less than to let it come in
+            search.near = None  # the block is read again then, which costs less than paging it in
         if not taken:
             return 0
         chosen: SequenceOf[int]
@@ -479,7 +490,9 @@ class SelectorScan:
     def _choose(
         self, search: Search, portion: _Portion, places: list[int], count_max: int
     ) -> tuple[list[int], int | None]:
-        """Of what its selector takes: what it may have now; and the place where it has to stop, if there is one."""
+        """Return the places, of those that the selector takes, whose elements may be handed over now; and the place
+        where the search has to stop, or None.
+        """
         taken: list[int] = []
         sequences, messages = portion.sequences, portion.messages
         if self._all_lie_free(portion):
@@ -513,7 +526,7 @@ class SelectorScan:
         return taken, None
 
     def _all_lie_free(self, portion: _Portion) -> bool:
-        """None of these has to be looked at for itself: there is nothing but messages that may go at once."""
+        """Return whether no element of the portion needs a check of its own: all may be handed over at once."""
         return (
             portion.end is not None
             and not self._owner.has_groups
@@ -528,7 +541,7 @@ class SelectorScan:
         self.seeking.pop(search, None)
 
     def _note_place(self, search: Search, portion: _Portion, stop: int | None, takes_count: int) -> None:
-        """It has looked at this portion, up to the place where it stops."""
+        """Note that the search has looked at the portion, up to the place where it stops."""
         sequences = portion.sequences
         if stop is not None:
             search.near = sequences[stop] >> BLOCK_BITS
@@ -544,10 +557,10 @@ class SelectorScan:
         if search.near is not None and search.near != search.next_place >> BLOCK_BITS:
             search.near = None
 
-    # ------------------------------------------------------------------ what is outside
+    # ------------------------------------------------------------------ outside
 
     def _come_to_outside(self, search: Search, index: int) -> None:
-        """It stands before a block that is not in memory: let it wait until that is read, or comes in."""
+        """Let a search wait until a block that is outside is read, or comes into memory."""
         assert self._queue.pager is not None, "only what pages is outside"
         self._wait(search, index)
         if search.is_dense or search.near == index:
@@ -578,7 +591,7 @@ class SelectorScan:
         block = self._queue.elements.block(index)
         if not users:
             self._ask()
-        elif block is None or block.outside is None:  # it is gone, or has come in
+        elif block is None or block.outside is None:  # the block is gone, or was paged in
             for search in users:
                 self.seek(search)
             self._ask()
@@ -599,7 +612,7 @@ class SelectorScan:
         return self._hand_limit
 
     def _serve_hand(self, budget: int) -> int:
-        """Those who waited for the block in hand look at it; then it goes, and the next one is asked for."""
+        """Let the searches that waited for the block in hand look at it; then release it, and request the next one."""
         hand = self._hand
         assert hand is not None, "asked for before"
         while hand.users and budget > 0:
@@ -616,7 +629,7 @@ class SelectorScan:
         return budget
 
     def _look_into(self, search: Search, hand: _Hand, count_max: int, bytes_max: int) -> int:
-        """Let it look at the block in hand. Returns what that cost."""
+        """Let a search look at the block in hand. Returns the cost."""
         block = self._queue.elements.block(hand.index)
         if block is None or block.outside is None:
             return 1
@@ -637,7 +650,7 @@ class SelectorScan:
             sequences = sequences[: selector.looks_max]
         messages = [hand.messages[sequence] for sequence in sequences if sequence in hand.messages]
         if len(messages) < len(sequences):
-            # Not all could be read. It comes in, which finds out what is lost.
+            # Not all of the block could be read. Paging it in finds the lost elements.
             search.near = hand.index
             if again is not None:
                 search.look_again([*sequences, *rest])
@@ -650,7 +663,7 @@ class SelectorScan:
         before_units = selector.spent_units
         count = self._hand_out(search, portion, count_max, bytes_max)
         if rest and search.waiting_for is None and search.near is None:
-            hand.users[search] = None  # it has not looked at all of the block
+            hand.users[search] = None  # the search has not looked at all of the block
         return 1 + count + len(messages) // LOOKS_PER_COST + selector.cost_since(before_units)
 
     def _drop_hand(self) -> None:
@@ -665,7 +678,7 @@ class SelectorScan:
         self._drop_hand()
 
     def facts(self) -> dict[str, object]:
-        """What people are told about it."""
+        """Return facts about the searches, for people."""
         facts: dict[str, object] = {}
         if self.searches:
             facts["with a selector"] = len(self.searches)

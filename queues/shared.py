@@ -1,24 +1,25 @@
-"""A queue whose messages are shared out among its consumers. Seed 002 "Share Queue".
+"""Shared distribution: a queue whose messages are shared out among its consumers. Seed 002 "Share Queue".
 
-Round robin by credit: in each round every ready subscription gets the same part of what waits. Two refinements:
+Round robin by credit: in each round every ready subscription gets an equal part of the waiting elements. Two
+refinements:
 
-- *Exclusive consumer*: see exclusivity.py. Whose turn it isn't is not ready.
+- *Exclusive consumer*: see exclusivity.py. Subscriptions of other consumers are not ready.
 - *Message groups*: see groups.py. Ungrouped messages go in slices, grouped ones are placed one by one (fair_share.py).
-  One whose key is held by a consumer without credit is set aside (group_backlog.py), in order, under its key, and the
-  ones behind it go on: the key waits, not the queue. What is set aside stays charged to the queue, whose limiter bounds
-  it.
+  A message whose key is held by a consumer without credit is set aside (group_backlog.py), in order, under its key, and
+  the messages behind it continue: the key waits, not the queue. Elements set aside stay charged to the queue, whose
+  limiter bounds them.
 
-A line of what is set aside stands in one of these places, so it is never forgotten; and it is looked at only when it
-may go on, so a settlement costs the same however many lines there are:
-    before a subscription   whose consumer holds the key: served first when that one has credit;
-    before ANYBODY          nobody holds the key (or another partition has just handed it out): served when anybody has
-                            credit;
-    nowhere                 who holds the key is not attached here any more.
-When the last of a key that was held is settled or given back, its line goes before ANYBODY from wherever it stood.
-Lines go before what lies ahead of the cursor. Each look at a line or at an element counts against the budget.
+A line of elements set aside has one of these places, so it is never forgotten; and it is looked at only when it may
+continue, so a settlement costs the same for any number of lines:
+    before a subscription   its consumer holds the key: served first when that one has credit;
+    before ANYBODY          no consumer holds the key (or another partition has just handed it out): served when any
+                            subscription has credit;
+    nowhere                 the holder of the key is not attached here any more.
+When the last element of a held key is settled or given back, its line moves to ANYBODY from any place. Lines go before
+the elements ahead of the cursor. Each look at a line or at an element counts against the budget.
 
-Consumers with a selector are not in the ring: they look for what they take by themselves (selector_scan.py), also among
-what is set aside. While one of them holds a key, what others are to get of it stands nowhere.
+Consumers with a selector are not in the ring: they look for what they select by themselves (selector_scan.py), also
+among elements set aside. While one of them holds a key, the line of that key has no place.
 """
 
 from __future__ import annotations
@@ -47,15 +48,16 @@ from .slices import VISIT_COST, Slice, fit
 from .subscription import Subscription
 
 LOOK_COUNT_MIN: Final = 4
-"""Elements taken at once, at first, where grouped and ungrouped ones may be mixed: what can't go was read in vain. When
-all of them could go, twice as many are taken the next time.
+"""Elements taken at once, at first, where grouped and ungrouped ones may be mixed: elements that can't be placed were
+read without use. If all could be placed, twice as many are taken the next time.
 """
 
 LOOK_COUNT_MAX: Final = 256
 """Elements taken at once to be placed by group."""
 
 PLACED_COST: Final = 4
-"""An element that is placed by group costs as much as so many others; one that comes again, or from a line, twice that.
+"""Cost of an element that is placed by group, in other elements; one that comes again, or from a line, costs twice
+that.
 """
 
 
@@ -79,7 +81,7 @@ class SharedDistribution(ConsumedDistribution):
     )
 
     def __init__(self, queue: ConsumedQueue, groups: GroupTable, exclusivity: Exclusivity) -> None:
-        """`groups`, `exclusivity`: those of the destination, if the queue is one of its partitions."""
+        """`groups`, `exclusivity`: objects of the destination, if the queue is one of its partitions."""
         super().__init__()
         self._queue = queue
         self._environment = queue.environment
@@ -87,17 +89,20 @@ class SharedDistribution(ConsumedDistribution):
         self._cursor = queue.states.cursor
         self.scan = SelectorScan(queue, self, queue.environment)
         self._others_first = False
-        """Those without a selector came first the last time that there was less than one for each."""
+        """Whether subscriptions without a selector came first the last time that there was less than one element for
+        each.
+        """
         self._sought_keys: dict[int, str] = {}
-        """Of what was taken out for a search and is in somebody's hands, as far as it has a group: its block may be
-        outside when it comes back."""
+        """Group keys of elements that were taken out for a search and that a consumer holds: their block may be outside
+        when they come back.
+        """
         self._uncounted: set[int] = set()
         """Blocks of an earlier run with groups, that were not in memory yet."""
         self._groups = groups
         self._exclusivity = exclusivity
         self._aside = queue.states.set_aside = GroupBacklog(ranked=queue.intake.action.lets_oldest_leave)
         self._called: OrderedDict[Subscription, None] = OrderedDict()
-        """Those of the ring before whom lines may stand."""
+        """Subscriptions in the ring that lines may wait for."""
         self._subscription_of: dict[int, Subscription] = {}
         self._groups.on_free(self._group_is_free)
         self._exclusivity.on_change(self._turn_has_changed)
@@ -130,8 +135,8 @@ class SharedDistribution(ConsumedDistribution):
             self._share_with(subscription)
 
     def _sharing_again(self) -> Iterator[None]:
-        """Nobody is alone any more: all who may have something are in line, in steps. Who has credit later comes by
-        itself.
+        """End exclusivity: put all subscriptions that may receive elements in line, in steps. One that gets credit
+        later enters the line then.
         """
         for subscription in list(self._queue.subscriptions.values()):
             if self._queue.closed or self._exclusivity.active is not None:
@@ -144,7 +149,7 @@ class SharedDistribution(ConsumedDistribution):
             self._queue.enter_ring(subscription)
 
     def is_ready(self, subscription: Subscription) -> bool:
-        """It may be asked for its room."""
+        """Return whether the subscription may be asked for its room."""
         return (
             not subscription.closed
             and not subscription.source.blocked
@@ -166,7 +171,7 @@ class SharedDistribution(ConsumedDistribution):
                 return True
             if room[0]:
                 break
-            ring.pop(subscription, None)  # it comes back with its credit, or its turn
+            ring.pop(subscription, None)  # it is added again with its credit, or its turn
         for subscription, search in list(self.scan.searches.items()):
             if search.waiting_for is None:
                 ahead_count = self._queue.elements.next_sequence - search.looked_to + search.again_count
@@ -175,7 +180,7 @@ class SharedDistribution(ConsumedDistribution):
         return False
 
     def _exceeds(self, room: tuple[int, int], count: int) -> bool:
-        """Whether this room is for more than so many messages, of the mean size of all that are here."""
+        """Return whether `room` is for more than `count` messages of the mean size in this queue."""
         room_count, room_bytes = room
         mean_bytes = self._queue.held_bytes // max(1, self._queue.elements.live_count)
         return room_count > count and room_bytes > count * mean_bytes
@@ -193,7 +198,7 @@ class SharedDistribution(ConsumedDistribution):
         return search is not None and search in self.scan.seeking
 
     def _call(self, subscription: Subscription) -> None:
-        """It has credit: the lines before it may go on."""
+        """Continue the lines that wait for a subscription, which has credit."""
         if not subscription.closed and self._aside.first_at(subscription) is not None:
             self._called[subscription] = None
 
@@ -212,7 +217,7 @@ class SharedDistribution(ConsumedDistribution):
         return bool(self._ring) and (self._cursor.has_more or bool(self._aside))
 
     def _dispatch_sought(self, budget: int) -> bool:
-        """As `dispatch`, with consumers that have a selector. See selector_scan.py for whose turn it is."""
+        """Dispatch with consumers that have a selector. See selector_scan.py for the order of turns."""
         others_first = False
         if self._ring and self._cursor.ahead_count < len(self._ring) + len(self.scan.seeking):
             others_first = self._others_first = not self._others_first
@@ -249,7 +254,7 @@ class SharedDistribution(ConsumedDistribution):
                 continue
             ready_count = len(ring)
             if ready_count > 1:
-                if turns_left <= 0:  # a new round: the same share for everybody
+                if turns_left <= 0:  # a new round: the same share for all
                     turns_left = ready_count
                     # None ahead: what the cursor has not passed yet has been removed. Taking finds that out.
                     share_count = max(1, -(-cursor.ahead_count // ready_count))
@@ -270,7 +275,7 @@ class SharedDistribution(ConsumedDistribution):
         return budget
 
     def _ungrouped_head(self, part: Slice) -> Slice | None:
-        """What of this comes before its first grouped element; the rest is put back."""
+        """Return the elements before the first grouped one, or None; the rest is put back."""
         count = 0
         for message in part.messages:
             if message.head.group is not None:
@@ -286,8 +291,8 @@ class SharedDistribution(ConsumedDistribution):
     def _dispatch_grouped(self, budget: int) -> int:
         """Place lines, and elements up to the next ungrouped one; each subscription gets its share as one slice.
 
-        Ungrouped ones have no part in this: a share that is not taken goes back, and in between somebody may have got
-        what lies behind it. Keys wait in line then; ungrouped ones would come out of order.
+        Ungrouped elements are not placed here: a share that is not taken goes back, and in between another subscription
+        may have got the elements behind it. Keys wait in line then; ungrouped elements would get out of order.
         """
         if self._ring:
             shares = FairShare(self._ring, self._ready_room_of)
@@ -296,7 +301,7 @@ class SharedDistribution(ConsumedDistribution):
         return budget
 
     def _fill(self, shares: FairShare, budget: int) -> int:
-        """Place elements until nothing can go anywhere; returns what is left of the budget."""
+        """Place elements until none can be placed; returns what is left of the budget."""
         look_count = LOOK_COUNT_MIN
         while budget > VISIT_COST * shares.given_count:
             if self._called:
@@ -311,7 +316,7 @@ class SharedDistribution(ConsumedDistribution):
                 if not self._serve_free(key, shares):
                     break
                 continue
-            # What was given back is not put back for nothing, so it is taken one by one.
+            # Putting returned elements back is not free, so they are taken one by one.
             count_max = 1 if self._cursor.next_returned is not None else min(budget, look_count)
             part = self._queue.acquire(count_max, UNBOUNDED)
             if part is None:
@@ -326,14 +331,16 @@ class SharedDistribution(ConsumedDistribution):
         return budget
 
     def _serve_called(self, shares: FairShare) -> None:
-        """Place one element of the first line before the first who is called. Nothing to place: is called no more."""
+        """Place one element of the first line before the first called subscription; a subscription without such a line
+        is no longer called.
+        """
         subscription = next(iter(self._called))
         key = self._aside.first_at(subscription)
         if key is None or not self._place_next(key, subscription, shares):
             del self._called[subscription]
 
     def _serve_free(self, key: str, shares: FairShare) -> bool:
-        """Place one element of a line before ANYBODY. False: nobody has room."""
+        """Place one element of a line that may go to ANYBODY. Returns False if no subscription has room."""
         holder = self._groups.owner(key)
         if holder is None:
             return self._place_next(key, None, shares)
@@ -342,7 +349,9 @@ class SharedDistribution(ConsumedDistribution):
         return True
 
     def _place_next(self, key: str, holder: Subscription | None, shares: FairShare) -> bool:
-        """Place the next element that is set aside of this key. False: its holder (None: nobody) has no room for it."""
+        """Place the next element set aside of this key. Returns False if its holder (None: any subscription) has no
+        room for it.
+        """
         aside = self._aside
         sequence = aside.first(key)
         message = self._queue.elements.get(sequence) if sequence is not None else None
@@ -364,7 +373,9 @@ class SharedDistribution(ConsumedDistribution):
         return True
 
     def _place(self, shares: FairShare, sequence: int, message: Message) -> bool:
-        """Give this element to a subscription, or set it aside under its key. False: nobody has room, or no key."""
+        """Give an element to a subscription, or set it aside under its key. Returns False if no subscription has room,
+        and it has no key.
+        """
         key = message.head.group
         if key is None:
             return False
@@ -388,8 +399,8 @@ class SharedDistribution(ConsumedDistribution):
         return True
 
     def _wait_for(self, key: str, holder: Subscription | None) -> None:
-        """Let the line of this key stand before the subscription that holds it. None: the holder is not attached. One
-        that seeks finds what it takes by itself.
+        """Put the line of a key before the subscription that holds the key. None: the holder is not attached. A holder
+        with a selector finds its elements by itself.
         """
         if holder is None or holder.selection is not None:
             self._aside.stand_nowhere(key)
@@ -399,7 +410,9 @@ class SharedDistribution(ConsumedDistribution):
             self._called[holder] = None
 
     def _hand_over_shares(self, shares: FairShare) -> None:
-        """Deliver; what a subscription takes no longer, because others took its credit or closed it, goes back."""
+        """Deliver the shares; elements that a subscription no longer takes, because others took its credit or closed
+        it, go back.
+        """
         for subscription, taken in shares:
             room_count, room_bytes = self._ready_room_of(subscription)
             count = 0
@@ -419,7 +432,7 @@ class SharedDistribution(ConsumedDistribution):
                 self._call(subscription)
 
     def _replace(self, taken: Taken) -> None:
-        """These were placed, but not handed over."""
+        """Put back elements that were placed, but not handed over."""
         self.requeue([sequence for sequence, _message in taken])
         for _sequence, message in taken:
             if message.head.group is not None:
@@ -432,7 +445,7 @@ class SharedDistribution(ConsumedDistribution):
         if self.scan.searches:
             self.scan.group_is_free(key)
 
-    # ------------------------------------------------------------------ for those who seek
+    # ------------------------------------------------------------------ searches by selector
 
     @property
     def has_groups(self) -> bool:
@@ -485,7 +498,9 @@ class SharedDistribution(ConsumedDistribution):
         self._uncounted = set(grouped)
 
     def pinned_below(self) -> int:
-        """Keys of what is held or set aside are read again when it is settled."""
+        """Position below which blocks are needed: the keys of held and set-aside elements are read again when they are
+        settled.
+        """
         return self._cursor.position if self.grouped_count else 0
 
     def may_read(self, sequences: SequenceOf[int]) -> bool:
@@ -515,15 +530,17 @@ class SharedDistribution(ConsumedDistribution):
             self._exclusivity.left(subscription)
 
     def requeue(self, sequences: SequenceOf[int]) -> None:
-        """What is set aside of a key lies behind what comes back of it, so that goes to the front of the same line."""
+        """Put elements back. Those of a key that is set aside go to the front of its line, before the elements set
+        aside.
+        """
         others = sequences if not self._aside else [s for s in sequences if not self._returns_to_line(s)]
         self._cursor.requeue(others, attempted=False)
         if self.scan.searches:
             self.scan.available_again(sequences)
 
     def _returns_to_line(self, sequence: int) -> bool:
-        """Put this element into the line of its key. False: there is none, or it was taken out of what lies ahead of
-        the cursor, and lies there again.
+        """Put an element into the line of its key. Returns False if there is none, or if the element was taken from
+        ahead of the cursor, and is there again.
         """
         message = self._queue.elements.get(sequence)
         key = message.head.group if message is not None else None
@@ -539,7 +556,7 @@ class SharedDistribution(ConsumedDistribution):
         return [message.head.group for message in messages if message is not None and message.head.group is not None]
 
     def _key_of(self, sequence: int) -> str | None:
-        """It is not in the hands of whoever had it any more, or was in nobody's."""
+        """Return the group key of an element that no consumer holds, and forget the noted one."""
         key = self._sought_keys.pop(sequence, None)
         if key is None:
             message = self._queue.elements.get(sequence)

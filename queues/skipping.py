@@ -1,10 +1,10 @@
-"""Readers of a topic with a selector: what they don't take is settled for them as their cursor comes by.
+"""Skipping: messages that readers of a topic with a selector don't take are settled for them as their cursor passes.
 
-That takes no window, holds no lead up and is no lag: also a reader without credit, and a durable subscription whose
-consumer is away, moves on over what it does not take, up to the next message that it does. Readers with the same
-selector at one place share the slice of what they take.
+Skipping uses no window, does not hold up the lead and is no lag: a reader without credit, too, and a durable
+subscription whose consumer is away, moves over messages that it does not take, up to the next one that it does. Readers
+with the same selector at one position share the slice of selected messages.
 
-What is passed over behind a message that is held is pinned (pinned.py). Source: issue 6.
+Messages passed over behind one that is held are pinned (pinned.py). Source: issue 6.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Skipping:
         self._chores = chores
         self.away: dict[DurableReader, None] = {}
         self._seeking: OrderedDict[DurableReader, None] = OrderedDict()
-        """Those that may pass something, the next one first."""
+        """Readers that may pass elements, the next one first."""
 
     # ------------------------------------------------------------------ consumers that are away
 
@@ -61,12 +61,14 @@ class Skipping:
         self.away.pop(reader, None)
 
     def seek(self) -> None:
-        """Let durable subscriptions whose consumer is away go on: something came in."""
+        """Continue durable subscriptions whose consumer is away: an element came in."""
         self._seeking.update(self.away)
         self._chores.add(self._pass_for_those_away)
 
     def _pass_for_those_away(self, budget: int) -> int:
-        """Let them pass what they do not take, in turns. Half of the dispatch is for consumers that are there."""
+        """Let readers whose consumer is away pass messages that they do not take, in turns. Half of the dispatch is for
+        present consumers.
+        """
         cost, seeking = 0, self._seeking
         for _turn in range(len(seeking)):
             if cost * 2 >= budget:
@@ -79,7 +81,7 @@ class Skipping:
                 seeking.move_to_end(reader)
                 self._readers.moved(reader)
             else:
-                del seeking[reader]  # it stands before one that it takes, or has come to the end
+                del seeking[reader]  # it is before a selected message, or at the end
         if seeking:
             self._chores.add(self._pass_for_those_away)
         return cost
@@ -89,8 +91,8 @@ class Skipping:
     def pass_without_credit(
         self, subscription: Subscription, cursor: TrackingCursor, selection: Selection
     ) -> tuple[Slice | None, bool, int]:
-        """Let a subscription that has no credit pass what it does not take. Return what it passed, whether it has come
-        to the end, and what that cost.
+        """Let a subscription without credit pass messages that it does not take. Returns the elements passed, whether
+        it has reached the end, and the cost.
         """
         passed, at_end, cost = self._pass_ahead(cursor, selection, PASS_COUNT)
         if passed is not None and subscription.durable_id is not None:
@@ -149,7 +151,7 @@ class Skipping:
         return part.head(stop)
 
     def _pass_over(self, cursor: TrackingCursor, selection: Selection, looked: Slice, places: list[int]) -> None:
-        """Settle all of this but what lies at these places: at least one."""
+        """Settle all elements except those at `places`, at least one."""
         sequences: SequenceOf[int] = looked.sequences
         if places:
             kept = {sequences[place] for place in places}
@@ -162,8 +164,8 @@ class Skipping:
     def _pass_ahead(
         self, cursor: TrackingCursor, selection: Selection, count_max: int
     ) -> tuple[Slice | None, bool, int]:
-        """Move a cursor that may not be read with now up to the next message that its reader takes, over `count_max` at
-        most. Return what it passed, whether it has come to the end, and what that cost.
+        """Move a cursor without reading for its consumer up to the next selected message, over `count_max` elements at
+        most. Returns the elements passed, whether it has reached the end, and the cost.
         """
         selector = selection.selector
         part, position = self._elements.read(cursor.position, min(count_max, selector.looks_max), UNBOUNDED)
@@ -184,6 +186,6 @@ class Skipping:
 
 
 def _chosen_of(part: Slice, places: list[int]) -> Slice:
-    """These places of a slice, as a slice."""
+    """Return the elements at `places` of a slice, as a slice."""
     messages, sequences = [part.messages[place] for place in places], [part.sequences[place] for place in places]
     return Slice(messages, sequences, wire_bytes_of(messages), part.attempts, returned=part.returned)

@@ -20,19 +20,21 @@ share slices.
 """
 
 VISIT_COST: Final = 10
-"""Of a dispatch's budget for each slice, beside its elements: ten thousand consumers that get one each are not one
-dispatch. A first delivery that comes of an acknowledgement takes 370 units of the counted clock (tests/limits).
+"""Cost of each slice, beside its elements, in units of a dispatch's budget: ten thousand consumers that get one element
+each do not fit into one dispatch. A first delivery that comes of an acknowledgement takes 370 units of the counted
+clock (tests/limits).
 """
 
 
 class Slice:
     """Some elements in order, as handed to one consumer. Shared by cursors at the same position; not changed once made.
 
-    `heads`: their header blocks, each once. `neutral`: each of those reads the same in all dialects. `sequences` is a
-    range where nothing is missing, else a list. `attempts`: how often each was handed over before, None if none was.
-    `returned`: these had been given back. `rendered` is scratch space for the consumers: bytes that one of them made of
-    this slice, in which form, so that ten subscribers at one position cost one rendering. `selected`, likewise: what
-    the selector of the last one that had one took, by place and as a slice (None: nothing, or all).
+    `heads`: header blocks of the elements, each once. `neutral`: whether each of them reads the same in all dialects.
+    `sequences` is a range where nothing is missing, else a list. `attempts`: number of times each was handed over
+    before, None if none was. `returned`: whether the elements had been given back. `rendered` is scratch space for the
+    consumers: bytes that one of them made of this slice, in which form, so that ten subscribers at one position cost
+    one rendering. `selected`, likewise: elements that the last selector applied has selected, by place and as a slice
+    (None: none, or all).
     """
 
     __slots__ = (
@@ -77,8 +79,8 @@ class Slice:
 
     @property
     def cost(self) -> int:
-        """How many elements that come for the first time cost as much. What comes again is dear, from the heap of
-        returns to the lines that say so.
+        """Cost of the slice, in elements that come for the first time. Elements that come again are expensive, from the
+        heap of returns to their headers.
         """
         return len(self.messages) << 2 if self.returned else len(self.messages)
 
@@ -91,7 +93,7 @@ class Slice:
         ]
 
     def without(self, sequences: Iterable[int]) -> Slice | None:
-        """What is left when these are taken out; None if nothing is."""
+        """Return the slice without the elements in `sequences`; None if nothing is left."""
         out = set(sequences)
         left = [(s, message) for s, message in zip(self.sequences, self.messages, strict=True) if s not in out]
         if not left:
@@ -101,24 +103,24 @@ class Slice:
         return Slice(messages, [s for s, _message in left], wire_bytes, self.attempts, returned=self.returned)
 
     def head(self, count: int) -> Slice:
-        """The first of these. O(count)."""
+        """Return the first `count` elements. O(count)."""
         messages = self.messages[:count]
         wire_bytes = wire_bytes_of(messages)
         return Slice(messages, self.sequences[:count], wire_bytes, self.attempts, returned=self.returned)
 
     def tried(self, attempts: int) -> Slice:
-        """The same, each of which was handed over so often before."""
+        """Return the same slice, each of whose elements was handed over `attempts` times before."""
         counts = dict.fromkeys(self.sequences, attempts)
         return Slice(self.messages, self.sequences, self.wire_bytes, counts, returned=True)
 
     @property
     def charge_bytes(self) -> int:
-        """What these elements are charged in the queue that holds them."""
+        """Bytes charged for the elements in the queue that holds them."""
         return self.wire_bytes + len(self.messages) * MESSAGE_OVERHEAD_BYTES
 
 
 def fit(wires: SequenceOf[bytes | memoryview], bytes_max: int) -> tuple[int, int]:
-    """How many of these fit into `bytes_max` (always at least one), and their bytes. O(n)."""
+    """Return the number of wires at the beginning that fit into `bytes_max` (at least one), and their bytes. O(n)."""
     total_bytes = sum(map(len, wires))
     if total_bytes <= bytes_max:
         return len(wires), total_bytes

@@ -1,6 +1,6 @@
 """Spools: messages of committed transactions that wait on the disk, and the way from there to their queues.
 
-`Spool` is the part of one transaction that has left memory, `Spools` begins spools; these are ports, which
+`Spool` is the part of one transaction that has left memory, `Spools` begins spools; both are ports, which
 `sluiceway.store.spool` implements. A spool consists of *pieces*, each some messages for one queue, by place: 0, 1, … A
 piece is written once, and read again when its transaction is committed and its queue has room. Everything is
 synchronous and never waits; answers come as callbacks on the dispatch loop.
@@ -10,7 +10,7 @@ room the drain gets into line there, and when its turn comes it keeps the turn w
 goes in whole; the next one follows when the disk knows that it did, so consumers always get something in between. Of
 waiting pieces nothing is in memory but their numbers.
 
-Pieces for a queue that the broker abandoned (its own mistake) stay on the disk: the next start has both again. Pieces
+Pieces for a queue that the broker abandoned (its own mistake) stay on the disk: the next start restores both. Pieces
 for a queue that was deleted are dropped, DROP_COUNT at a time: after a crash the next start drops the rest, for the
 store has noted that with the deletion.
 
@@ -46,7 +46,9 @@ DROP_COUNT: Final = 256
 """Number of pieces that are dropped at a time: a millisecond."""
 
 SpoolTarget = tuple[str, int, bool]
-"""A queue: full name of its destination, priority, whether it is a topic (and not what waits in front of one)."""
+"""Queue as a target: full name of its destination, priority, whether it is a topic (not the delay queue in front of
+one).
+"""
 
 
 class Spooled(Protocol):
@@ -87,7 +89,7 @@ class Spool(Protocol):
         *,
         deleted: Iterable[SpoolTarget] = (),
     ) -> None:
-        """Promise that the transaction is carried out, whatever happens, in one batch with all that was settled in the
+        """Promise that the transaction is carried out even after a crash, in one batch with everything settled in the
         queues and groups that it `changed`. `done` is called when the disk has the promise; `undone` in place of that,
         if the broker makes a mistake with one of them before: the promise is never written, and the spool is to be
         aborted. `deleted`: queues that are gone already; pieces for a queue that is deleted later go with its deletion.
@@ -237,7 +239,7 @@ class SpoolDrain:
             self._left(spool, place, 0, 0)
 
     def _drop(self) -> None:
-        """Drop pieces of a deleted queue; the next ones follow when these are gone from the disk."""
+        """Drop pieces of a deleted queue; the next ones follow when they are gone from the disk."""
         self._unheard(max(0, self._count))
         self._count = 0
         self.source.end_turn()
@@ -258,8 +260,8 @@ class SpoolDrain:
 def drop(
     pieces: Iterator[tuple[Spool, int]], *, dropped: Callable[[Spool, int], None], done: Callable[[], None]
 ) -> None:
-    """Drop pieces for a destination that is gone, DROP_COUNT at a time: the next ones follow when these are gone from
-    the disk. `dropped` is told of each before that, `done` is called behind the last.
+    """Drop pieces for a deleted destination, DROP_COUNT at a time: the next ones follow when the first are gone from
+    the disk. `dropped` is called for each before that, `done` after the last.
     """
     some = list(islice(pieces, DROP_COUNT))
     if not some:
@@ -272,7 +274,7 @@ def drop(
 
 
 def runs_of(messages: list[Message]) -> list[Run]:
-    """Return messages as queues take them, with messages apart that a queue has to look at one by one."""
+    """Return messages as queues take them, with messages separate that a queue has to check one by one."""
     runs: list[Run] = []
     for _kind, group in groupby(messages, key=_kind_of):
         part = list(group)

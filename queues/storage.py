@@ -1,9 +1,9 @@
-"""The port of queues to a store; `store` implements it.
+"""Port of queues to a store; `store` implements it.
 
 Everything here is synchronous and never waits. The store looks at a queue's elements when it has time to write (it
-*pulls*): an element that was settled before is simply not there any more, so a consumer that keeps up costs no writes
-and no bookkeeping. Answers come as callbacks on the dispatch loop. One contract suite holds for the store and for its
-fake in tests (tests/contract/test_queue_storage.py).
+*pulls*): an element that was settled before is not there any more, so a consumer that keeps up costs no writes and no
+bookkeeping. Answers come as callbacks on the dispatch loop. One contract suite holds for the store and for its fake in
+tests (tests/contract/test_queue_storage.py).
 
 Source: seed 002 "Persistence Store" (delayed saves); anchors d8, d10, d21.
 """
@@ -58,7 +58,7 @@ class Restored(Protocol):
 
     @property
     def attempts(self) -> Mapping[int, int]:
-        """How often elements that came back were handed over, by sequence."""
+        """Number of times that returned elements were handed over, by sequence."""
 
     @property
     def grouped(self) -> Set[int]:
@@ -117,7 +117,7 @@ class PulledQueue(Protocol):
     def elements(self) -> Elements: ...
     @property
     def observer(self) -> Observer | None:
-        """Observer that is told what is written."""
+        """Observer of writes."""
 
     @property
     def handed_to(self) -> int:
@@ -125,13 +125,13 @@ class PulledQueue(Protocol):
 
     @property
     def is_consumed(self) -> bool:
-        """Whether the queue has consumers, so that what has just come in may soon be settled."""
+        """Whether the queue has consumers, so that new elements may soon be settled."""
 
     def reader_states(self) -> Mapping[int, DurableReader]:
         """Return the places of durable subscriptions of a topic, by their ids."""
 
     def reader_noted(self, reader: DurableReader) -> None:
-        """Let a reader go on: its place is on disk as it was told last."""
+        """Resume a reader: its position is on disk as it was written last."""
 
     def make_readers(self, count_max: int) -> int:
         """Make up to `count_max` of the places of durable subscriptions that are being made in steps. Returns how many
@@ -139,36 +139,36 @@ class PulledQueue(Protocol):
         """
 
     def seen(self) -> Mapping[int, int]:
-        """Return how often elements that consumers have had, and that are not settled, were handed over in vain."""
+        """Return the failed attempts of elements that consumers have had and that are not settled."""
 
     def attempts_among(self, sequences: SequenceOf[int]) -> Mapping[int, int]:
-        """Return which of these elements came back from a consumer, and how often they were handed over in vain."""
+        """Return the failed attempts of the elements that came back from a consumer."""
 
     def restored(self, found: Restored) -> None:
-        """Take over what an earlier run left. Called once, before anything is added."""
+        """Take over the messages of an earlier run. Called once, before any message is added."""
 
     def may_go_on(self) -> None:
-        """Look again: the queue was told to wait for something that has happened."""
+        """Continue: the event for which the queue was told to wait has happened."""
 
 
 class Confirms(Protocol):
     """Port to the confirmation that settled elements are settled on disk."""
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call back when all that was settled so far is settled on disk."""
+        """Call `callback` when everything settled so far is settled on disk."""
 
 
 class QueueStorage(Confirms, Protocol):
     """The stored side of one queue."""
 
     def added(self, count: int) -> None:
-        """Note that so many persistent elements were appended."""
+        """Note that `count` persistent elements were appended."""
 
     def settled(self, sequences: SequenceOf[int]) -> None:
-        """Note that these elements left for good. The sequences ascend."""
+        """Note that the elements left the queue. The sequences ascend."""
 
     def trimmed(self, floor: int) -> None:
-        """Note that all elements below `floor` left for good: every reader of a topic has passed them."""
+        """Note that all elements below `floor` left the queue: every reader of a topic has passed them."""
 
     def returned(self, attempts: Mapping[int, int]) -> None:
         """Note that these elements came back from a consumer, and how often they were handed over (0: seen, not
@@ -208,23 +208,23 @@ class QueueStorage(Confirms, Protocol):
         """
 
     def lost(self, index: int, sequences: SequenceOf[int]) -> None:
-        """Note that these elements, which should be in this block, could not be read, and left for good; log that."""
+        """Note, and log, that elements of a block could not be read, and left the queue."""
 
     def when_saved(self, first: int, end: int, callback: Saved) -> None:
         """Call back when the persistent elements of this range are on disk or settled. Makes the store write soon."""
 
     def forget(self) -> None:
-        """Delete all that is stored of the queue: the queue is deleted."""
+        """Delete everything stored of the queue, which is deleted."""
 
 
 class Joint(Protocol):
-    """A transaction that takes effect in steps: nothing of what it changes is written before its end, then all of it
-    in one batch.
+    """A transaction that takes effect in steps: none of its changes is written before its end, then all of them in one
+    batch.
     """
 
     @property
     def waits(self) -> bool:
-        """Whether its turn has not come: nothing may be changed yet."""
+        """Whether the transaction waits for its turn, so that nothing may be changed yet."""
 
     def begin(self, go_on: Callable[[], None]) -> None:
         """Call back when its turn comes."""
@@ -240,8 +240,8 @@ class Joint(Protocol):
 
     @property
     def some_storage(self) -> Confirms | None:
-        """A queue or group that it has changed so far, or that is bound to one, if any is still there. All of them go
-        to disk at once: a wait for this one before the end is a wait for the whole transaction.
+        """Return a queue or group that the transaction has changed so far, or that is bound to one, if any is still
+        there. All of them are written at once: a wait for this one before the end is a wait for the whole transaction.
         """
 
     def add(self, storage: Confirms) -> None:
@@ -274,7 +274,9 @@ class Store(Protocol):
         """Whether persistent messages may come in: the disk has room and works."""
 
     def accepts(self, source: SourceController) -> bool:
-        """Return the same for this source: a source whose turn it is need not wait for those in line behind it."""
+        """Return whether there is room for `source`: a source whose turn it is need not wait for those in line behind
+        it.
+        """
 
     def hold_back(self, source: SourceController) -> None:
         """Block this source until `accepting`."""
@@ -283,14 +285,14 @@ class Store(Protocol):
         """Return the storage of this queue; if an earlier run left one, `restored` was called then."""
 
     def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
-        """Call these back when all that the store has been told so far, beside elements of queues, is on disk."""
+        """Call `callbacks` when all changes passed to the store so far, other than elements of queues, are on disk."""
 
     def when_all_saved(self, callback: Callable[[], None]) -> None:
-        """Call back when all that is in queues or was settled in them so far is on disk."""
+        """Call `callback` when everything that is in queues or was settled in them so far is on disk."""
 
     def bind(self, changed: Iterable[Confirms]) -> None:
-        """Make one transaction, all or nothing, of what was added to and settled in these queues and groups of logs
-        since the last turn.
+        """Make one transaction, all or nothing, of the elements added to and settled in queues and groups of logs since
+        the last turn.
         """
 
     def join(self, owner: FlowResource) -> Joint:

@@ -1,11 +1,10 @@
-"""What stands between a queue and a consumer.
+"""Consumers, and their attachments to queues.
 
-A `Consumer` is whoever takes messages: one STOMP subscription, a forwarding queue, a test. It owns its credit. A
-`Subscription` is one consumer's attachment to one queue (a consumer of a wildcard or of a queue with priorities has
-several, which share its credit). It is a flow source: the consumer blocks it while it has no credit, and the queue
-learns of it at once, so that nobody polls anybody. Those that wait for the credit of one consumer get it in turn, by
-the priority of their queue (flow/waiting.py): a turn lasts until the queue has dispatched, so that each has a chance to
-use it up.
+A `Consumer` receives messages: one STOMP subscription, a forwarding queue, a test. It owns its credit. A `Subscription`
+is one consumer's attachment to one queue (a consumer of a wildcard or of a queue with priorities has several, which
+share its credit). It is a flow source: the consumer blocks it while it has no credit, and the queue learns of it at
+once, without polling. Subscriptions that wait for the credit of one consumer get it in turn, by the priority of their
+queue (flow/waiting.py): a turn lasts until the queue has dispatched, so that each has a chance to use it up.
 """
 
 from __future__ import annotations
@@ -25,15 +24,17 @@ if TYPE_CHECKING:
 
 
 WHO_LENGTH_MAX: Final = 160
-"""Of a consumer's label: clients choose parts of it."""
+"""Longest label of a consumer that is kept: clients choose parts of it."""
 
 
 class Consumer(Protocol):
-    """The port of a message consumer. All is synchronous: what is delivered is charged before `deliver` returns."""
+    """Port of a message consumer. All calls are synchronous: delivered messages are charged before `deliver`
+    returns.
+    """
 
     @property
     def label(self) -> str:
-        """Who it is, for people."""
+        """Name of the consumer, for people."""
 
     def room(self, subscription: Subscription) -> tuple[int, int]:
         """Messages and wire bytes that may be delivered to `subscription` now. Asked only while it is not blocked.
@@ -50,15 +51,16 @@ class Consumer(Protocol):
         """
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
-        """Take these; charge own limiters with `subscription.source` as the source, which may block it.
+        """Deliver the messages of `part`; charge own limiters with `subscription.source` as the source, which may block
+        it.
 
-        `dropped_count`: how many messages this consumer missed just before them (policy, lag). Later (or at once) the
-        consumer calls `subscription.settle` or `subscription.requeue` for each, exactly once.
+        `dropped_count`: number of messages that this consumer missed just before them (policy, lag). Later (or at once)
+        the consumer calls `subscription.settle` or `subscription.requeue` for each, exactly once.
         """
 
     def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
-        """The queue ended this subscription (it was deleted). Settling or giving back does nothing from now on. Returns
-        what the consumer has to do about it, in steps.
+        """Note that the queue ended this subscription (it was deleted). Settling or giving back does nothing from now
+        on. Returns the work that the consumer has to do, in steps.
         """
 
 
@@ -101,19 +103,20 @@ class Subscription:
         """The consumer, as the observer knows it."""
         self.cursor: TrackingCursor | None = None
         self.durable_id: int | None = None
-        """Which durable subscription of a topic it serves; None: none."""
+        """Durable subscription of a topic that it serves; None: none."""
         self.shares = False
         """Others may serve the same durable subscription at the same time."""
         self.selection: Selection | None = None
-        """Which messages it takes; None: all."""
+        """Selection of the messages it takes; None: all."""
         self.closed = False
         self.delivered_count = 0
         self.settled_count = 0
         self.returned_count = 0
         self.unsettled_count = 0
         self.dropped_unreported_count = 0
-        """Of what it has missed. Of a topic: less what that had dropped as it came in, for all, when this one was told
-        last."""
+        """Number of missed elements not yet reported. In a topic, the number that it had dropped on arrival for all
+        subscriptions at the last report is subtracted.
+        """
         self.source = SourceController(
             queue,
             Flow(f"{queue.name} to {consumer.label}"),
@@ -125,13 +128,13 @@ class Subscription:
         )
 
     def delivered(self, count: int) -> None:
-        """So many more were handed to the consumer."""
+        """Count elements that were handed to the consumer."""
         self.delivered_count += count
         self.queue.delivered_count += count
 
     def settle(self, sequences: SequenceOf[int], wire_bytes: int, *, moved_to: str = "") -> None:
-        """Done with these: acknowledged, or (ack auto) taken by the kernel. `wire_bytes` is their sum as delivered;
-        `moved_to`: the destination in which they are now.
+        """Settle elements: acknowledged, or (ack auto) taken by the kernel. `wire_bytes` is their sum as delivered;
+        `moved_to`: the destination to which they were moved.
         """
         count = len(sequences)
         observer = self.observer
@@ -153,11 +156,11 @@ class Subscription:
         refused: bool = False,
         for_good: bool = False,
     ) -> None:
-        """Not done: they come again, here or elsewhere, before anything later.
+        """Give elements back that are not done: they come again, here or elsewhere, before anything later.
 
         `attempted`: they were handed over, so that they come again marked as seen. `charged`: those of them (None: all)
-        that failed, which counts against their redeliveries; the others just happened to be there. `refused`: by NACK;
-        `for_good`: what failed is not to be tried again, but given up as if it had failed too often.
+        that failed, which counts against their redeliveries; the others were only handed over with them. `refused`: by
+        NACK; `for_good`: failed elements are not tried again, but given up as if they had failed too often.
         """
         count = len(sequences)
         if self.observer is not None:
@@ -168,11 +171,11 @@ class Subscription:
 
     @property
     def awaits_disk(self) -> bool:
-        """The queue has more, which is on its way from the disk."""
+        """Whether the queue has more that is being read from the disk."""
         return self.queue.awaits_disk
 
     def close(self) -> None:
-        """No deliveries from now on. What is unsettled stays with the consumer until it settles it or gives it back."""
+        """End deliveries. Unsettled elements stay with the consumer until it settles them or gives them back."""
         if not self.closed:
             self.closed = True
             self.source.close()

@@ -1,32 +1,35 @@
-"""A topic: every subscriber gets every message, and all of them read one copy.
+"""Topics: every subscriber gets every message, and all of them read one copy.
 
-Each subscriber is a cursor over the same elements; an element goes when the last cursor has passed it. Rendering is
-shared too: cursors at the same position get the same slice.
+Each subscriber is a cursor over the same elements; an element leaves when the last cursor has passed it. Rendering is
+shared, too: cursors at the same position get the same slice.
 
-Who waits for whom (policy `drop_oldest`, the default): senders are paced by the *fastest* subscriber, never by a slow
-one. The `lead` controller holds what no subscriber has been handed yet. A subscriber that lags by more than the topic's
-memory behind loses the oldest messages, is told how many with its next MESSAGE, and hurts nobody. With policy `block`
-senders wait for the slowest instead; `drop_newest` and `reject` do to incoming messages what they say as soon as the
-slowest has the memory filled. Without subscribers a message is dropped before it is stored (seed 004: discard early).
+Pacing (policy `drop_oldest`, the default): senders are paced by the *fastest* subscriber, never by a slow one. The
+`lead` controller holds the messages that no subscriber has been handed yet. A subscriber that lags by more than the
+topic's memory loses the oldest messages, gets their number with its next MESSAGE, and does not affect others. With
+policy `block` senders wait for the slowest instead; `drop_newest` and `reject` drop or refuse new messages as soon as
+the slowest has the memory filled. Without subscribers a message is dropped before it is stored (seed 004: discard
+early).
 
-Expiry. What is past its date and in nobody's hands leaves by name, wherever the cursors are, so that the dead do not
-take up room behind a slow subscriber. What a subscriber holds at its date is *overdue* (overdue.py). `expired_count`
-counts a message once when it leaves that way, and each time that a subscriber passes over an overdue one.
+Expiry. An expired message that no subscriber holds is removed by name, wherever the cursors are, so that expired
+messages do not take up room behind a slow subscriber. A message that a subscriber holds at its date is *overdue*
+(overdue.py). `expired_count` counts a message once when it leaves that way, and each time that a subscriber passes over
+an overdue one.
 
-Memory. With a store, what laggards have yet to read goes to disk beyond half of the topic's memory, and the topic may
-hold `bytes_max` (by default LAG_FACTOR times its memory) before a laggard loses anything.
+Memory. With a store, messages that only slow subscribers have yet to read go to disk beyond half of the topic's memory,
+and the topic may hold `bytes_max` (by default LAG_FACTOR times its memory) before a slow subscriber loses any.
 
 Durable subscriptions (readers.py) are cursors that stay when their consumer goes. While there are any, persistent
-messages are stored. What a durable one has yet to read is not dropped unless the policy says `drop_oldest` in so many
-words: at the quota senders wait. The lead is that over a *leading* subscriber, one that has caught up since it came:
-one that reads an old backlog holds nobody back, and with none connected nobody is held back but by the quota.
+messages are stored. Messages that a durable one has yet to read are not dropped unless the policy sets `drop_oldest`
+explicitly: at the quota senders wait. The lead is measured against a *leading* subscriber, which has caught up since it
+was attached: a subscriber that reads an old backlog does not block senders, and with none connected only the quota
+does.
 
 Parts: `FanOut` (the strategy: who is served), `Lead`, `Laggards`, `Readers` (durable subscriptions), `RefusalTable`,
-`Overdue`, `BlockReaders` (what comes in from the disk), `Skipping` and `Pinned` (selectors), `Waking`. What asks all
+`Overdue`, `BlockReaders` (blocks read from the disk), `Skipping` and `Pinned` (selectors), `Waking`. Work that asks all
 subscribers is one of its `Chores`.
 
-Invariants: an element is there only while some cursor has not passed it, and is charged to `controller`. Everything
-overdue is in a subscriber's hands, or withdrawn.
+Invariants: an element is in the topic only while some cursor has not passed it, and is charged to `controller`. Every
+overdue element is held by a subscriber, or withdrawn.
 
 Bound: the policy's memory plus one run per source, since nothing beyond the lead position is ever dropped; and a 32nd
 of it while room is made by more than DROP_COUNT subscribers, who are moved on in steps.
@@ -67,7 +70,7 @@ from .topic_intake import TopicIntake
 from .waking import Waking
 
 EXPIRE_LOOKS: Final = 16_384
-"""Of a reader at an element past its date, in one go: some two milliseconds."""
+"""Looks at expired elements, one per reader, done at once: about two milliseconds."""
 
 
 class Topic(MessageQueue):
@@ -139,7 +142,7 @@ class Topic(MessageQueue):
 
     @property
     def is_heard(self) -> bool:
-        """Some subscription is to get what comes in: one that is attached, or is being attached, or a durable one."""
+        """Whether a subscription is to get new messages: one that is attached or being attached, or a durable one."""
         return bool(self.subscriptions or self.readers.by_id or self.readers.beginning.cursor is not None)
 
     def accept_run(self, run: Run) -> None:
@@ -220,8 +223,8 @@ class Topic(MessageQueue):
             self.overdue.let_go(sequences)
 
     def _settled_late(self, reader: DurableReader, sequences: SequenceOf[int]) -> None:
-        """Settle what a transaction settles that was carried out when its consumer had left: all of it counts, so the
-        durable subscription is done with it, even if another consumer holds it again.
+        """Settle elements in a transaction that was carried out after its consumer had left: all of them count, so the
+        durable subscription has settled them, even if another consumer holds them again.
         """
         cursor, is_alive = reader.cursor, self.elements.is_alive
         left = [sequence for sequence in sequences if is_alive(sequence) and cursor.needs(sequence)]
@@ -283,7 +286,7 @@ class Topic(MessageQueue):
             for index in {sequence >> BLOCK_BITS for sequence in sequences}:
                 block = elements.block(index)
                 if block is not None and block.outside is not None:
-                    block.looked_ms = self.environment.now_ms()  # what is held then is looked at when it comes back
+                    block.looked_ms = self.environment.now_ms()  # elements held then are checked when they come back
                     self.pager.want(index)
         sequences = [sequence for sequence in sequences if elements.get(sequence) is not None]
         if not sequences:
@@ -338,7 +341,7 @@ class Topic(MessageQueue):
         return storage
 
     def open_stored(self) -> None:
-        """Take what an earlier run left of it; what no durable subscription needs goes."""
+        """Take over the messages of an earlier run; those that no durable subscription needs are removed."""
         super().open_stored()
         self.readers.trim()
 

@@ -25,7 +25,7 @@ from tests.examples.session import Session
 
 README: Final = ROOT / "README.md"
 LAST_HEADING: Final = "## Logs"
-"""What README plays before this heading needs nothing but the broker."""
+"""Heading of the README where the sessions that need only the broker end."""
 INSTALL_SECONDS_MAX: Final = 240.0
 RUN_SECONDS_MAX: Final = 60.0
 AT_A_TIME: Final = 2

@@ -36,9 +36,9 @@ class Connections:
         self._asked_at: float | None = None
         """Time at which all connections were asked to end. None: they were not."""
         self._cut_at = math.inf
-        """When those that are still open are cut."""
+        """Clock reading at which connections that are still open are cut."""
         self._waiting = trio.CancelScope()
-        """Until then, or until all have ended."""
+        """Scope of the wait until then, or until all connections have ended."""
         self._all_ended = trio.Event()
         self._sessions = sessions
 

@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 START_SECONDS_MAX = 30.0
 POLL_SECONDS: Final = 0.002
-"""How often a call that waits looks again."""
+"""Seconds between two checks of a call that waits."""
 JUMPS_COUNT_MAX: Final = 100
-"""In how many jumps, at most, the clock is advanced, so that timers that follow from timers run, too."""
+"""Largest number of jumps in which the clock is advanced, so that timers that follow from timers run, too."""
 
 Headers = Mapping[str, str]
 

@@ -77,18 +77,18 @@ class AsyncEmbeddedBroker:
     async def publish(
         self, destination: str, body: str | bytes = "", headers: Mapping[str, str] | None = None, **options: Any
     ) -> None:
-        """As `EmbeddedBroker.publish`."""
+        """Call `EmbeddedBroker.publish` in a thread."""
         await _in_thread(partial(self.blocking.publish, destination, body, headers, **options))
 
     async def messages(self, destination: str, **options: Any) -> list[Message]:
-        """As `EmbeddedBroker.messages`."""
+        """Call `EmbeddedBroker.messages` in a thread."""
         return await _in_thread(partial(self.blocking.messages, destination, **options))
 
     @asynccontextmanager
     async def subscribe(
         self, destination: str, headers: Mapping[str, str] | None = None, **options: Any
     ) -> AsyncIterator[AsyncSubscription]:
-        """As `EmbeddedBroker.subscribe`."""
+        """Call `EmbeddedBroker.subscribe` in a thread."""
         context = self.blocking.subscribe(destination, headers, **options)
         subscription = await _in_thread(context.__enter__)
         try:
@@ -97,29 +97,29 @@ class AsyncEmbeddedBroker:
             await _in_thread(lambda: context.__exit__(None, None, None))
 
     async def purge(self, destination: str) -> int:
-        """As `EmbeddedBroker.purge`."""
+        """Call `EmbeddedBroker.purge` in a thread."""
         return await _in_thread(partial(self.blocking.purge, destination))
 
     async def reset(self) -> None:
-        """As `EmbeddedBroker.reset`."""
+        """Call `EmbeddedBroker.reset` in a thread."""
         await _in_thread(self.blocking.reset)
 
     async def wait_until(self, condition: Callable[[], T], *, timeout_seconds: float = TIMEOUT_SECONDS) -> T:
-        """As `EmbeddedBroker.wait_until`; `condition` is called in a thread."""
+        """Call `EmbeddedBroker.wait_until` in a thread, which calls `condition`."""
         return await _in_thread(partial(self.blocking.wait_until, condition, timeout_seconds=timeout_seconds))
 
     async def wait_for(self, destination: str, *, timeout_seconds: float = TIMEOUT_SECONDS, **figures: object) -> None:
-        """As `EmbeddedBroker.wait_for`."""
+        """Call `EmbeddedBroker.wait_for` in a thread."""
         await _in_thread(partial(self.blocking.wait_for, destination, timeout_seconds=timeout_seconds, **figures))
 
     async def destination(self, name: str) -> dict[str, Any]:
-        """As `EmbeddedBroker.destination`."""
+        """Call `EmbeddedBroker.destination` in a thread."""
         return await _in_thread(partial(self.blocking.destination, name))
 
     async def report(self) -> dict[str, Any]:
-        """As `EmbeddedBroker.report`."""
+        """Call `EmbeddedBroker.report` in a thread."""
         return await _in_thread(self.blocking.report)
 
     async def advance(self, seconds: float) -> None:
-        """As `EmbeddedBroker.advance`."""
+        """Call `EmbeddedBroker.advance` in a thread."""
         await _in_thread(partial(self.blocking.advance, seconds))

@@ -16,7 +16,7 @@ from sluiceway.client.link import Link
 from sluiceway.protocols.stomp.frames import Frame
 
 TIMEOUT_SECONDS: Final = 5.0
-"""How long a call waits for the broker. A healthy broker in the same process answers within milliseconds."""
+"""Seconds that a call waits for the broker. A healthy broker in the same process answers within milliseconds."""
 TEXT: Final = "text/plain;charset=utf-8"
 
 

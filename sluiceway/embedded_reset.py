@@ -13,7 +13,7 @@ from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.destination import Destination
 
 LINGER_SECONDS_MAX: Final = 1.0
-"""How long `reset` waits for clients that do not close their sockets."""
+"""Seconds that `reset` waits for clients that do not close their sockets."""
 LOOK_SECONDS: Final = 0.001
 PURGES_COUNT: Final = 3
 

@@ -31,7 +31,7 @@ class ExpiryWatch:
         self._watches = False
 
     def look(self, nursery: trio.Nursery) -> None:
-        """Now; and from now on once a day, if there are any."""
+        """Check the certificates now, and from now on once a day, if there are any."""
         self._warn()
         if self._certificates() and not self._watches:
             self._watches = True

@@ -24,7 +24,7 @@ PACKAGES: Final = {
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
     },
 }
-"""By extra: modules that the broker imports, with the packages that have them. The extra `spark` is pyspark_stomp's."""
+"""Modules that the broker imports, by extra, with the packages that have them. The extra `spark` is pyspark_stomp's."""
 
 
 class MissingExtraError(ImportError):

@@ -68,11 +68,13 @@ work), or the broker.
 DEPTH_MAX: Final = 6
 """Maximum depth of the search for the owner of an object: a subscription's queue, a source's resource."""
 PACKAGES: Final = ("sluiceway.queues.", "sluiceway.store.", "sluiceway.flow.")
-"""Where the classes of all parts of queues, topics and logs are."""
+"""Packages of the classes of all parts of queues, topics and logs."""
 ONLOOKERS: Final = "sluiceway.queues.trails."
-"""What follows or shows queues, and changes nothing of them."""
+"""Package of observers, which follow or show queues and change nothing in them."""
 WHOLES: Final = ("_queue", "queue", "_log", "log", "_outlet", "_topic", "_shelf", "owner", "_controller", "resource")
-"""What a part calls what it is a part of: a destination, or a nearer part. Every part has one of these attributes."""
+"""Names of the attribute by which a part refers to its whole: a destination, or a nearer part. Every part has one of
+these attributes.
+"""
 
 log = get_logger("sluiceway.faults")
 
@@ -274,7 +276,7 @@ class Faults:
 
 
 def _whole_of(met: object) -> object:
-    """What this is a part of; None: nothing that is known."""
+    """Return the whole of which an object is a part; None: none that is known."""
     module = type(met).__module__
     if not module.startswith(PACKAGES) or module.startswith(ONLOOKERS):
         return None

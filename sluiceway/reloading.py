@@ -81,7 +81,7 @@ class Reloader:
         self._parts[key] = apply
 
     def may_change(self, key: str) -> bool:
-        """Whether this key or section may change without a restart."""
+        """Return whether a key or section may change without a restart."""
         return self._part_of(key) is not None
 
     def _part_of(self, key: str) -> str | None:

@@ -34,8 +34,9 @@ BATCH_COUNT: Final = 3072
 """Elements at which it is closed, however small they are: encoding takes some for each, too."""
 
 PAGES_BYTES: Final = 4 << 20
-"""The same for what goes into files: parts that are in memory anyway, and are put together by the writer, one block
-after the other. Each batch costs a turn of both threads."""
+"""Size of the pages at which a batch is closed: their parts are in memory anyway, and are joined by the writer, one
+block after the other. Each batch costs a turn of both threads.
+"""
 
 
 class Batch:
@@ -69,21 +70,21 @@ class Batch:
         self.sync = False
         """Whether the write is synced: a callback waits for the disk."""
         self.saved: list[Saved] = []
-        """To be told "disk" when it is synced."""
+        """Callbacks that get "disk" when the batch is synced."""
         self.consumed: list[Saved] = []
-        """To be told "consumed": nothing was left to write."""
+        """Callbacks that get "consumed", because nothing was left to write."""
         self.waiters: list[Callable[[], None]] = []
-        """To be called when it is synced."""
+        """Callbacks for when the batch is synced."""
         self.page_outs: list[PageOut] = []
-        """To be told when it is written."""
+        """Requests to put blocks out of memory, answered when the batch is written."""
         self.written: list[Callable[[], None]] = []
-        """To be called when it is written, synced or not."""
+        """Callbacks for when the batch is written, synced or not."""
         self.noting: list[tuple[QueueRecords, int]] = []
         """Leases that are valid when it is written."""
         self.readers: list[tuple[QueueRecords, DurableReader]] = []
         """Durable subscriptions whose places are written with it."""
         self.stored: list[tuple[Observer, SequenceOf[int]]] = []
-        """Elements that are written with it, for those who follow them."""
+        """Elements that are written with the batch, for their observers."""
         self.pages: list[tuple[Page, list[Part]]] = []
         """Blocks that go into files; see pages.py."""
         self.pages_bytes = 0
@@ -107,11 +108,11 @@ class Batch:
 
     @property
     def answers_count(self) -> int:
-        """How many are to be told that it is written."""
+        """Number of answers that are due when the batch is written."""
         return (
             len(self.stored)
             + len(self.noting)
-            + 2 * len(self.readers)  # each lets its consumers go on
+            + 2 * len(self.readers)  # each resumes its consumers
             + len(self.page_outs)
             + len(self.saved)
             + len(self.written)

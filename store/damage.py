@@ -18,7 +18,7 @@ class DamageReports:
         self._log = log
 
     def corrupt(self, queue_name: str, key: bytes, value: bytes, error: Exception) -> None:
-        """A record can't be read: it is moved aside, and said."""
+        """Move a record aside that can't be read, and log that."""
         self._counters.corrupt_count += 1
         place: object = None
         why_not = "the store has no folder" if value else "not even its bytes can be read"

@@ -1,4 +1,4 @@
-"""The data folder: one broker's, locked, with a known layout.
+"""The data folder of one broker: locked, with a known layout.
 
     lock      locked by the process that uses the folder; holds its id and host, for the message to others
     format    "sluiceway-store 1" or 2: the layout of this folder and the records in it (FORMAT.md)
@@ -10,12 +10,12 @@
     paged/    blocks that were only paged out, by the run that uses the folder; emptied at each start
     attic/    damaged things moved aside, bounded
 
-The lock is flock's: it goes with the process that holds it, however that ends, and it holds within one process too.
-(LevelDB has a lock of its own, but of another kind: it is per process, and it says nothing of who holds it.) The lock
-file stays when it is released: to remove it would let two processes lock two different files.
+The lock is flock's: it ends with the process that holds it, however that ends, and it holds within one process, too.
+(LevelDB has a lock of its own, but of another kind: it is per process, and does not name its holder.) The lock file
+stays when it is released: to remove it would let two processes lock two different files.
 
 A folder is made in this order: lock, folders, format; each is synced. So a folder without `format` was never finished,
-and is finished now; unless it has a database, which then is none of ours.
+and is finished now; unless it has a database, which then is not Sluiceway's.
 
 Not here: what is in the database; when it is opened (all of this blocks).
 
@@ -51,14 +51,14 @@ if TYPE_CHECKING:
     from .repair import RepairReport
 
 LARGE: Final = "large"
-"""The folder of bodies that are files."""
+"""Folder of bodies that are files."""
 LOGS: Final = "logs"
 """The folder of logs."""
 _FOLDERS: Final = ("db", LARGE, "attic")
 VALUES: Final = "values"
 """The folder of large values."""
 PAGED: Final = "paged"
-"""The folder of what is only paged out."""
+"""Name of the folder of blocks that were only paged out."""
 _FORMAT: Final = re.compile(r"sluiceway-store (\d{1,9})\n?")
 _FORMAT_LENGTH_MAX: Final = 64
 _HOLDER: Final = re.compile(r"(\d+) (\S+)\n?")
@@ -128,7 +128,7 @@ class Directory:
 
     @property
     def paged_path(self) -> Path:
-        """The folder of what is only paged out."""
+        """Folder of blocks that were only paged out."""
         return self.path / PAGED
 
     @property
@@ -138,23 +138,21 @@ class Directory:
 
     @property
     def large_path(self) -> Path:
-        """The folder of bodies that are files."""
+        """Folder of bodies that are files."""
         return self.path / LARGE
 
     def marked(self, name: str) -> MarkedFolder:
-        """The folder LARGE or LOGS, to be marked before it is written to; for one run."""
+        """Return the folder LARGE or LOGS, to be marked before it is written to; for one run."""
         return MarkedFolder(self._marks, self.path / name)
 
     def open_engine(
         self, options: LevelDbOptions | None = None, *, trouble: Callable[[EngineError], None] = raise_it
     ) -> tuple[ValueLog, RepairReport | None]:
-        """Opens the database; a database that LevelDB finds damaged is repaired first, once.
+        """Open the database; a database that LevelDB finds damaged is repaired first, once.
 
-        :returns: the engine, which the caller closes, and what was done if it was damaged: log it.
-        :raises EngineMissingError: the LevelDB binding is not installed.
-        :raises CorruptionError: it is damaged and could not be mended.
-        :raises ValuesMissingError: files of large values are missing.
-        :raises EngineError: it can't be opened.
+        Returns the engine, which the caller closes, and what was done if it was damaged: log that. Raises
+        EngineMissingError if the LevelDB binding is not installed, CorruptionError if it is damaged and could not be
+        repaired, ValuesMissingError if files of large values are missing, and other EngineErrors if it can't be opened.
         """
         with _adapter_needed():
             from .leveldb import LevelDbOptions
@@ -163,11 +161,10 @@ class Directory:
         return self._with_values(engine, trouble, keeps_all=report is not None), report
 
     def open_undamaged(self, *, keeps_all: bool = False) -> ValueLog:
-        """Opens the database as it is, to be closed by the caller; also where files of large values are missing.
+        """Open the database as it is, to be closed by the caller; even if files of large values are missing.
 
-        :param keeps_all: it was just repaired: what no place names may have lost its place, and stays.
-        :raises CorruptionError: it is damaged.
-        :raises EngineError: it can't be opened.
+        `keeps_all`: it was just repaired, so values without a pointer may have lost it, and stay. Raises
+        CorruptionError if it is damaged, and other EngineErrors if it can't be opened.
         """
         with _adapter_needed():
             from .leveldb import LevelDbEngine
@@ -181,10 +178,9 @@ class Directory:
         accept_missing: bool = False,
         keeps_all: bool = False,
     ) -> ValueLog:
-        """Return this engine of this folder, joined with the values that lie beside it. Closes the engine if that
-        fails.
+        """Return the engine of this folder, joined with its large values. Closes the engine if that fails.
 
-        :raises EngineError: they can't be listed.
+        Raises EngineError if the values can't be listed.
         """
         segments = SegmentFiles(self.values_path, SUFFIX, "stored messages", is_lasting=True)
         try:
@@ -201,9 +197,10 @@ class Directory:
             raise
 
     def _begin_values(self) -> None:
-        """Values are about to lie beside the database: from here on earlier versions must not open the folder.
+        """Raise the format of the folder before the first large value is written: earlier versions must not open it
+        from here on.
 
-        :raises EngineError: it can't be written down.
+        Raises EngineError if that can't be written.
         """
         try:
             make_private_folder(self.values_path)
@@ -216,9 +213,8 @@ class Directory:
             raise kind(f"{self.path}: its format can't be written: {error}. Look at the disk.") from error
 
     def repair(self, options: LevelDbOptions | None = None) -> RepairReport:
-        """Repairs the database, which must not be open, damaged or not. Reads all of it.
-
-        :raises EngineError: that failed.
+        """Repair the database, which must not be open, damaged or not. Reads all of it. Raises EngineError if that
+        fails.
         """
         with _adapter_needed():
             from .leveldb import LevelDbOptions
@@ -226,19 +222,15 @@ class Directory:
         return mend(self.database_path, self.attic, options or LevelDbOptions(), "a repair was asked for")
 
     def free_bytes(self) -> int:
-        """Return the free bytes of the disk that this process may use.
-
-        :raises DirectoryError: it does not say.
-        """
+        """Return the free bytes of the disk that this process may use. Raises DirectoryError if they can't be read."""
         with told_of(self.path):
             return shutil.disk_usage(self.path).free
 
     def attic_put(self, name: str, data: bytes) -> Path | None:
-        """Keeps something damaged; the oldest such things go when there are too many.
+        """Keep a damaged record, called `name`, such as its key in hexadecimal; the oldest are removed when there are
+        too many.
 
-        :param name: what it is, such as the key in hexadecimal.
-        :returns: where it is, None if it is larger than the whole quarantine.
-        :raises DirectoryError: it can't be written.
+        Returns its path, None if it is larger than the whole quarantine. Raises DirectoryError if it can't be written.
         """
         with told_of(self.path):
             return self.attic.put(name, data)
@@ -250,7 +242,7 @@ class Directory:
             return
         with told_of(self.path):
             try:
-                os.ftruncate(lock, 0)  # nobody holds it any more
+                os.ftruncate(lock, 0)  # no process holds it any more
             finally:
                 os.close(lock)
 
@@ -262,14 +254,12 @@ class Directory:
 
 
 def open_directory(path: Path, *, create: bool = True) -> Directory:
-    """Locks a data folder, and makes it if need be.
+    """Lock a data folder, and make it if need be.
 
-    :param create: make it, with its parents, if it is not there. An empty folder that is there is always furnished.
-    :raises LockedError: somebody uses it.
-    :raises FormatError: it is of another version, or has a database that is not ours.
-    :raises MissingError: it is not there, with `create` False; or its database is gone, or what belongs to that.
-    :raises DirectoryError: it can't be used; see the subclasses. What was made so far stays, and is finished by the
-        next call; the lock is free.
+    `create`: make it, with its parents, if it does not exist. An existing empty folder is always furnished. Raises
+    LockedError if another process uses it; FormatError if it has another version, or a foreign database; MissingError
+    if it does not exist, with `create` False, or if its database or a folder of it is gone; other DirectoryErrors if it
+    can't be used. What was made so far stays, and is finished by the next call; the lock is free.
     """
     path = Path(path)
     with told_of(path):
@@ -291,12 +281,11 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
 
 
 def look_at(path: Path) -> None:
-    """Whether a folder that is there could be opened, as far as can be told without locking, opening or changing it.
+    """Check whether an existing folder could be opened, as far as possible without locking, opening or changing it.
 
-    :raises FormatError: it is of another version, or has a database that is not ours.
-    :raises MissingError: its database is gone, or what belongs to that.
-    :raises NoSpaceError: the disk is too full to open it.
-    :raises DirectoryError: it can't be read, or is no folder.
+    Raises FormatError if it has another version, or a foreign database; MissingError if its database or a folder of it
+    is gone; NoSpaceError if the disk is too full to open it; other DirectoryErrors if it can't be read, or is not a
+    folder.
     """
     path = Path(path)
     with told_of(path):
@@ -322,7 +311,7 @@ def lock_state(path: Path) -> LockState:
     """Return which process uses a folder, without using it. The folder is shut for others for some microseconds
     meanwhile.
 
-    :raises DirectoryError: the lock can't be read.
+    Raises DirectoryError if the lock can't be read.
     """
     with told_of(path):
         try:
@@ -345,7 +334,7 @@ def lock_state(path: Path) -> LockState:
 def told_of(path: Path) -> Iterator[None]:
     """Turn errors of the operating system about this data folder into errors that name the folder and the remedy.
 
-    :raises DirectoryError: for an OSError in the block.
+    Raises DirectoryError for an OSError in the block.
     """
     try:
         yield
@@ -374,10 +363,7 @@ def told_of(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _adapter_needed() -> Iterator[None]:
-    """Load the adapter for LevelDB in this block.
-
-    :raises EngineMissingError: its binding is not there.
-    """
+    """Load the adapter for LevelDB in this block. Raises EngineMissingError if its binding is not installed."""
     try:
         yield
     except ImportError as error:
@@ -407,7 +393,7 @@ def _make_folder(path: Path, create: bool) -> None:
 
 def _locked(path: Path) -> int:
     """The descriptor of the lock file, locked."""
-    # Not inherited: a child process must not go on holding the lock.
+    # Not inherited: a child process must not keep the lock.
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -434,9 +420,8 @@ def _check_space(path: Path) -> None:
 
 
 def _checked_format(path: Path) -> int:
-    """The version that the folder says it is of; the first if it is not finished.
-
-    :raises FormatError: it is not ours, or of a version that is not known here.
+    """Return the version in the folder's `format`; the first if it is not finished. Raises FormatError if the format is
+    foreign, or its version unknown.
     """
     try:
         with (path / "format").open("rb") as file:
@@ -470,9 +455,9 @@ def _check_contents(path: Path, version: int) -> None:
     """Check that every folder is there. `format` is written when the other folders exist for good, so a missing one was
     taken away.
 
-    :raises MissingError: LevelDB's folder is; an empty store in its place would be a loss that nobody is told of. Or
-        that of large values is: each message in it would be taken for damaged, and be gone when the folder comes back.
-        Or that of large bodies or of logs is not the one that was marked.
+    Raises MissingError if LevelDB's folder is missing; an empty store in its place would be a silent loss. Also if that
+    of large values is: each message in it would be taken for damaged, and be gone when the folder comes back. Also if
+    that of large bodies or of logs is not the one that was marked.
     """
     if (path / "format").exists() and not (path / "db").exists():
         raise MissingError(

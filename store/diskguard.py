@@ -1,6 +1,6 @@
-"""The disk guard: looks once a second whether the disk has room left, before it has none.
+"""The disk guard: checks once a second whether the disk has room left.
 
-A part of its own, beside the store's queue: when a look fails, the next one is a second away, and what the last one saw
+A part of its own, beside the store's queue: when a check fails, the next one is a second away, and the last result
 still holds.
 """
 
@@ -17,7 +17,7 @@ from .engine import EngineError
 from .io_threads import Worker
 
 GUARD_SECONDS: Final = 1.0
-"""Between two looks at the free space."""
+"""Seconds between two checks of the free space."""
 
 
 class FreeSpace(Protocol):
@@ -47,8 +47,8 @@ class DiskGuard:
         sized: Callable[[int], None],
         trouble: Tell,
     ) -> None:
-        """`changed`: told when the disk has become low or has room again, with the free bytes; `sized`: told the size
-        of the engine's files and of those beside it, of which `beside_bytes` knows.
+        """`changed`: called when the disk has become low or has room again, with the free bytes; `sized`: called with
+        the size of the engine's files and of those beside it, which `beside_bytes` returns.
         """
         self._config = config
         self._folder = folder
@@ -62,7 +62,7 @@ class DiskGuard:
         self._looks = Periodic(scheduling.call_later, GUARD_SECONDS, self._look)
 
     def start(self) -> None:
-        """Look at once, and from then on."""
+        """Check at once, and from then on."""
         self._looks.start(0.0)
 
     def stop(self) -> None:

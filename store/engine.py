@@ -1,10 +1,10 @@
-"""The port to an ordered key-value store: the operations that the store needs of LevelDB, and its errors.
+"""Port to an ordered key-value store: the operations that the store needs of LevelDB, and its errors.
 
 Keys and values are bytes; keys are in bytewise order. A *batch* is a list of changes that is written atomically: all of
 it or nothing, in memory and after any crash. Batches are found again in the order in which they were written: if one
 survived, so did all before it.
 
-What survives what:
+Survival:
     the process dies (kill -9)       every batch that was written
     the machine dies (power, panic)  every batch up to the last one written with `sync=True`, and perhaps some of those
                                      after it: a prefix of whole batches
@@ -36,29 +36,29 @@ DELETE_RANGE: Final = 2
 Change = tuple[int, bytes, bytes]
 """An operation, its key, and the value (PUT), nothing (DELETE) or the end of the range (DELETE_RANGE).
 
-A plain tuple of always the same shape: a batch is unpacked in a loop without a look at types.
+A plain tuple of always the same shape: a batch is unpacked in a loop without checks of types.
 """
 
 
 def put(key: bytes, value: bytes) -> Change:
-    """The key has this value from now on."""
+    """Return the change that sets `key` to `value`."""
     return (PUT, key, value)
 
 
 def delete(key: bytes) -> Change:
-    """The key has no value from now on; it needn't have had one."""
+    """Return the change that deletes `key`; it need not have a value."""
     return (DELETE, key, b"")
 
 
 def delete_range(start: bytes, stop: bytes) -> Change:
-    """No key from `start` (inclusive) to `stop` (exclusive) has a value from now on, those included that were put
-    earlier in the same batch. Costs time and memory for each key that is there, so cut a range of millions of keys.
+    """Return the change that deletes all keys from `start` (inclusive) to `stop` (exclusive), including those put
+    earlier in the same batch. Costs time and memory for each existing key, so cut a range of millions of keys.
     """
     return (DELETE_RANGE, start, stop)
 
 
 class EngineError(Exception):
-    """Something went wrong in the store below. Base of all errors that engines raise."""
+    """Error of the store below. Base of all errors that engines raise. Base of all errors that engines raise."""
 
 
 def raise_it(error: Exception) -> None:
@@ -67,7 +67,7 @@ def raise_it(error: Exception) -> None:
 
 
 class DiskFullError(EngineError):
-    """No space is left (or the quota is used up). Reading goes on; write again when there is space."""
+    """No space is left (or the quota is used up). Reading is still possible; write again when there is space."""
 
 
 class EngineFailedError(EngineError):
@@ -75,10 +75,10 @@ class EngineFailedError(EngineError):
 
 
 class UnreadableError(EngineFailedError):
-    """The disk says that it can't read what lies at one place: a bad sector, as a rule. The rest may be read.
+    """The disk can't read one place: usually a bad sector. The rest may be readable.
 
-    `read_around` blocks, and gives what can be read of it now, with zeros for what can't, not checked in any way; None:
-    nothing of this disk answers, so it is not this place, and trying again may help.
+    `read_around` blocks, and returns the readable part, with zeros for the rest, not verified; None: no place of the
+    disk can be read, so this place is not the cause, and another attempt may succeed.
     """
 
     def __init__(self, text: str, read_around: Callable[[], bytes | None]) -> None:
@@ -91,7 +91,7 @@ class EngineMissingError(EngineError):
 
 
 class CorruptionError(EngineError):
-    """A record differs from what was written. Trying again does not help."""
+    """A record differs from what was written. Another attempt does not help."""
 
 
 class EngineClosedError(EngineError):
@@ -99,31 +99,28 @@ class EngineClosedError(EngineError):
 
 
 class Engine(Protocol):
-    """An ordered key-value store. The module docstring says what is durable when, and which thread may call."""
+    """Ordered key-value store. The module docstring defines durability, and the thread that may call."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, None if it has none.
-
-        :raises EngineError: it can't be read.
-        """
+        """Return the value of a key, None if it has none. Raises EngineError if it can't be read."""
 
     def iterate(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values from `start` (inclusive) to `stop` (exclusive), ascending, or descending with `reverse`; as
-        they are at this call, whatever is written meanwhile. Nothing if `stop` does not come after `start`.
+        """Yield keys and values from `start` (inclusive) to `stop` (exclusive), ascending, or descending with
+        `reverse`; as of this call, whatever is written meanwhile. Yields nothing if `stop` does not come after `start`.
 
-        Drop it (or run it to its end) soon: what it shows can't be cleared away before.
+        Drop the iterator (or run it to its end) soon: LevelDB can't free what it shows before.
 
-        :raises EngineError: from the call or from any step; a range never just ends early.
+        Raises EngineError from the call or from any step; a range never just ends early.
         """
 
     def iterate_keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
         """The same without values, ascending. Not free: an engine may have to read the values to step over them."""
 
     def write(self, changes: Sequence[Change], *, sync: bool) -> None:
-        """Applies the changes in order and atomically. With `sync`, they and everything written before are on the disk
+        """Apply the changes in order and atomically. With `sync`, they and everything written before are on the disk
         when this returns, even if `changes` is empty.
 
-        :raises EngineError: the batch is there or not; write the same batch again (see the module).
+        Raises EngineError: the batch is written or not then; write the same batch again (see the module).
         """
 
     def size_bytes(self) -> int:
@@ -132,8 +129,8 @@ class Engine(Protocol):
         """
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        """Frees the space of records that were deleted in this range; but LevelDB keeps what was put just before that.
-        Costs the time to write all that is left there.
+        """Free the space of records that were deleted in this range; LevelDB keeps records that were put just before.
+        Takes the time to write the remaining records of the range.
         """
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Readers that wait for the disk and go on without it when it begins to fail; in steps, for there may be a hundred
-thousand.
+"""Release of readers that wait for the disk when it begins to fail; in steps, for there may be a hundred thousand.
 
 Readers of queues wait for a lease, and do not while the disk fails (`QueueRecords.may_hand_over`); readers that wait
-already are told here. So are blocks that were to leave memory and found no room: their batch may never succeed.
+already are released here, as are requests to put blocks out of memory for which there is no room: their batch may never
+succeed.
 
 Bound: the shelves of the store once, and the blocks of one batch.
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from .together import Shelf
 
 PER_STEP: Final = 128
-"""In one dispatch: about a millisecond, if all of them have readers."""
+"""Shelves per dispatch: about a millisecond, if all of them have readers."""
 
 
 class GoingOn:
-    """The readers of one store that go on."""
+    """Release of the waiting readers of one store."""
 
     def __init__(self, scheduling: Scheduling, tell: Callable[[Iterable[Callable[[], None]]], None]) -> None:
-        """`tell` calls callbacks, and sees to what they raise."""
+        """`tell` runs callbacks, and contains their errors."""
         self._context: DispatchHandle = scheduling.register(
             self._dispatch, "readers that continue while the disk fails"
         )
@@ -37,7 +37,9 @@ class GoingOn:
         self._refused: deque[PageOut] = deque()
 
     def all_readers(self, shelves: Iterable[Shelf]) -> None:
-        """The disk begins to fail: those of all these shelves. What is left of an earlier round is among them."""
+        """Release the waiting readers of all `shelves`: the disk begins to fail. They include the rest of an earlier
+        round.
+        """
         self._shelves = iter(list(shelves))
         self._context.request_dispatch()
 

@@ -1,4 +1,4 @@
-"""Threads that touch the disk, so that the dispatch loop never waits for it.
+"""Threads for disk access, so that the dispatch loop never waits for it.
 
 A `Job` is blocking work and a callback for its result. A `Runner` does jobs one after the other, in the order in which
 they were given: an `IoThread`, or, for tests in virtual time and for engines that never block, the dispatch loop itself
@@ -49,8 +49,8 @@ class Job:
         expected: type[Exception] = BodyError,
         no_memory: type[Exception] | None = BodyError,
     ) -> None:
-        """`work` runs elsewhere; `done` gets on the loop what it returned (an error that it returns is a result like
-        any other), or the error of the `expected` kind that it raised. `no_memory`: the kind of error that `done` gets
+        """`work` runs in a thread; `done` is called on the loop with its result (a returned error is a result like any
+        other), or with the error of the `expected` kind that it raised. `no_memory`: the kind of error that `done` gets
         if there is not enough memory; None: that is raised on the loop.
         """
         self._work: Callable[[], Any] | None = work
@@ -91,7 +91,7 @@ class Runner(Protocol):
     """Does jobs one after the other."""
 
     def put(self, job: Job) -> None:
-        """Do this job after those that were put before. From any thread, never waits; ignored once closed."""
+        """Do `job` after those that were put before. From any thread, never waits; ignored once closed."""
 
     def close(self) -> None:
         """Finish the jobs that were put, then stop; waits for that."""
@@ -106,7 +106,7 @@ class IoThread:
         """
         self._name = name
         self._submit = submit
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # its `put` may be interrupted by itself: see __del__s
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # `put` may be re-entered, by a `__del__`
         self._thread: threading.Thread | None = None
         self._closed = False
 

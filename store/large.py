@@ -4,19 +4,19 @@ One file per body, `large/` of the data folder, named by its number in 16 hexade
 nothing else. A file is complete when its `BodyReference` is handed out, and is not changed after that. Until then there
 is no reference to it: what a crash leaves half written is removed by the next start like any other orphan.
 
-*What keeps a file.* The references that are alive (see queues/large.py), and the records of the store that name it
-(`keep`, `forget`; `recover` says which an earlier run left). All of that is counted on the dispatch loop. Numbers are
-never used again: they go on from the highest that a file or a record has.
+*What keeps a file.* References that are alive (see queues/large.py), and records of the store that name the file
+(`keep`, `forget`; `recover` adopts those of an earlier run). Both are counted on the dispatch loop. Numbers are never
+used again: they continue from the highest that a file or a record has.
 
-*When the disk is slow.* Pieces on their way to it are charged to a limiter, whose sources are the sockets that they
-come from; a slow disk stops those, and no other connection. A durable body is synced every SYNC_BYTES while it is
+*When the disk is slow.* Pieces on their way to it are charged to a limiter, whose sources are the sockets of the
+senders; a slow disk blocks those, and no other connection. A durable body is synced every SYNC_BYTES while it is
 written, so that the last sync, for which others wait, is short.
 
-*When the disk is full* the body is given up and its space is free at once. To make its sender wait instead could wait
-for ever: half-written bodies hold the very space that all of them wait for.
+*When the disk is full* the body is given up and its space is free at once. A sender that waits instead could wait for
+ever: half-written bodies hold the very space that all of them wait for.
 
-Invariants: a file that a reference or a record names is there and complete (or was damaged from outside: then reading
-says so). `disk_bytes` is what the files take, plus what was announced and is still to come.
+Invariants: a file that a reference or a record names exists and is complete (or was damaged from outside: then reading
+raises). `disk_bytes` is the size of the files, plus announced bytes that are still to come.
 
 Not here: which records name a file (the StoreQueue), the lock of the folder (directory.py).
 Source: seed 002 "Large Message Support".
@@ -66,11 +66,11 @@ class BodyStatistics:
     files_count: int
     """Complete ones."""
     staged_count: int
-    """On their way in."""
+    """Number of bodies that are being received."""
     disk_bytes: int
     """Size of all files on disk, and of those announced and on their way."""
     waiting_bytes: int
-    """In memory, to be written."""
+    """Bytes in memory that are to be written."""
     written_bytes: int
     read_bytes: int
     failures_count: int
@@ -93,7 +93,7 @@ class BodyRecovery:
 
 
 class AllMissingError(BodyError):
-    """None of the files that records name is there."""
+    """Error of a recovery that finds none of the files that records name."""
 
 
 class BodyFiles(FlowResource):
@@ -139,7 +139,7 @@ class BodyFiles(FlowResource):
         self._failures_count = 0
         self._closed = False
         self.references_count = 0
-        """References that are alive. While it is 0, no message has a large body: the hot path looks at this."""
+        """References that are alive. While it is 0, no message has a large body: the hot path checks this."""
         self.waiting = Account(
             self,
             Flow("large bodies on their way to the disk"),
@@ -153,7 +153,7 @@ class BodyFiles(FlowResource):
     def recover(
         self, kept_counts: Mapping[int, int], *, keeps_all: bool = False, must_have_some: bool = False
     ) -> BodyRecovery:
-        """Go on from what an earlier run left: `kept_counts` says of each file how many records of the store name it.
+        """Adopt the files of an earlier run. `kept_counts`: by file, the number of the store's records that name it.
         Removes all others; with `keeps_all`, where records may be lost, it leaves them alone. Blocks. Raises BodyError
         if the folder can't be read or a file not be removed; AllMissingError, with nothing changed, if there
         `must_have_some` of those with records and is none.
@@ -186,7 +186,7 @@ class BodyFiles(FlowResource):
         )
 
     def stop(self) -> None:
-        """The end: what no record of the store names is removed. `join` is due."""
+        """Stop: remove the files that no record of the store names. Call `join` then."""
         if self._closed:
             return
         for staged in self._staged.values():
@@ -198,7 +198,7 @@ class BodyFiles(FlowResource):
         self.close()
 
     def join(self) -> None:
-        """Wait until all is done that was asked for; what is asked for later is ignored. Blocks; from any thread."""
+        """Wait until all requested work is done; later requests are ignored. Blocks; from any thread."""
         self._writer.close()
         self._reader.close()
 
@@ -297,7 +297,7 @@ class BodyFiles(FlowResource):
         file_id: int,
         length_bytes: int,
     ) -> LargeMessage:
-        """A message as the store has it: `MakeLarge` of chunks.py."""
+        """Return a message of the store with a large body: `MakeLarge` of chunks.py."""
         body = self.refer(file_id, length_bytes)
         return LargeMessage(head, wire, number, body, expires_at_ms, due_at_ms)
 
@@ -305,7 +305,7 @@ class BodyFiles(FlowResource):
         self._kept[file_id] += 1
 
     def forget(self, file_id: int) -> None:
-        """Also for those who have no reference: a record was deleted that was never read."""
+        """Count one record less that names `file_id`; its body need not have been read or referenced."""
         left = self._kept[file_id] - 1
         if left > 0:
             self._kept[file_id] = left
@@ -314,7 +314,7 @@ class BodyFiles(FlowResource):
         self._remove_if_unused(file_id)
 
     def forget_all(self, file_ids: Iterable[int]) -> None:
-        """All of these, each of which has a record less."""
+        """Count one record less for each of `file_ids`."""
         for file_id in file_ids:
             self.forget(file_id)
 
@@ -342,7 +342,7 @@ class BodyFiles(FlowResource):
             if result is None:
                 self._disk_bytes -= length_bytes
             else:
-                self._note_failure(result)  # it still takes its space; the next start removes it
+                self._note_failure(result)  # the file still takes its space; the next start removes it
 
         self._writer.put(Job(partial(_remove, self._path(file_id)), removed))
 
@@ -443,7 +443,7 @@ class Staging:
 
     def commit(self, done: Callable[[BodyReference | BodyError], None]) -> None:
         """Complete the body. `done` gets the reference when the file is complete (and synced, if it is to be durable),
-        or the error: then the file is gone.
+        or the error: the file is removed then.
         """
         self._send()
         self._over = True
@@ -573,4 +573,4 @@ def _nothing() -> None:
 
 
 def _ignore(_result: BodyError | None) -> None:
-    """A file that could not be removed is an orphan, which the next start removes."""
+    """Ignore the result: a file that could not be removed is an orphan, which the next start removes."""

@@ -1,14 +1,14 @@
 """The engine on LevelDB, through plyvel (or plyvel-next, see binding.py).
 
 How failed writes are handled. LevelDB's log is an append-only file. When an append fails half-way (no space), LevelDB
-goes on as if it had not, and the next recovery drops what was written behind the torn record without a word, even if it
-was synced, even with paranoid checks (tried with a limit on the size of files).
-When a sync fails, LevelDB refuses every later write until it is opened anew. So after any write that raised, this
-adapter trusts the open database for reading only, and the next `write` first closes it and opens it again: that replays
-the log up to the torn record into a table, syncs that, and begins a new log. Known after a failed write: everything
-written before is there (after the reopening: on the disk, too); the failed batch is there as a whole or not at all, and
-callers write it again. One call tries one reopening at most, how often is the caller's pace; with no space for it the
-database stays open, so that reading goes on while the disk is full.
+continues as if it had not, and the next recovery silently drops everything written behind the torn record, even if it
+was synced, even with paranoid checks (tried with a limit on the size of files). When a sync fails, LevelDB refuses
+every later write until it is opened anew. So after any write that raised, this adapter trusts the open database for
+reading only, and the next `write` first closes it and opens it again: that replays the log up to the torn record into a
+table, syncs that, and begins a new log. Known after a failed write: everything written before is there (after the
+reopening: on the disk, too); the failed batch is there as a whole or not at all, and callers write it again. One call
+tries one reopening at most, how often is the caller's pace; with no space for it the database stays open, so that
+reading is possible while the disk is full.
 
 What plyvel does to the event loop's thread: it releases the GIL in get, write, compact and every step of an iterator,
 and takes it for copying a value; beside a busy loop the longest pause seen was 7 to 15 ms, with values of 5 MB. `close`
@@ -17,15 +17,15 @@ interval (5 ms by default) each time it takes the GIL back: 400 gets of 100 KB t
 with an interval of 1 ms. So prefer few large values to many small ones.
 
 Iterators are plyvel's raw ones, because the others look at LevelDB's error state only where there is a next key: damage
-at the end of the data makes a range end early without a word. (They also show nothing, in reverse, when the first key
-of the range is all that is in it.)
+at the end of the data silently makes a range end early. (They also show nothing, in reverse, when the first key of the
+range is all that is in it.)
 
 Two threads at once, one that writes and one that reads: LevelDB allows that, but plyvel closes a database under a call
 of another thread, which ends the process (SIGSEGV). So every call that reads, and every closing and opening, holds a
 lock for as long as that one call takes. Writes don't, or readers would wait for each sync: none but the thread that
 writes gives up a database, and `close` waits for it.
 
-What LevelDB calls synced leaves out the log file before the newest: leveldblog.py makes up for that.
+LevelDB's sync omits the log file before the newest: leveldblog.py compensates for that.
 
 Deliberately not here: the lock of the folder and repair (directory.py, repair.py). Not in reach: LevelDB reads its
 tables through mmap, so a disk that fails while a page is read ends the process (SIGBUS), with nothing to catch.
@@ -78,17 +78,17 @@ class LevelDbOptions:
     """
 
     write_buffer_bytes: int = 8 * MIB
-    """Memory for what is not in a table yet; twice that while the older half is written out. Also how much log an
-    opening replays. Smaller ones compact more often: synced writes of 1 MB had a 99th percentile of 217 and 632 ms with
-    4 MiB, of 25 and 45 ms with 8 MiB (90 and 44 MB/s against 142 and 51; two runs each, the second beside other load).
-    16 MiB brought no more.
+    """Memory for records that are not in a table yet; twice that while the older half is written out. Also how much log
+    an opening replays. Smaller ones compact more often: synced writes of 1 MB had a 99th percentile of 217 and 632 ms
+    with 4 MiB, of 25 and 45 ms with 8 MiB (90 and 44 MB/s against 142 and 51; two runs each, the second beside other
+    load). 16 MiB brought no more.
     """
 
     table_bytes: int = MIB
-    """Size of table files: LevelDB's least. Tables are mapped, and what was read of them counts as ours until they are
-    closed: this times `open_files_max` bounds it. A process that had read 1 GB (10 million messages) in order was at
-    123 MB with 1 MiB; one that had read 600 MB was at 116 to 130 MB with 1 MiB and at 160 to 200 MB with 2 MiB, as
-    fast. The price is a file per 1 MiB of backlog; opening 930 of them took 0.14 s.
+    """Size of table files: LevelDB's least. Tables are mapped, and pages read from them count as memory of the process
+    until they are closed: this times `open_files_max` bounds it. A process that had read 1 GB (10 million messages) in
+    order was at 123 MB with 1 MiB; one that had read 600 MB was at 116 to 130 MB with 1 MiB and at 160 to 200 MB with 2
+    MiB, as fast. The price is a file per 1 MiB of backlog; opening 930 of them took 0.14 s.
     """
 
     open_files_max: int = 74
@@ -153,11 +153,11 @@ class Database(Protocol):
 
 
 def open_database(path: Path, options: LevelDbOptions, *, paranoid: bool = True) -> Database:
-    """Opens (creates) the database and replays its log.
+    """Open (or create) the database and replay its log.
 
-    :param paranoid: with False, what can't be read in the log is left out; otherwise that is an error.
-    :raises plyvel.Error: whatever LevelDB says; CorruptionError for tables without the CURRENT that names them: LevelDB
-        would begin anew there, and remove them.
+    `paranoid` False: leave out the unreadable part of the log, which is an error otherwise. Raises plyvel.Error for all
+    errors of LevelDB, and CorruptionError for tables without the CURRENT that names them: LevelDB would begin anew
+    there, and remove them.
     """
     if not (path / "CURRENT").exists() and any(_TABLES.fullmatch(file.name) for file in path.glob("*")):
         raise plyvel.CorruptionError(b"CURRENT is missing, but there are tables")
@@ -187,10 +187,7 @@ def words_of(error: BaseException) -> str:
 
 
 def mapped_error(error: plyvel.Error, path: Path, doing: str) -> EngineError:
-    """Return LevelDB's error as an EngineError.
-
-    :param doing: what was being done, such as "writing".
-    """
+    """Return LevelDB's error as an EngineError. `doing`: the failed action, such as "writing"."""
     text = words_of(error)
     if isinstance(error, plyvel.CorruptionError) or _TABLE_TOO_SHORT.search(text):
         return CorruptionError(
@@ -216,11 +213,10 @@ def _mapped_os_error(error: OSError, path: Path, doing: str) -> EngineError:
 
 
 class LevelDbEngine:
-    """An engine in a folder of its own. No other process may use that folder (see directory.py).
+    """Engine in a folder of its own. No other process may use that folder (see directory.py).
 
-    :param path: the folder; created if its parent exists.
-    :param opener: how to open the database; for tests.
-    :raises EngineError: it can't be opened; CorruptionError if its log or its list of tables is damaged.
+    `path`: the folder, made if its parent exists. `opener`: function that opens the database; for tests. Raises
+    EngineError if it can't be opened; CorruptionError if its log or its list of tables is damaged.
     """
 
     __slots__ = (
@@ -258,7 +254,7 @@ class LevelDbEngine:
         self._using = threading.RLock()  # reentrant: an iterator may be collected, and closed, anywhere
         """Held for each call that reads, and while the database is closed or opened."""
         self.reopened_count = 0
-        """How often the database was opened again because a write had failed."""
+        """Number of times the database was opened again because a write had failed."""
         self._database = self._open()
 
     def get(self, key: bytes) -> bytes | None:
@@ -359,7 +355,7 @@ class LevelDbEngine:
         return database
 
     def _close_database(self) -> None:
-        """If it is open. The caller holds `_using`."""
+        """Close the database if it is open. The caller holds `_using`."""
         database, self._database = self._database, None
         if database is not None:
             database.close()  # of its own accord it closes its iterators first, which LevelDB insists on
@@ -368,7 +364,7 @@ class LevelDbEngine:
 
     @contextmanager
     def _syncing(self) -> Iterator[NewestLog]:
-        """The log of the open database, with what goes wrong while it is synced as one of our errors."""
+        """Return the log of the open database; map errors of its sync."""
         log = self._log
         assert log is not None, "a database that is open has a log"
         try:
@@ -382,10 +378,10 @@ class LevelDbEngine:
             raise EngineClosedError(f"{self._path}: the store is closed; nothing can be read or written any more")
 
     def _reopened(self) -> Database:
-        """The database, opened again after a write or an earlier reopening failed. The caller holds `_using`.
+        """Return the database, opened again after a write or an earlier reopening failed. The caller holds `_using`.
 
-        :raises EngineClosedError: it is closed for good.
-        :raises EngineError: it can't be opened; the next call tries again.
+        Raises EngineClosedError if the engine is closed, other EngineErrors if it can't be opened; the next call tries
+        again.
         """
         self._check_open()
         self._database = database = self._open()
@@ -394,9 +390,8 @@ class LevelDbEngine:
         return database
 
     def _give_up_database(self) -> None:
-        """Closes a database that failed to write, unless there is no space to open it again.
-
-        :raises DiskFullError: there is none; the database is still open.
+        """Close a database that failed to write, unless there is no space to open it again: raises DiskFullError then,
+        with the database still open.
         """
         try:
             free_bytes = shutil.disk_usage(self._path).free
@@ -413,7 +408,7 @@ class LevelDbEngine:
     def _raw_iterator(self) -> RawIterator:
         with self._using:
             database = self._database or self._reopened()
-            # What is iterated over is read once: it would only push other blocks out of the cache.
+            # An iteration reads each block once: caching it would only push other blocks out.
             return database.raw_iterator(verify_checksums=self._verify, fill_cache=False)
 
     def _ascending(
@@ -466,7 +461,7 @@ class LevelDbEngine:
                 raw.close()
 
     def _cut(self, error: RuntimeError) -> EngineError:
-        """plyvel raises RuntimeError for whatever is used after its database was closed, and for nothing else."""
+        """Map the RuntimeError that plyvel raises for a use after the database was closed, and for nothing else."""
         if self._closed:
             return EngineClosedError(f"{self._path}: the store was closed during an iteration")
         return EngineFailedError(

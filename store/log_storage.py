@@ -1,9 +1,9 @@
 """Storage of logs: a folder with one folder for each log, and the threads that work on them.
 
-A log's folder is called like the log, with whatever is not a letter or a digit written as %XX, so that no name leads
-out of the folder. It is a BigArray, whose identity is that of the log, for ever: message-ids are made of it, and
-clients that go on with an index compare it. Earlier versions have kept it beside, in the file `id`: from there it moves
-into the head.
+A log's folder has the name of the log, with all characters but letters and digits written as %XX, so that no name leads
+out of the folder. It is a BigArray, whose identity is that of the log, permanently: message-ids are made of it, and
+clients that continue at an index compare it. Earlier versions kept it in the file `id`: from there it moves into the
+head.
 
 Four threads: one makes the files of new logs, one appends (and prunes), one syncs, one reads ahead; none waits for
 another, and the dispatch loop for none. Within each, jobs run in the order given.
@@ -44,7 +44,7 @@ FOLDER_NAME_BYTES_MAX: Final = 255
 _ID_BYTES: Final = 6
 _ID_LENGTH_MAX: Final = 64
 _DOOMED: Final = ".removed-"
-"""In the name of a folder that is being removed. No log's folder has a dot in its name."""
+"""Marker in the name of a folder that is being removed. No log's folder has a dot in its name."""
 
 
 def _at_least_one(_instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
@@ -170,7 +170,7 @@ class LogStorage:
         try:
             self._check()
             make_private_folder(self.folder)
-            self._check()  # it is this one from now on
+            self._check()  # this folder is the right one from now on
             entries = [entry.name for entry in os.scandir(self.folder) if entry.is_dir()]
         except OSError as error:
             raise DiskError(f"the folder of logs {self.folder} can't be read: {error}") from error
@@ -189,7 +189,7 @@ class LogStorage:
         return names
 
     def mark(self) -> None:
-        """The folder has logs: another one in its place is to be noticed. Raises DiskError."""
+        """Mark the folder, which has logs, so that another one in its place is noticed. Raises DiskError."""
         if self._marked is not None:
             try:
                 self._marked.before_writing()
@@ -210,8 +210,8 @@ class LogStorage:
         return self._open(name, self._checked_folder(name), "")
 
     def begin(self, name: str) -> Opened:
-        """A log that is yet to be made, by its `make`. If its folder is there, which an earlier run made and this one
-        could not open, it is opened. Raises as `open`.
+        """Return a log that is yet to be made, by its `make`. An existing folder, which an earlier run made and this
+        one could not open, is opened. Raises as `open`.
         """
         folder = self._checked_folder(name)
         if os.path.lexists(folder):
@@ -267,8 +267,8 @@ class LogStorage:
         return Opened(array, array.identity)
 
     def take_away(self, name: str) -> None:
-        """Put the folder of a log where no start finds it; who has the log open goes on with it. Raises DiskError: then
-        all is as before.
+        """Move the folder of a log to where no start finds it; code that has the log open can still use it. Raises
+        DiskError: nothing has changed then.
         """
         if name in self._taken_away:
             return
@@ -281,12 +281,12 @@ class LogStorage:
                 return  # the disk did not take it when it was to be made
             self._taken_away[name] = doomed
             sync_folder(self.folder)
-        except Exception as error:  # of whatever kind: who has it goes on with it
+        except Exception as error:  # of any kind: code that has the log open can still use it
             if name in self._taken_away:
                 try:
                     doomed.rename(folder)
                 except OSError:
-                    return  # it is away: at worst a power cut brings it back
+                    return  # the folder is away: at worst a power cut brings it back
                 del self._taken_away[name]
             if not isinstance(error, OSError):
                 raise
@@ -301,7 +301,7 @@ class LogStorage:
         """
         array = self._arrays.pop(name, None)
         if array is not None:
-            with suppress(ArrayError, MemoryError):  # what could not be flushed was to go anyway
+            with suppress(ArrayError, MemoryError):  # unflushed records were to be deleted anyway
                 array.close()
         self.take_away(name)
         doomed = self._taken_away.pop(name, None)
@@ -320,7 +320,7 @@ class LogStorage:
         return {name: array.report for name, array in self._arrays.items()}
 
     def close(self) -> list[str]:
-        """Sync and close all of them; returns what went wrong. Blocks."""
+        """Sync and close all logs; returns the errors. Blocks."""
         faults = []
         for name, array in self._arrays.items():
             try:
@@ -365,7 +365,7 @@ class LogDisk:
 
     @classmethod
     def inline(cls, schedule: Callable[[Callable[[], None]], None]) -> LogDisk:
-        """On the loop, for tests in virtual time."""
+        """Return a disk that works on the loop, for tests in virtual time."""
         return cls(*(InlineRunner(schedule) for _ in range(4)))
 
     def make(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
@@ -385,7 +385,7 @@ class LogDisk:
         return mmap(-1, size_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
 
     def close(self) -> None:
-        """Finish what was given; waits for it."""
+        """Finish all given jobs, and wait for that."""
         for runner in (self._making, self._reading, self._appending, self._syncing):
             runner.close()
 

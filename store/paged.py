@@ -1,10 +1,10 @@
 """Storage of blocks that were only paged out: in files (pages.py), or, in a store without a folder, in its engine.
 
-*When the disk takes no pages* (it is full, or the folder fails) nothing of the batch waits for that: what else is in it
-is written, the blocks stay in memory, and a gate of its own is shut, so that queues page nothing out and their senders
-wait at `memory_bytes`. Persistent messages go on as long as the engine does. The gate opens again after a pause, which
-grows, and as soon as a segment has gone: waiting sources try again, and only a page that is written ends the trouble. A
-block of which nothing is left frees its page at once, whatever becomes of batches: that makes room.
+*When the disk accepts no pages* (it is full, or the folder fails) the rest of the batch does not wait: its other
+records are written, the blocks stay in memory, and a gate for pages is shut, so that queues page nothing out and their
+senders wait at `memory_bytes`. Persistent messages continue as long as the engine works. The gate opens again after a
+pause, which grows, and as soon as a segment is removed: waiting sources try again, and only a written page ends the
+failure. A block without elements frees its page at once, even if batches fail: that makes room.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ before.
 
 @attrs.frozen
 class Record:
-    """A chunk of a block: where it lies, and what it is called."""
+    """Record of a chunk of a block: its place and its key."""
 
     key: bytes
     page: Page | None = None
@@ -91,14 +91,16 @@ class PagedBlocks:
         clock: Callable[[], float],
         log: Logger,
     ) -> None:
-        """`folder`: for files, empty; None: the engine takes them. Who waits for them waits for `store`."""
+        """`folder`: empty folder of the files; None: the engine stores them. Sources that wait for pages wait for
+        `store`.
+        """
         self._heads = heads
         self._worker = worker
         self._scheduling = scheduling
         self._log = log
         self.files = None if folder is None else PageFiles(folder, remove_soon=self._remove)
         self.fault: str | None = None
-        """Why the last pages could not be written; None: they could."""
+        """Reason why the last pages could not be written; None: they were written."""
         self._retry_seconds = RETRY_MIN_SECONDS
         self._timer: TimerHandle | None = None
         self._closed = False
@@ -106,7 +108,7 @@ class PagedBlocks:
             store,
             Flow("gate of pages"),
             WindowLimiter(1, None, clock=clock, label="room for pages"),
-            schedule=self._soon,  # what one raises keeps no other from going on
+            schedule=self._soon,  # an error of one source does not keep others from resuming
             clock=clock,
             counts_memory=False,
         )
@@ -127,7 +129,7 @@ class PagedBlocks:
             self._gate.wait_in_line(source)
 
     def close(self) -> None:
-        """Let go of those that wait."""
+        """Close: release the waiting sources."""
         self._closed = True
         self._set_timer(None)
         self._gate.close()
@@ -167,7 +169,7 @@ class PagedBlocks:
     # ------------------------------------------------------------------ records
 
     def put(self, batch: Batch, queue_id: int, sequences: SequenceOf[int], messages: SequenceOf[Message]) -> Record:
-        """Write these with this batch, until they are dropped."""
+        """Write the elements as pages with `batch`, until they are dropped."""
         first = sequences[0]
         key = keys.paged_key(queue_id, first)
         batch.paged_count += len(messages)
@@ -189,14 +191,16 @@ class PagedBlocks:
             self._let_go(record.page)
 
     def forget(self, records: Iterable[Record | None]) -> None:
-        """Their queue is deleted, and with it what the engine has; or they were read."""
+        """Release the pages of `records`: they were read, or their queue is deleted, and with it its records in the
+        engine.
+        """
         for record in records:
             if record is not None and record.page is not None:
                 self._let_go(record.page)
 
     def tried(self, batch: Batch) -> None:
-        """Look at the result of writing these pages: blocks that found no room are refused, and wait for it no
-        longer.
+        """Process the result of writing the pages of a batch: blocks without room are refused, and no longer wait for
+        it.
         """
         error, batch.pages_error = batch.pages_error, None
         if error is None or self.files is None:
@@ -220,14 +224,16 @@ class PagedBlocks:
             self._let_go(page)
 
     def submit(self, batch: Batch, done: Callable[[EngineError | None], None]) -> None:
-        """Have this written by the worker, who calls `done`; what has become of its pages is for `tried`."""
+        """Have the batch written by the worker, which calls `done`; the result of its pages is processed by `tried`."""
         if batch.pages:
             self._worker.run(partial(self.write, batch), done)
         else:
             self._worker.write(batch.changes, sync=batch.sync, done=done)
 
     def write(self, batch: Batch, engine: Engine) -> None:
-        """Write the pages of this batch, and then the rest, whatever became of them. Blocks. Raises EngineError."""
+        """Write the pages of this batch, then its other records, even if the pages failed. Blocks. Raises
+        EngineError.
+        """
         assert self.files is not None, "or there would be no pages"
         try:
             self.files.write(batch.pages)
@@ -249,13 +255,13 @@ class PagedBlocks:
         return self.files.read(record.page)
 
     def _remove(self, remove: Callable[[], int]) -> None:
-        """In the reader's thread: the writer has enough to do."""
+        """Run `remove` in the reader's thread: the writer is the busier one."""
         self._worker.read(lambda _engine: remove(), self._removed)
 
     def _removed(self, result: int | EngineError) -> None:
         if isinstance(result, EngineError):
             self._log.error("cannot remove a file", error=str(result), effect="it stays until the next start")
-        elif result:  # one in which nothing was written made no room
+        elif result:  # a segment without pages made no room
             self._open()
 
     def _let_go(self, page: Page) -> None:
@@ -264,5 +270,5 @@ class PagedBlocks:
 
     @property
     def size_bytes(self) -> int:
-        """On disk, beside the engine."""
+        """Bytes on disk, beside the engine."""
         return 0 if self.files is None else self.files.size_bytes

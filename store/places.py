@@ -1,9 +1,9 @@
-"""Places of groups of logs, written in one batch with the queues: one batch has both, or neither.
+"""Positions of groups of logs, written in one batch with the queues: one batch has both, or neither.
 
-A *place* is to the store queue what a shelf is: it says that it has changed, and is asked for its record when a batch
-is gathered (pull). So a transaction that acknowledges records and sends to a queue is bound together like one over two
-queues (`StoreQueue.bind`), and nothing older ever overwrites anything newer: all records of groups go through the same
-line of batches, their creation and their end as well.
+A *place* is to the store queue what a shelf is: it reports that it has changed, and is asked for its record when a
+batch is gathered (pull). So a transaction that acknowledges records and sends to a queue is bound together like one
+over two queues (`StoreQueue.bind`), and nothing older ever overwrites anything newer: all records of groups go through
+the same line of batches, their creation and their end as well.
 
 Invariant: no record of a group is written before the group is created, nor after it is deleted. Bound: a record of 64
 KiB at most for each group, once a second or when a callback waits for it. Source: issue 13 item 4; seed 003
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 GROUP_KIND: Final = "log group"
 SAVE_SECONDS: Final = 1.0
-"""How long the place of a group may be behind on disk when no callback waits for it."""
+"""Seconds that the position of a group on disk may be behind when no callback waits for it."""
 
 Done = Callable[[Exception | None], None]
 
@@ -59,9 +59,7 @@ def _record(state: GroupState) -> SubscriptionState:
 
 
 class GroupRecord:
-    """The record of one group, with what the store queue asks of a shelf. Satisfies
-    `sluiceway.queues.logs.ports.GroupPlace`.
-    """
+    """Record of one group, as a shelf of the store queue. Satisfies `sluiceway.queues.logs.ports.GroupPlace`."""
 
     __slots__ = (
         "_attached",
@@ -86,7 +84,7 @@ class GroupRecord:
     elements_end = 0
     """Number of elements: always 0."""
     has_records = False
-    """None that go when it is forgotten: see `StoredPlaces.delete`."""
+    """Whether deletion removes further records; a group has none: see `StoredPlaces.delete`."""
 
     def __init__(
         self, store: StoreQueue, place_id: int, key: bytes, state: Callable[[], GroupState], version: int | None
@@ -113,7 +111,7 @@ class GroupRecord:
         """The group that the place belongs to."""
         return getattr(self._state, "__self__", None)
 
-    # ------------------------------------------------------------------ what the group says
+    # ------------------------------------------------------------------ calls of the group
 
     @property
     def log_id(self) -> str:
@@ -153,7 +151,7 @@ class GroupRecord:
         self._store.forget(self)
 
     def abandoned(self) -> list[Callable[[], None]]:
-        """Nothing of it is written any more. Returns who is to be told so."""
+        """Drop everything that is not yet written. Returns the callbacks to call because of that."""
         attached, self._attached = self._attached, []
         return [each.undone for each in attached if each.undone is not None]
 
@@ -180,11 +178,11 @@ class GroupRecord:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is nothing to write, and no callback waits."""
+        """Whether nothing is to be written, and no callback waits."""
         return not (self._changed or self._attached or (self._waiting and self._is_created))
 
     def next_delay_seconds(self, _least_seconds: float, _most_seconds: float) -> float:
-        """How long what is settled now may wait to be written."""
+        """Return the seconds that a change made now may wait to be written."""
         return SAVE_SECONDS
 
     def hopes_until(self, _patience_seconds: float) -> float:
@@ -192,14 +190,14 @@ class GroupRecord:
         return 0.0
 
     def answer_consumed(self) -> int:
-        """Nothing of it is ever consumed before it is written."""
+        """Return 0: no callback of a group is answered before it is written."""
         return 0
 
     def go_on_unnoted(self) -> None:
         """No reader of a log waits for the store."""
 
     def collect(self, batch: Batch) -> None:
-        """Put into this batch where the group stands, and remember who is to be told when it is written."""
+        """Put the position of the group into `batch`, with the callbacks to call when it is written."""
         self.urgent = self.is_bound = False
         if not self._is_created:
             return
@@ -219,7 +217,7 @@ class GroupRecord:
             batch.sync = True
 
     def close_in_order(self, batch: Batch) -> None:
-        """The broker stops: note exactly what was handed over."""
+        """Note exactly which records were handed over: the broker stops."""
         self._changed = self._is_created
         self.collect(batch)
 

@@ -1,21 +1,22 @@
-"""The stored side of one queue: which of its elements the disk has, which it is to get, and which left.
+"""Stored side of one queue: its elements on disk, those to be written, and those that left.
 
 *Pull.* Nothing is kept per element that waits to be saved: all persistent elements from `saved_to` on are not on disk
-yet. When the StoreQueue has time, `collect` looks at what of them is still in the queue and writes that. What was
-settled meanwhile is not there any more: its save and its delete have cancelled each other without further work.
+yet. When the StoreQueue has time, `collect` writes those that are still in the queue. Elements settled meanwhile are
+not there any more: their save and their delete have cancelled each other without further work.
 
 *Delay.* Elements are given the time in which the queue's consumers usually settle them (`time to ack`, measured on one
-element at a time) before they are written. A queue without consumers, a waiting receipt and a block that is to leave
-memory don't wait.
+element at a time) before they are written. A queue without consumers, a waiting receipt and a block that is to be paged
+out don't wait.
 
-*What is on disk* is known by block of 1,024: which sequences the chunks span, and which of them are alive. What is
-settled goes to one small state record per block; a block of which nothing is alive is deleted with all its records.
+*What is on disk* is known by block of 1,024: which sequences the chunks span, and which of them are alive. Settled
+elements go to one small state record per block; a block without live elements is deleted with all its records.
 
 *Fence.* Changes that belong to elements go into the very batch that saves these (write_fence.py).
 
 *Handed over.* Elements of which the disk knows are handed to consumers only below the *lease*, a number on disk that
-runs ahead of the readers: after a crash all below it counts as seen, and is marked when it comes again. While the disk
-fails readers go on without: should the process die before the disk works again, they may get unmarked what they had.
+runs ahead of the readers: after a crash all elements below it count as seen, and are marked when they come again. While
+the disk fails readers continue without a lease: if the process dies before the disk works again, they may get elements
+again without the mark.
 
 Bound: about 300 bytes for each block that has something on disk.
 Source: seed 002 "Persistence Store"; anchors d8, d10, d21; DESIGN section 7.
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
     from .storequeue import StoreQueue
 
 LEASE_COUNT: Final = 65_536
-"""How far the lease runs ahead. Renewed when half of it is used, so a reader waits for it only at its start; after a
-crash at most this many elements are marked as seen that were not."""
+"""Number of elements by which the lease runs ahead. Renewed when half of it is used, so a reader waits for it only at
+its start; after a crash at most this many elements are marked as seen that were not.
+"""
 
 SEAL_COUNT: Final = 8
 """A block that leaves memory in more chunks than this is written anew, as one."""
@@ -116,7 +118,7 @@ class QueueRecords:
         self.urgent = False
         """Write at the next opportunity."""
         self.due_seconds = 0.0
-        """When to look, if nothing is urgent."""
+        """Clock reading at which to check the shelf, if nothing is urgent."""
         self.time_to_ack_seconds = 0.0
         self.written_count = 0
         self._known = known
@@ -129,7 +131,9 @@ class QueueRecords:
         self._trimmed_to = 0
         self._page_outs: list[PageOut] = []
         self._waiting_saves: deque[tuple[int, int, Saved, float]] = deque()
-        """First and end of elements, who is to be told that they are saved, and since when it waits."""
+        """First and end of elements, the callback for when they are saved, and the clock reading since when
+        it waits.
+        """
         self._waiting_settled: list[Callable[[], None]] = []
         self._lease = 0
         self._noting = False
@@ -143,7 +147,7 @@ class QueueRecords:
         self._holds_back = False
         """The queue waits for elements that are held."""
 
-    # ------------------------------------------------------------------ what the queue says
+    # ------------------------------------------------------------------ calls of the queue
 
     def added(self, count: int) -> None:
         self._added_count += count
@@ -263,7 +267,7 @@ class QueueRecords:
                 self._places.note(reader.durable_id)
                 self._store.touch(self, urgent=True)
                 return False
-            if end > reader.lease:  # what it is handed now may come to be stored: it is noted with that
+            if end > reader.lease:  # elements handed out now may be stored later: they are noted with that
                 self.reader_moved(reader.durable_id)
             return True
         if is_held:
@@ -282,7 +286,7 @@ class QueueRecords:
 
     def reader_moved(self, durable_id: int, *, is_new: bool = False) -> None:
         self._places.moved(durable_id, is_new=is_new)
-        if is_new or self._blocks:  # else there is nothing that it could miss or get again
+        if is_new or self._blocks:  # otherwise there is nothing to miss or to get again
             self._store.touch(self)
 
     def reader_gone(self, durable_id: int) -> None:
@@ -322,7 +326,7 @@ class QueueRecords:
         self._store.receipt_waits(self, 1)
 
     def abandoned(self) -> list[Callable[[], None]]:
-        """Nothing of it is written any more. Returns who is to be told so."""
+        """Drop everything that is not yet written. Returns the callbacks to call because of that."""
         return [each.undone for each in self._fence.take_all() if each.undone is not None]
 
     def forget(self) -> None:
@@ -337,11 +341,11 @@ class QueueRecords:
         self._store.paged.forget([block.paged for block in self._blocks.values()])
         self._blocks.clear()
 
-    # ------------------------------------------------------------------ what is written
+    # ------------------------------------------------------------------ writing
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is nothing to write, and no callback waits."""
+        """Whether nothing is to be written, and no callback waits."""
         return not (
             self._touched
             or self._page_outs
@@ -362,7 +366,7 @@ class QueueRecords:
 
     @property
     def has_records(self) -> bool:
-        """The disk may have something of this queue."""
+        """Whether the disk may have records of this queue."""
         return self._known or self._has_paged
 
     @property
@@ -381,8 +385,8 @@ class QueueRecords:
         return self._places.count if self.topic else 0
 
     def save_before_places(self, batch: Batch) -> int:
-        """The first part of `collect`, which goes on behind it. Returns how many places of durable subscriptions are
-        due.
+        """Do the first part of `collect`, which then continues after it. Returns the number of positions of durable
+        subscriptions that are due.
         """
         self._save(batch)
         self._is_saved = True
@@ -406,13 +410,13 @@ class QueueRecords:
         return max(0, self._added_count - self.written_count - self.unsaved_count)
 
     def next_delay_seconds(self, least_seconds: float, most_seconds: float) -> float:
-        """How long what comes in now may wait to be settled."""
+        """Return the seconds that elements added now may wait to be settled before they are written."""
         if not self._queue.is_consumed:
             return least_seconds
         probe = self._probe
         usual_seconds = self.time_to_ack_seconds
         if probe is not None and self._store.clock() - probe[1] > most_seconds:
-            return least_seconds  # it does not keep up: waiting longer is of no use
+            return least_seconds  # the consumer does not keep up: waiting longer is useless
         return min(max(SLOW_AFTER * usual_seconds, least_seconds), most_seconds)
 
     def hopes_until(self, patience_seconds: float) -> float:
@@ -431,18 +435,17 @@ class QueueRecords:
             return 0.0
         probe = self._probe
         if probe is not None and self._store.clock() - probe[1] > patience_seconds:
-            return 0.0  # it does not keep up
+            return 0.0  # the consumer does not keep up
         return self._waiting_saves[0][3] + patience_seconds
 
     @property
     def _is_pressed(self) -> bool:
-        """Something other than a wait for a save is urgent, or is more than that."""
+        """Whether anything but a wait for a save is urgent."""
         is_noting = self._noting or self._places.is_noting
         return bool(self._page_outs or self._fence or self._waiting_settled or is_noting or self.is_bound)
 
     def answer_consumed(self) -> int:
-        """Tell those who wait for elements that were all acknowledged before they had to be written; returns for how"
-        " many
+        """Answer callbacks for elements that were all settled before they had to be written; returns the number of
         elements.
         """
         waiting = self._waiting_saves
@@ -456,7 +459,7 @@ class QueueRecords:
         return count
 
     def collect(self, batch: Batch) -> None:
-        """Put into this batch what is due, and remember who is to be told when it is written."""
+        """Put the due changes into `batch`, with the callbacks to call when it is written."""
         if not self._is_saved:
             self._save(batch)
         self._is_saved = False
@@ -475,7 +478,7 @@ class QueueRecords:
         self.urgent = bool(self._page_outs or self._fence or self._waiting_saves)
 
     def _save(self, batch: Batch) -> None:
-        """Write the persistent elements that are still there, up to those that may wait longer."""
+        """Write the persistent elements that are still in the queue, except those that may wait longer."""
         elements = self._queue.elements
         end = elements.next_sequence
         target = end if self.urgent or not self._queue.is_consumed else min(self._mark, end)
@@ -492,9 +495,7 @@ class QueueRecords:
             self.save_next(batch, stop)
 
     def save_next(self, batch: Batch, stop: int) -> int:
-        """Write what is there of the next block, below `stop`, which is above `saved_to`. Returns of how many elements
-        that was.
-        """
+        """Write the elements of the next block below `stop`, which is above `saved_to`. Returns their number."""
         first, index = self.saved_to, self.saved_to >> BLOCK_BITS
         self.saved_to = stop = min(stop, (index + 1) << BLOCK_BITS)
         self._save_part(batch, index, first, stop)
@@ -532,10 +533,10 @@ class QueueRecords:
             stored.live |= span
         else:
             stored.live |= bits_of([sequence - base for sequence in sequences])
-            self._touched.add(index)  # what is missing in it is written down as settled
+            self._touched.add(index)  # missing elements are recorded as settled
 
     def introduce(self, batch: Batch) -> None:
-        """The first record of a queue says which it is."""
+        """Write the record that describes the queue, before its first elements."""
         if not self._known:
             self._known = True
             kind = KIND_TOPIC if self.topic else KIND_QUEUE
@@ -543,7 +544,7 @@ class QueueRecords:
             batch.add(put(keys.queue_key(self.queue_id), value), len(value))
 
     def _store_put_outs(self, batch: Batch) -> None:
-        """Blocks that are to leave memory: what of them is not persistent is written, too."""
+        """Write the blocks that are to be paged out, with their elements that are not persistent."""
         waiting: list[PageOut] = []
         for place, page_out in enumerate(self._page_outs):
             index = page_out.index
@@ -598,7 +599,7 @@ class QueueRecords:
             batch.saved_count -= len(sequences)
 
     def write_states(self, batch: Batch, count_max: int) -> None:
-        """Write the states of up to `count_max` blocks, where the disk does not know what is settled."""
+        """Write the states of up to `count_max` blocks whose settled elements the disk does not know."""
         touched = self._touched
         for _ in range(min(count_max, len(touched))):
             index = touched.pop()
@@ -616,7 +617,8 @@ class QueueRecords:
     def _note_lease(self, batch: Batch) -> None:
         """Renew the lease if readers have used half of it, or wait for it."""
         if not self._noting and not self._queue.is_consumed and self._lease > self._queue.handed_to:
-            # Nobody reads: no need to run ahead. Valid at once, so that who comes now waits for a new one.
+            # No consumer reads: no need to run ahead. Valid at once, so that a consumer that comes now waits for a new
+            # lease.
             self._lease = self._queue.handed_to
             value = encode_head(self._queue.elements.next_sequence, self._lease)
             batch.add(put(keys.head_key(self.queue_id), value), len(value))
@@ -633,17 +635,17 @@ class QueueRecords:
             self.introduce(batch)
             batch.add(put(keys.head_key(self.queue_id), value), len(value))
             batch.noting.append((self, lease))
-            batch.sync = True  # what is handed over because of it must still be marked after a power cut
+            batch.sync = True  # elements handed over below this lease must still be marked after a power cut
             self._noting = False
 
     def noted(self, lease: int) -> None:
-        """Let readers go on: this lease is written."""
+        """Note that `lease` is written, and let readers continue."""
         self._lease = max(self._lease, lease)
         if not self._forgotten:
             self._queue.may_go_on()
 
     def reader_noted(self, reader: DurableReader) -> None:
-        """The place of this durable subscription is written: it may go on."""
+        """Resume the durable subscription whose position is written."""
         if not self._forgotten:
             self._queue.reader_noted(reader)
 
@@ -652,7 +654,8 @@ class QueueRecords:
         elements = self._queue.elements
         while waiting and waiting[0][1] <= self.saved_to:
             first, end, callback, _since = waiting.popleft()
-            # What a transaction settled is settled when that is on disk; and it may just have moved to another queue.
+            # Elements settled by a transaction are settled when it is on disk; and they may just have moved to another
+            # queue.
             if self.is_bound or elements.holds_any(first, end):
                 batch.saved.append(callback)
                 batch.sync = True
@@ -660,7 +663,7 @@ class QueueRecords:
                 batch.consumed.append(callback)
         self.is_bound = False
 
-    # ------------------------------------------------------------------ what is read
+    # ------------------------------------------------------------------ reading
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
         stored = self._blocks.get(index)
@@ -680,11 +683,12 @@ class QueueRecords:
         self._bodies.restore(larges)
         self.saved_to = self._mark = self._queue.elements.next_sequence
         self._touched = {index for index, block in blocks.items() if not block.live}
-        if self._touched:  # settled, but what they shared a block with in memory was not: nobody else deletes them
+        # Settled, but others of the same block in memory were not: no other code deletes these records.
+        if self._touched:
             self._store.touch(self)
 
     def close_in_order(self, batch: Batch) -> None:
-        """The broker stops: note exactly what was handed over and came back, in place of the lease."""
+        """Note exactly which elements were handed over and came back, in place of the lease: the broker stops."""
         self._page_outs.clear()  # nothing needs room any more, and pages would fill the batch
         self.urgent = True
         self.collect(batch)

@@ -61,7 +61,7 @@ ALL_SEEN: Final = UNBOUNDED
 """A place behind all elements."""
 
 NUMBERS_LOST: Final = 1 << 48
-"""Behind all message numbers that can be in use: 80 years at 100,000 a second."""
+"""Number above all message numbers that can be in use: 80 years at 100,000 a second."""
 
 WIPE_COUNT: Final = 20_000
 """Records deleted in one batch."""
@@ -80,7 +80,7 @@ class RecoveredQueue:
     """Elements below this may have been seen by a consumer; 0: which, the attempts of the blocks say exactly."""
     blocks: dict[int, StoredBlock] = attrs.field(factory=dict)
     outside: dict[int, tuple[Outside, int]] = attrs.field(factory=dict)
-    """By block: what the queue has to know, and how many elements are alive."""
+    """Facts that the queue needs about each block, by block, with the number of its elements that are alive."""
     grouped: set[int] = attrs.field(factory=set)
     """Blocks with elements that belong to a message group."""
     cursors: dict[int, CursorRecord] = attrs.field(factory=dict)
@@ -88,11 +88,11 @@ class RecoveredQueue:
     due: set[int] = attrs.field(factory=set)
     """Blocks with elements that must not be delivered before a time."""
     larges: dict[int, int] = attrs.field(factory=dict)
-    """By sequence: the files of large bodies of elements that are alive."""
+    """Files of the large bodies of elements that are alive, by sequence."""
 
     @property
     def attempts(self) -> dict[int, int]:
-        """By sequence: how often elements that came back were handed over."""
+        """Number of times that returned elements were handed over, by sequence."""
         return {
             (index << keys.BLOCK_BITS) + place: count
             for index, block in self.blocks.items()
@@ -121,9 +121,9 @@ class RecoveredTransaction:
     transaction_id: int
     commit_number: int
     pieces_count: int = 0
-    """When it was committed."""
+    """Number of pieces when the transaction was committed."""
     pieces: dict[int, RecoveredPiece] = attrs.field(factory=dict)
-    """By place; at least one."""
+    """Pieces by place; at least one."""
 
 
 @attrs.frozen
@@ -140,7 +140,7 @@ class BadRecord:
 
 @attrs.define
 class Recovered:
-    """All of it."""
+    """Contents recovered from a store."""
 
     queues: dict[tuple[str, int, bool], RecoveredQueue] = attrs.field(factory=dict)
     next_queue_id: int = 1
@@ -150,25 +150,26 @@ class Recovered:
     """Message numbers below this may be in use."""
     durables: dict[int, DurableRecord] = attrs.field(factory=dict)
     tidying: list[Change] = attrs.field(factory=list)
-    """To be written before the store is used: what an earlier version wrote, where it is kept now, and the end of what
-    a crash left of things that are gone."""
+    """Changes to write before the store is used: they move records of an earlier version to their present place, and
+    delete what a crash left of deleted objects.
+    """
     faults: list[BadRecord] = attrs.field(factory=list)
     clean: bool = True
     """The earlier run ended in good order."""
     live_count: int = 0
     transactions: list[RecoveredTransaction] = attrs.field(factory=list)
-    """In order of their commits."""
+    """Committed transactions, in order of their commits."""
     next_transaction_id: int = 1
     next_commit_number: int = 1
     rolled_back_count: int = 0
     """Spooled transactions that were not committed."""
     body_counts: Counter[int] = attrs.field(factory=Counter)
-    """By file of a large body: how many elements that are alive have it."""
+    """Number of elements that are alive and have the large body, by file."""
     may_miss_bodies: bool = False
-    """Something that can't be read may have had more of them."""
+    """Whether unreadable records may have named further bodies."""
 
     def take(self, name: str, priority: int, *, topic: bool) -> RecoveredQueue | None:
-        """Return what an earlier run left of this queue, once."""
+        """Return, once, the recovered state of a queue."""
         return self.queues.pop((name, priority, topic), None)
 
 
@@ -198,10 +199,11 @@ class _Spans:
 
 
 def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -> Recovered:
-    """Read what was left, and delete what belongs to no later run. `progress` gets the number of messages found so far.
+    """Read the records of an earlier run, and delete those that no later run needs. `progress` gets the number of
+    messages found so far.
 
-    Blocks: for a worker thread, or before anything runs. O(chunks + blocks). Raises EngineError; what can't be read
-    is in `faults`.
+    Blocks: for a worker thread, or before anything runs. O(chunks + blocks). Raises EngineError; unreadable records are
+    in `faults`.
     """
     found = Recovered()
     found.token = engine.get(keys.META_TOKEN_KEY)
@@ -246,7 +248,8 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
     for key, value in engine.iterate(*keys.family_range(keys.CURSOR)):
         queue_id, durable_id = keys.parse_cursor_key(key)
         if durable_id not in found.durables:
-            found.tidying.append(delete(key))  # else the next one of this number would take it for its own
+            # Otherwise the next transaction of this number would take the record for its own.
+            found.tidying.append(delete(key))
         elif queue_id in by_id:
             try:
                 record = decode_cursor(value)
@@ -274,7 +277,9 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
 
 
 def _read_durables(engine: Engine, found: Recovered) -> None:
-    """Read the durable subscriptions of the metadata, and move those over that an earlier version wrote."""
+    """Read the durable subscriptions of the metadata, and move those that an earlier version wrote to their present
+    place.
+    """
 
     def bad(key: bytes, value: bytes, error: StoreFormatError) -> None:
         found.faults.append(BadRecord(key, value, str(error), "a durable subscription is lost", removal(key)))
@@ -433,7 +438,7 @@ class _Noted(DelayedMessage):
 
 
 class _AnyHead:
-    """A HeadCodec for those who don't look at heads."""
+    """HeadCodec for callers that do not use heads."""
 
     def describe(self, head: Envelope) -> tuple[int, int]:
         raise NotImplementedError("nothing is written here")
@@ -443,8 +448,8 @@ class _AnyHead:
 
 
 def _chunk(engine: Engine, key: bytes) -> bytes | None:
-    """Return a chunk, as far as it can be read: a later load of the block reports what is wrong with it. Raises
-    EngineError where trying again may help.
+    """Return a chunk, as far as it can be read: a later load of the block reports the damage. Raises EngineError where
+    another attempt may help.
     """
     try:
         return engine.get(key)
@@ -453,9 +458,7 @@ def _chunk(engine: Engine, key: bytes) -> bytes | None:
 
 
 def _find_larges(engine: Engine, queue: RecoveredQueue, spans: dict[int, _Spans]) -> bool:
-    """Which files the elements that are alive have: their chunks are read for it, the others are not. Returns whether
-    all of those could be read.
-    """
+    """Find the files of the live elements: only their chunks are read. Returns whether all of these could be read."""
     is_whole = True
     for index, part in spans.items():
         live = queue.blocks[index].live
@@ -464,7 +467,7 @@ def _find_larges(engine: Engine, queue: RecoveredQueue, spans: dict[int, _Spans]
             try:
                 sequences, messages = decode_chunk(first, value or b"", _AnyHead(), _Noted)
             except ChunkError:
-                is_whole = False  # whoever reads the block says so, and moves it aside
+                is_whole = False  # a reader of the block reports that, and moves the record aside
                 continue
             for sequence, message in zip(sequences, messages, strict=True):
                 large = message.large
@@ -510,7 +513,7 @@ def _read_transactions(engine: Engine, found: Recovered) -> None:
 def _read_pieces(
     engine: Engine, transaction: RecoveredTransaction, dropped: frozenset[SpoolTarget], found: Recovered
 ) -> None:
-    """Find its pieces; those for queues that were `dropped` are deleted."""
+    """Find the pieces of a transaction; those for queues that were `dropped` are deleted."""
     gone: list[Change] = []
     for key, value in engine.iterate(*keys.transaction_range(transaction.transaction_id)):
         _transaction_id, place = keys.parse_transaction_key(key)

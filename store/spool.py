@@ -1,11 +1,11 @@
 """Spooled transactions: the part of open ones that does not fit into memory, and the part of committed ones that waits
 for room.
 
-While a transaction is open its pieces are written as they come, without a sync. COMMIT is one synced batch, with all
-that the transaction settles and the record that says so: batches survive in order, so its pieces are there, too. From
-then on a piece is read when its queue has room, and is deleted in the very batch that saves its messages there
-(`QueueRecords.attach`): at any moment a message of it is either in a piece or in its queue on disk. The commit record
-goes last.
+While a transaction is open its pieces are written as they come, without a sync. COMMIT is one synced batch, with
+everything that the transaction settles and the commit record: batches survive in order, so its pieces are on disk, too.
+From then on a piece is read when its queue has room, and is deleted in the very batch that saves its messages there
+(`QueueRecords.attach`): at any moment a message is on disk either in a piece or in its queue. The commit record goes
+last.
 
 Large bodies: a piece is one more record that names their files, so these are kept until it is gone.
 
@@ -231,7 +231,7 @@ class StoreSpool:
         self.transaction_id = transaction_id
         self.targets: dict[SpoolTarget, StoreSpooled] = {}
         self._sizes = array("L")
-        """In bytes, by place."""
+        """Sizes of messages in bytes, by place."""
         self._files: dict[int, list[int]] = {}
         """Large bodies, by place."""
         self._left_count = 0
@@ -285,7 +285,7 @@ class StoreSpool:
         self._early.append(read)
 
     def _piece_written(self, size_bytes: int) -> None:
-        """The next one is on disk: they are written in order."""
+        """Note that the next piece is on disk: pieces are written in order."""
         self._written_count += 1
         self._spools.writing.release(1, size_bytes)
         early, self._early = self._early, []
@@ -322,7 +322,7 @@ class StoreSpool:
         self._delete(0)
 
     def _delete(self, start: int) -> None:
-        """Delete the pieces from this place on, and then what is left of it."""
+        """Delete the pieces from `start` on, and then the rest of the transaction."""
         stop = min(start + DELETE_COUNT, len(self._sizes))
         for number in set(self._target_by_place[start:stop]):
             self._spools.has_moved(self, self._targets[number])
@@ -383,7 +383,8 @@ class StoreSpool:
         """Drop the pieces of a queue that is deleted. Returns the changes to write with the deletion."""
         self._dropped[target] = None
         if self._record is not None and not self._record.is_taken:
-            self._record[0] = self._told()  # the disk does not know of it yet, and must not before what it settles
+            # The disk has no commit record yet, and must not before the settled elements.
+            self._record[0] = self._told()
             return []
         return [self._told()]
 
@@ -414,7 +415,7 @@ class StoreSpool:
         self._spools.store.change(changes, written=written)
 
     def _gone(self, place: int) -> None:
-        """The disk knows that this piece is moved."""
+        """Note that a piece is moved, and that the disk has that."""
         if place in self._files:
             # Synced: or a power cut would bring it back without its bodies.
             self._spools.store.when_flushed([partial(self._forget_files, place)])

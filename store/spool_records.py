@@ -1,8 +1,8 @@
-"""Records of spooled transactions: pieces of SENDs that no queue has seen yet, and the word that they are committed.
+"""Records of spooled transactions: pieces of SENDs that no queue has yet, and commit records.
 
 A *piece* is a chunk (chunks.py) of messages for one queue, with its kind, priority and name in front. It is written
-while its transaction is open. The *commit record* says that the transaction is to be carried out, whatever happens:
-what has pieces and no commit record never was.
+while its transaction is open. The *commit record* promises that the transaction is carried out: a transaction with
+pieces and no commit record never took place.
 
 Invariants: every `decode_*` gives back what its `encode_*` was given, or raises PieceError.
 
@@ -62,7 +62,7 @@ class CommitRecord:
     commit_number: int
     """Transactions were committed in this order."""
     pieces_count: int
-    """How many it had then."""
+    """Number of its pieces when it was committed."""
     dropped: tuple[SpoolTarget, ...] = ()
     """Queues that were deleted since: what pieces it has left for these is to be deleted, too."""
 

@@ -1,19 +1,20 @@
-"""The store of a broker: one queue of operations, one write under way, everything else waits in it or is cancelled.
+"""Store of a broker: one queue of operations, with one write under way; all others wait or are cancelled.
 
-*When it writes.* A shelf that has something to write says so (`touch`). If it is urgent (a receipt waits, a block is to
-leave memory) the next batch begins at the end of the dispatch turn, so that all that came in that turn goes in one
-write and one sync: group commit. While a batch is under way the next one gathers. Otherwise the shelf is looked at when
-its delay is over. What was written without a sync is synced with the next receipt, or after `sync_interval_seconds`.
+*When it writes.* A shelf reports that it has something to write (`touch`). If it is urgent (a receipt waits, a block is
+to be paged out) the next batch begins at the end of the dispatch turn, so that all changes of that turn go in one write
+and one sync: group commit. While a batch is under way the next one gathers. Otherwise the shelf is checked when its
+delay is over. Records written without a sync are synced with the next receipt, or after `sync_interval_seconds`.
 
-*Who waits for a receipt may be lucky.* Where consumers usually settle sooner than a sync takes, its receipts wait for
-them first, for as long as a sync takes: most answers are then "consumed", and sooner; at worst it takes twice the time.
+*Receipts may be answered early.* Where consumers usually settle sooner than a sync takes, its receipts wait for them
+first, for as long as a sync takes: most answers are then "consumed", and sooner; at worst it takes twice the time.
 
 *When the disk fails.* A batch that can't be written is tried again, whole, with growing pauses: batches are idempotent.
-Until then the gate is closed: persistent messages wait with their senders; receipts for what is in the batch wait;
-consuming goes on. The same gate closes when the disk, or the share of it that the store may use, is nearly full.
+Until then the gate is closed: persistent messages wait with their senders; receipts for records in the batch wait;
+consumers continue. The same gate closes when the disk, or the share of it that the store may use, is nearly full.
 
-Bound: one batch under way of BATCH_BYTES, one transaction or message more, and what came beside queues, which is the
-pieces of spooled transactions (spool.py). What waits to be written is in its queue's memory and charged there.
+Bound: one batch under way of BATCH_BYTES, one transaction or message more, and changes that belong to no queue, such as
+pieces of spooled transactions (spool.py). Messages that wait to be written are in their queue's memory and charged
+there.
 
 Source: seed 002 "Persistence Store"; anchors d10, d21, e20, c17, c25, c27; DESIGN section 7.
 """
@@ -67,10 +68,11 @@ GATHER_SECONDS_MAX: Final = 0.002
 SHELVES_AT_ONCE: Final = 64
 """More than that of one batch are gathered in steps."""
 SHELVES_MAX: Final = 4096
-"""Number of shelves that one batch looks at, should none of them have anything that fills it."""
+"""Number of shelves that one batch checks, if none of them fills it."""
 HOPE_SECONDS_MAX: Final = 0.02
-"""How long a receipt waits at most for consumers before it waits for the disk. Without (ten producers that wait for
-each receipt, a consumer that keeps up; a sync takes 1 ms): 2,100 messages a second, 370 us each; with: 5,400 and 175.
+"""Longest time that a receipt waits for consumers before it waits for the disk, in seconds. Without (ten producers that
+wait for each receipt, a consumer that keeps up; a sync takes 1 ms): 2,100 messages a second, 370 us each; with: 5,400
+and 175.
 """
 NUMBERS_AHEAD: Final = 1 << 20
 """Message numbers that are reserved on disk at a time."""
@@ -103,9 +105,10 @@ class StoreQueue(FlowResource):
         pages: Path | None = None,
         contain: Callable[[Exception], None] = raise_it,
     ) -> None:
-        """`contain` is given what answers raise, a mistake of one destination or connection. `worker` does what blocks;
-        `heads` reads and writes header blocks; `recovered`: what an earlier run left; `bodies` has the files of large
-        ones; `pages`: an empty folder for what is only paged out (None: the engine takes it).
+        """`contain` handles errors raised by answers, a mistake of one destination or connection. `worker` does
+        blocking work; `heads` reads and writes header blocks; `recovered`: state of an earlier run; `bodies` has the
+        files of large bodies; `pages`: an empty folder for blocks that are only paged out (None: the engine stores
+        them).
         """
         super().__init__("store", ResourceKind.STORE, manager)
         self.worker = worker
@@ -142,18 +145,18 @@ class StoreQueue(FlowResource):
         self._timer_seconds = float("inf")
         self._unsynced_seconds: float | None = None
         self._pressing = False  # something other than receipts is urgent
-        self._waiting_count = 0  # elements for whose receipts somebody waits, since the last batch began
+        self._waiting_count = 0  # elements with waiting receipts, since the last batch began
         self._expected_count = 0
         self._gather_until_seconds = 0.0
         self._write_seconds = 0.0  # how long a batch takes, averaged
         self._sync_seconds = 0.0  # how long one takes that is synced, averaged
         self._perhaps_consumed: dict[Shelf, None] = {}
-        """To be asked at the end of this turn."""
+        """Shelves to ask at the end of this turn whether their elements are consumed."""
         self._retry_seconds = RETRY_MIN_SECONDS
         self._failing: str | None = None
         self.disk_is_low = False
         self.size_bytes = 0
-        self.numbers_enough_to = -1  # up to this number so many are reserved that it need not be told
+        self.numbers_enough_to = -1  # numbers below this are reserved with enough room that no call is needed
         self._closed = False
         self._last_waiters: list[Callable[[], None]] = []
         self._guard: DiskGuard | None = None
@@ -216,9 +219,9 @@ class StoreQueue(FlowResource):
         return place
 
     def abandon(self, shelf: Shelf) -> set[Shelf]:
-        """Write nothing of this any more, and keep what the disk has of it. Returns what transactions bind to it that
-        are not on disk yet: they must not be written without it. Who waits for something of it alone is never told
-        (`undone` is); who waits for all that is there (`when_all_saved`) waits for the others.
+        """Write nothing more of a shelf, and keep its records on disk. Returns the shelves that transactions not yet on
+        disk bind to it: they must not be written without it. Callbacks for its own changes are never called (`undone`
+        is); callbacks for everything (`when_all_saved`) wait for the others.
         """
         bound = self._together.abandon(shelf)
         self._gone(shelf)
@@ -294,17 +297,17 @@ class StoreQueue(FlowResource):
         self._arm(self.clock() + self._config.flush_delay_min_seconds)
 
     def bequeath(self, shelf: Shelf, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
-        """The queue or group of this shelf is deleted: what was to be written with it, and who waits for that."""
+        """Pass on what was to be written with a shelf, and its waiting callbacks: its queue or group is deleted."""
         self._together.bequeath(shelf, attached, waiting)
 
     def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
-        """Call these when all that has been told so far is synced."""
+        """Call `callbacks` when all changes passed so far are synced."""
         if callbacks:
             self._beside.wait(callbacks)
             self.ask()
 
     def when_all_saved(self, callback: Callable[[], None]) -> None:
-        """Call this when all that is in queues or was settled in them so far is on disk."""
+        """Call `callback` when everything that is in queues or was settled in them so far is on disk."""
         self._dirty.ask(callback)
         self.ask()
 
@@ -315,7 +318,7 @@ class StoreQueue(FlowResource):
         *,
         written: Callable[[], None] | None = None,
     ) -> None:
-        """Write these with the next batch; call `written` when that is done, and `done` when they are synced."""
+        """Write `changes` with the next batch; call `written` when that is done, and `done` when they are synced."""
         self._beside.add(changes, written)
         if done is not None:
             self._beside.wait([done])
@@ -357,7 +360,9 @@ class StoreQueue(FlowResource):
             self._arm(self._gather_until_seconds)
 
     def _hopes_until(self, shelf: Shelf) -> float:
-        """Until when this shelf's receipts wait for its consumers; not if anything else waits for all of the store."""
+        """Return the clock reading until which this shelf's receipts wait for its consumers; 0 if another request waits
+        for all of the store.
+        """
         if self._beside.waits or self._dirty.is_asked or self._failing is not None:
             return 0.0
         return shelf.hopes_until(min(self._sync_seconds, HOPE_SECONDS_MAX))
@@ -365,7 +370,7 @@ class StoreQueue(FlowResource):
     def _answer_consumed(self) -> None:
         shelves, self._perhaps_consumed = self._perhaps_consumed, {}
         if self._beside.waits:
-            return  # they are told with the next batch, which is to have what was settled, too
+            return  # they are answered with the next batch, which must have the settled elements, too
         for shelf in shelves:
             self._waiting_count = max(0, self._waiting_count - shelf.answer_consumed())
             if not shelf.urgent and shelf in self._dirty:
@@ -398,11 +403,11 @@ class StoreQueue(FlowResource):
             self._gathered(batch)
 
     def finish_gathering(self) -> None:
-        """Put all that is left into the batch under way, now, and write it."""
+        """Put all remaining changes into the batch under way, now, and write it."""
         self._gradual.finish()
 
     def _gathered(self, batch: Batch) -> None:
-        """All that goes into it is there."""
+        """Begin to write `batch`: everything for it is gathered."""
         self._beside.wait(self._dirty.answers())
         self._beside.end()
         self._pressing = self._dirty.is_ready
@@ -446,8 +451,8 @@ class StoreQueue(FlowResource):
         return self._dirty.first(SHELVES_AT_ONCE)
 
     def _gathering(self, batch: Batch) -> Iterator[None]:
-        """Put what else is ready into this batch, in steps. What came meanwhile may come into it: all that transactions
-        bind together always does so in one step, or as what is heavy does.
+        """Put all other ready shelves into this batch, in steps. Changes made meanwhile may come into it: shelves that
+        transactions bind together always do so in one step, or like heavy bonds.
         """
         left_count = SHELVES_MAX
         looked_at = self._to_look_at()
@@ -462,7 +467,7 @@ class StoreQueue(FlowResource):
             yield from self._together.gathering(batch)
 
     def _look_at(self, shelf: Shelf, batch: Batch) -> int:
-        """Put into this batch what is to be written of it, and what that is bound to. Returns of how many that was."""
+        """Put the changes of a shelf, and of those it is bound to, into this batch. Returns the number of shelves."""
         dirty = self._dirty
         if not dirty.wants(shelf):
             return 0  # written with another one that it is bound to
@@ -481,7 +486,7 @@ class StoreQueue(FlowResource):
         return len(together)
 
     def collect_one(self, shelf: Shelf, batch: Batch, *, urgent: bool) -> None:
-        """Put into this batch what is due of this one; with `urgent` all of it."""
+        """Put the due changes of a shelf into this batch; with `urgent` all of them."""
         if shelf.queue_id not in self.shelves:
             return  # its queue was deleted
         shelf.urgent = shelf.urgent or urgent
@@ -528,14 +533,14 @@ class StoreQueue(FlowResource):
         self._answered(batch, now_seconds)
 
     def _answering(self, batch: Batch) -> Iterator[None]:
-        """Tell those who wait for it."""
+        """Answer the callbacks of a batch, in steps."""
         for place, answer in enumerate(batch.answers()):
             self._tell_all((answer,))
             if place % ANSWERS_PER_STEP == 0:
                 yield
 
     def _answered(self, batch: Batch, now_seconds: float) -> None:
-        """All know, and the next one may begin."""
+        """End a batch whose callbacks are all answered; the next one may begin."""
         self._batch = None
         took_seconds = now_seconds - batch.started_seconds
         self._write_seconds += (took_seconds - self._write_seconds) / 8
@@ -552,7 +557,7 @@ class StoreQueue(FlowResource):
             self._arm_next()
 
     def _tell_all(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Answer these: what one raises is no matter of the others, nor of the store."""
+        """Run callbacks: an error of one affects neither the others nor the store."""
         for callback in callbacks:
             try:
                 callback()
@@ -560,7 +565,7 @@ class StoreQueue(FlowResource):
                 self._contain(error)
 
     def _has_urgent(self, now_seconds: float) -> bool:
-        """One is ready, and does not hope for consumers."""
+        """Return whether a shelf is ready and does not wait for consumers."""
         for shelf in self._dirty.first(SHELVES_AT_ONCE):
             until_seconds = self._hopes_until(shelf)
             if until_seconds <= now_seconds:
@@ -626,8 +631,8 @@ class StoreQueue(FlowResource):
     # ------------------------------------------------------------------ end, and what people see
 
     def last_batch(self) -> list[Change]:
-        """The broker stops: all that is not written yet, and exactly what consumers have seen. For the caller to write,
-        synced, when the worker is idle.
+        """Return a batch of everything that is not written yet, and exactly what consumers have seen: the broker stops.
+        For the caller to write, synced, when the worker is idle.
         """
         self._closed = True
         if self._timer is not None:
@@ -662,7 +667,7 @@ class StoreQueue(FlowResource):
         self._tell_all(self._last_waiters)
 
     def close(self) -> None:
-        """Let go of those that wait at the gate."""
+        """Release the sources that wait at the gate."""
         self._closed = True
         self._operations.close()
         self._gate.close()
@@ -671,7 +676,7 @@ class StoreQueue(FlowResource):
 
     @property
     def state(self) -> str:
-        """In a word or two: `ok` if nothing is wrong."""
+        """State of the store in a word or two: `ok` if nothing is wrong."""
         wrong = {
             "failing": self._failing is not None,
             "disk low": self.disk_is_low,
@@ -682,7 +687,7 @@ class StoreQueue(FlowResource):
 
     @property
     def trouble(self) -> str | None:
-        """The disk's error, if `state` is about that."""
+        """Error of the disk, if `state` is due to it; else None."""
         return self._failing or self.paged.fault
 
     @property

@@ -1,19 +1,19 @@
 """Bonds of transactions: shelves whose changes go to disk in one batch, or not at all.
 
-A transaction that takes effect in one go is *bound* at its end (`bind`): whatever gathers one of its shelves gathers
-all of them. One that takes effect in steps is a `StoreJoint`: it binds each shelf in the step that changes it
-(bonds.py), and what is bound so is kept back, whole, until its end. A shelf that is bound to one that is kept back is
-kept back with it. So the end costs nothing, however many shelves there are.
+A transaction that takes effect at once is *bound* at its end (`bind`): a gathering of one of its shelves gathers all of
+them. One that takes effect in steps is a `StoreJoint`: it binds each shelf in the step that changes it (bonds.py), and
+the bond is kept back, whole, until its end. A shelf that is bound to one that is kept back is kept back with it. So the
+end costs nothing, for any number of shelves.
 
 *One joint at a time*, and none while a batch is gathered in steps: so a shelf never has half of a transaction when it
 is gathered. A gathering that a joint has kept back comes before the next joint. While the disk fails nothing is
-gathered, and joints do not wait for it: the one batch that is tried again holds nothing of theirs.
+gathered, and joints do not wait for it: the one batch that is repeated contains none of their changes.
 
 *Gathering in steps.* Where much is bound together (HEAVY_COUNT), or very many durable subscriptions have moved, it is
-encoded in steps, into a batch that counts as under way meanwhile. So what is added or settled between two steps belongs
-to the next batch, as it does during a write. But for other transactions: one that is bound meanwhile to a shelf that is
-not gathered yet will be there in part. All of its shelves are gathered behind that, until there are none left, the last
-time at once. What a batch has of a queue that is deleted meanwhile it deletes as well (beside.py).
+encoded in steps, into a batch that counts as under way meanwhile. So changes between two steps belong to the next
+batch, as they do during a write. Except for other transactions: one that is bound meanwhile to a shelf that is not
+gathered yet will be in the batch in part. All of its shelves are gathered after that, until there are none left, the
+last time at once. A batch also deletes its own records of a queue that is deleted meanwhile (beside.py).
 
 Bound: see bonds.py.
 """
@@ -58,8 +58,8 @@ move on.
 """
 
 ROUNDS_MAX: Final = 4
-"""Rounds in which shelves that were bound meanwhile are gathered in steps. Each round has only those of the round
-before.
+"""Rounds in which shelves that were bound meanwhile are gathered in steps. Each round has only shelves bound in the
+round before.
 """
 
 
@@ -74,8 +74,8 @@ class StoreJoint:
         self.owner = owner
         """Resource whose transaction it is."""
         self.bond: Bond | None = None
-        """Bond of the shelves it has changed so far, and of those bound to them before; perhaps a part of a larger one
-        by now.
+        """Bond of the shelves that it has changed so far, and of those bound to them before; perhaps a part of a larger
+        one since.
         """
         self._go_on: Callable[[], None] | None = None
         self.waits = False
@@ -94,7 +94,7 @@ class StoreJoint:
         return WaitEdge(sink, self._since, reason)
 
     def its_turn(self) -> None:
-        """Go on: its turn has come."""
+        """Continue the transaction, whose turn has come."""
         self.waits = False
         if self._go_on is not None:
             self._go_on()
@@ -119,7 +119,7 @@ class Together:
         """The active joint; several at the end of the broker, when no joint waits any more."""
         self._waiting: deque[StoreJoint] = deque()
         self._skipped: set[Shelf | Bond] = set()
-        """Kept back by the active joint, when a batch was gathered last: with all that is bound to it."""
+        """Shelves and bonds that the active joint kept back when a batch was gathered last."""
         self._later: set[Shelf | Bond] = set()
         """Shelves for the next batch: this one gathers another heavy bond."""
         self._wanted = False
@@ -129,16 +129,16 @@ class Together:
         gathered.
         """
         self._heavy_next: list[Bond] = []
-        """Bonds that were bound to those meanwhile: wholes when they were added, perhaps parts by now."""
+        """Bonds that were bound meanwhile to the heavy ones: whole when they were added, perhaps parts since."""
 
     def is_known(self, shelf: Shelf) -> bool:
         """Return whether the queue or group of this shelf exists."""
         return shelf.queue_id in self._store.shelves
 
-    # ------------------------------------------------------------------ what is bound
+    # ------------------------------------------------------------------ bonds
 
     def bind(self, shelves: Iterable[Confirms]) -> None:
-        """Bind shelves: what was added to and settled in them is one transaction. O(n): not for many."""
+        """Bind shelves: the elements added to and settled in them are one transaction. O(n): not for many."""
         known = self._store.shelves
         together = {
             shelf: None
@@ -153,7 +153,7 @@ class Together:
                 whole = self._bind_to(whole, shelf)
 
     def _bind_to(self, whole: Bond | None, shelf: Shelf) -> Bond:
-        """Put this shelf into this bond, if there is one yet, with all that is bound to the shelf. Returns the bond."""
+        """Bind a shelf, with all shelves bound to it, to bond `whole`, if there is one. Returns the bond."""
         own = None if shelf.bond is None else shelf.bond.whole
         if own is None or own.is_taken:
             whole = whole or Bond()
@@ -167,7 +167,7 @@ class Together:
     def abandon(self, shelf: Shelf) -> set[Shelf]:
         """Stop writing this shelf. Returns the shelves that are bound to it, which must not be written either."""
         if shelf.bond is not None and ((whole := shelf.bond.whole).is_taken or whole.is_wanted):
-            self._store.finish_gathering()  # it is in the batch, in part
+            self._store.finish_gathering()  # a part of it is in the batch
         bond = bond_of(shelf)
         if bond is None:
             return set()
@@ -182,17 +182,17 @@ class Together:
         return bound - {shelf}
 
     def gone(self, shelf: Shelf) -> None:
-        """Remove a shelf that is gone, and binds nothing any more."""
+        """Remove a shelf that is gone, and does not bind others any more."""
         if bond_of(shelf) is None:
-            shelf.bond = None  # what is gathered in steps passes over it
+            shelf.bond = None  # gathering in steps passes over it
         elif shelf.bond is not None:
             shelf.bond.remove(shelf)
 
     # ------------------------------------------------------------------ queues that are deleted meanwhile
 
     def bequeath(self, shelf: Shelf, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
-        """The queue or group of this one is deleted. What was to go into its batch (that a spooled transaction is
-        committed, for one), and who waits for that, goes with those that it is bound to.
+        """Pass on the changes (such as the commit record of a spooled transaction) and callbacks of a shelf whose queue
+        or group is deleted: they go with the shelves to which it is bound.
         """
         bond = bond_of(shelf)
         heir = None if bond is None else bond.other_than(shelf)
@@ -224,7 +224,7 @@ class Together:
         return not self._active and not self.heavy and (not self._wanted or self._store.is_failing)
 
     def in_the_way(self) -> tuple[FlowResource, str]:
-        """Whom those wait for that have not begun, and why."""
+        """Return the resource and the reason for which transactions wait that have not begun."""
         for joint in self._active:
             return joint.owner, "a large transaction of it takes effect first"
         return self._store, "what large transactions before it have changed is written first"
@@ -245,7 +245,7 @@ class Together:
             joint.waits = False
 
     def end(self, joint: StoreJoint) -> None:
-        """All of it has taken effect."""
+        """End a transaction that has taken effect completely."""
         if joint in self._waiting:
             self._waiting.remove(joint)
         self._active.pop(joint, None)
@@ -274,7 +274,9 @@ class Together:
             self._wanted = False
 
     def is_kept_back(self, shelf: Shelf) -> bool:
-        """A joint has it, or something that is bound to it: it is no use to look at it before that has ended."""
+        """Return whether a joint keeps the shelf back, or one that is bound to it: checking it before that has ended is
+        useless.
+        """
         return bool(self._skipped) and (bond_of(shelf) or shelf) in self._skipped
 
     def passes_over(self, shelf: Shelf) -> bool:
@@ -316,7 +318,7 @@ class Together:
         return together
 
     def gathering(self, batch: Batch) -> Iterator[None]:
-        """Put what is heavy into this batch, in steps."""
+        """Put heavy bonds into this batch, in steps."""
         for round_number in range(ROUNDS_MAX + 1):
             in_steps = round_number < ROUNDS_MAX
             for one in chain.from_iterable(self.heavy):
@@ -324,9 +326,9 @@ class Together:
                     for step in _saving(one, batch):
                         yield step
                         if not self.is_known(one):
-                            break  # its queue was deleted: the batch deletes what it has of it
+                            break  # its queue was deleted: the batch deletes its own records of it
                 self._store.collect_one(one, batch, urgent=True)
-                if one.bond is not None and one.bond.whole.is_taken:  # else it was bound anew
+                if one.bond is not None and one.bond.whole.is_taken:  # otherwise it was bound anew
                     one.bond = None
                 if in_steps:
                     yield
@@ -348,8 +350,8 @@ def records_of(queue_id: int) -> list[Change]:
 
 
 def _saving(shelf: QueueRecords, batch: Batch) -> Iterator[None]:
-    """Write what a transaction has put into it, in steps, and where the many readers of a topic stand; what comes in
-    meanwhile is left to `collect`.
+    """Write the changes of a shelf by a transaction, in steps, and the positions of the many readers of a topic; later
+    changes are left to `collect`.
     """
     end = min(shelf.bound_to, shelf.elements_end)
     while shelf.saved_to < end:

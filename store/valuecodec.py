@@ -1,4 +1,4 @@
-"""How a large value lies in a segment, and the record that says where. Who needs which of them: values.py.
+"""Encoding of a large value in a segment, and of the record that points to it. Their users: values.py.
 
 Normative: FORMAT.md.
 """
@@ -62,7 +62,7 @@ def pointer_or_none(value: bytes) -> ValuePointer | None:
 
 
 def is_right(pointer: ValuePointer, value: bytes) -> bool:
-    """Whether this is what was written there."""
+    """Return whether `value` is what was written at the pointer."""
     return len(value) == pointer.size_bytes and adler32(value) == pointer.checksum
 
 

@@ -17,11 +17,11 @@ class KnownSegment:
         self.size_bytes = 0
         self.live_count = 0
         self.live_bytes = 0
-        """With their keys."""
+        """Bytes of the values in use, with their keys."""
         self.looked_to = 0
-        """How far it was written anew."""
+        """Offset up to which the segment's values were written anew."""
         self.is_stuck = False
-        """Something of it can't be read, so it stays as it is."""
+        """Whether a value of the segment can't be read, so that the segment stays as it is."""
 
     def add(self, name: bytes, pointer: ValuePointer) -> None:
         """One more value."""
@@ -45,13 +45,13 @@ class Plan:
         self.changes: list[Change] = []
         """Changes for the engine."""
         self.new: dict[bytes, ValuePointer] = {}
-        """By their keys: pointers that come with it."""
+        """Pointers of the plan's new values, by key."""
         self.gone: dict[bytes, ValuePointer | None] = {}
         """Pointers that are deleted, by key; None: a pointer that can't be read."""
         self.values: dict[bytes, bytes] = {}
         """Values at the new pointers, by key."""
         self.writes: dict[int, tuple[int, list[bytes]]] = {}
-        """By segment: from where on, and what."""
+        """Writes by segment: the offset, and the parts."""
 
 
 class Walk(Iterator[tuple[bytes, bytes]]):

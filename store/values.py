@@ -1,33 +1,35 @@
-"""The value log: large values of an engine in files of their own, which no compaction reads or writes.
+"""Value log: large values of an engine in files of their own, which no compaction reads or writes.
 
-LevelDB writes what it is given three times and more: its log, a table, each level that the table sinks to. Chunks of
-waiting messages are large, are written once, read once and deleted. So where a batch has many bytes of them, they are
-appended to a *segment*, and what the engine below gets in their stead is their *pointer*: segment, offset, length and
-checksum, under a key of the family `l`. Seen from above nothing differs: this is an engine like any other.
+LevelDB writes each value three times and more: its log, a table, each level that the table sinks to. Chunks of waiting
+messages are large, are written once, read once and deleted. So where a batch has many bytes of them, they are appended
+to a *segment*, and the engine below gets their *pointer* instead: segment, offset, length and checksum, under a key of
+the family `l`. For its callers this is an engine like any other.
 
 *Order.* A value is synced before the engine is given the batch that names it, also if no callback waits for that batch:
-the system may bring the batch to the disk at any time, and what depends on it (what it deletes) relies on all of it. So
-what survives is still a prefix of whole batches, and the promises of engine.py hold. One more sync of some milliseconds
-for each such batch is why a batch with little in it (`batch_bytes_min`) goes to the engine as it is: there a receipt
-costs one.
+the system may bring the batch to the disk at any time, and later changes (such as deletions) rely on all of it. So the
+surviving batches are still a prefix of whole ones, and the promises of engine.py hold. One more sync of some
+milliseconds for each such batch is why a batch with little in it (`batch_bytes_min`) goes to the engine as it is: there
+a receipt costs one.
 
-*After a crash* whatever no pointer names was never written: `tidy` frees it, whole segments and what lies behind the
+*After a crash* a value without a pointer was never written: `tidy` frees it, whole segments and the part behind the
 last value of one. Not where pointers may have been lost: after a repair of LevelDB, beside a pointer that can't be
-read, or where a value has a summary and nothing else. A segment is written by one run only; numbers go on from the
-highest there is.
+read, or where a value has a summary and nothing else. A segment is written by one run only; numbers continue from the
+highest.
 
-*Space.* A segment of which nothing is left goes with the next sync, not sooner: a power cut could bring back the
-pointers to it. Where less than a quarter of it is left, that is written anew, some with each batch, so that one message
-does not keep a segment. So segments take at most four times what they hold, one that is written to, and what is due.
+*Space.* A segment without live values is removed with the next sync, not sooner: a power cut could bring back the
+pointers to it. Where less than a quarter of it is live, that part is written anew, some with each batch, so that one
+message does not keep a segment. So segments take at most four times their live values, plus the one that is written to,
+and those that are due.
 
-*What is missing.* A value was synced before its pointer was written, so a start finds every segment that has values,
-and all of it up to the last one. One that is missing or shorter was taken away, or is not mounted, or not restored yet:
-to go on would cost each message in it that is looked for. So that is an error, and a tool has to say that it knows.
+*Missing segments.* A value was synced before its pointer was written, so a start finds every segment that has values,
+complete up to the last one. A segment that is missing or shorter was taken away, or is not mounted, or not restored
+yet: a broker that continued would lose each message in it that it reads. So that is an error, which a tool has to
+accept explicitly.
 
-*After a write that raised* it is not known which pointers there are. Until a write succeeds and the pointers have been
-counted anew, no space is freed, and values that were written already stay where they are when they come again.
+*After a write that raised* the existing pointers are unknown. Until a write succeeds and the pointers have been counted
+anew, no space is freed, and values that were written already stay where they are when they are written again.
 
-One thread writes; others may read meanwhile. Where a reader finds its segment gone, the value was moved or deleted.
+One thread writes; others may read meanwhile. If a reader finds its segment gone, the value was moved or deleted.
 
 Bound: some hundred bytes for each segment, and for each queue that has such values.
 Source: WiscKey (FAST '16), for keys and values apart. Normative: FORMAT.md.
@@ -77,7 +79,7 @@ from .valuekeys import name_of, names_within, parts_around, queue_of
 from .valueplans import KnownSegment, Plan, Walk, taken_bytes
 
 MOVED_LOOKS: Final = 256
-"""Number of values that are looked at in one go when a segment is written anew."""
+"""Number of values that are examined at once when a segment is written anew."""
 
 T = TypeVar("T")
 
@@ -94,7 +96,7 @@ class ValueOptions:
     """
 
     record_bytes_min: int = 16 << 10
-    """Smaller values stay with the engine: each one here costs a look at its pointer when it is deleted."""
+    """Smaller values stay with the engine: each one here costs a look-up of its pointer when it is deleted."""
 
     batch_bytes_min: int = 128 << 10
     """Bytes of such values that make a batch worth a sync of its own: the receipt of one message of 64 KiB waits for
@@ -136,10 +138,10 @@ class ValueLog:
         accept_missing: bool = False,
         keeps_all: bool = False,
     ) -> None:
-        """`begin` is called before anything is written to segments, in this run: the folder has to say so first.
-        `trouble` is told, by the thread that writes, of segments that can't be removed or written anew; it is tried
-        again. `accept_missing`: segments may be missing; what lay there is damaged then, for good. `keeps_all`:
-        pointers may have been lost, so that what has none is to be kept.
+        """`begin` is called before the first write to segments in this run: the folder's format has to be raised first.
+        `trouble` is called, by the writing thread, for segments that can't be removed or written anew; that is tried
+        again. `accept_missing`: segments may be missing; their values then count as damaged from now on. `keeps_all`:
+        pointers may have been lost, so that values without one are kept.
 
         Reads all pointers. Raises EngineError; ValuesMissingError if segments are missing, or end before their last
         value.
@@ -164,12 +166,12 @@ class ValueLog:
         self._is_uncertain = False
         """Whether a write raised whose result is not known yet."""
         self._written: dict[bytes, tuple[bytes, ValuePointer]] = {}
-        """By their keys: values of batches that raised."""
+        """Values of batches that raised, by key."""
         self._walks: WeakSet[Walk] = WeakSet()
         self._ends: dict[int, int] = {}
-        """End of the last value, of segments whose files go on behind it, or have no value: the rest is of no use."""
+        """End of the last value, for segments whose files extend beyond it or have no value: the rest is of no use."""
         self._kept: set[int] = set()
-        """Segments that stay in this run, whatever becomes of their values."""
+        """Segments that stay in this run, even without values."""
         self._count()
         sizes = segments.sizes()
         self.missing = [
@@ -177,7 +179,7 @@ class ValueLog:
             for number, segment in sorted(self._known.items())
             if sizes.get(number, 0) < segment.size_bytes
         ]
-        """Segments that are needed and missing: where they are and what is missing, in words."""
+        """Missing segments: their places and missing parts, in words."""
         self._lost = {number for number in self._known if number not in sizes}
         """Segments that were missing at the start."""
         if self.missing and not accept_missing:
@@ -221,7 +223,7 @@ class ValueLog:
                 value = self._engine.get(key)
                 if value is not None or not self._may_have(key):
                     return value
-                again = self._engine.get(name)  # it may have come to a segment between the two looks
+                again = self._engine.get(name)  # the value may have moved to a segment between the two reads
                 if again is None:
                     return None
             found = again
@@ -261,7 +263,7 @@ class ValueLog:
     def _walked(
         self, parts: list[Iterator[tuple[bytes, bytes]]], names: list[Iterator[tuple[bytes, bytes]]], *, reverse: bool
     ) -> Iterator[tuple[bytes, bytes]]:
-        """In order; of what is there twice the first of these."""
+        """Yield the entries in order of their keys; of entries with the same key, the first."""
         rows: list[Iterator[tuple[bytes, bytes, bytes | None]]]
         rows = [((key, value, None) for key, value in part) for part in parts]
         rows += [((keys.CHUNK + name[1:], b"", found) for name, found in part) for part in names]
@@ -330,7 +332,7 @@ class ValueLog:
             try:
                 self._move_some(number)
             except DiskFullError:
-                return  # what is written is written; there is room for this when something has left
+                return  # the batch is written; this is removed when there is room again
             except EngineError as error:
                 self._tell(number, error)
 
@@ -410,7 +412,7 @@ class ValueLog:
         return number, segment
 
     def _give_up(self, plan: Plan) -> None:
-        """Nothing of it was written: its pointers are free again."""
+        """Undo a plan of which nothing was written: its pointers are free again."""
         for number, (offset, _parts) in plan.writes.items():
             if offset:
                 self._known[number].size_bytes = offset
@@ -469,9 +471,9 @@ class ValueLog:
             else:
                 self._segments.remove(number)
         except EngineError:
-            return  # the caller tells of what came before; this is given back by the next start
+            return  # the caller reports the first error; the next start frees this space
 
-    # ------------------------------------------------------------------ what is needed
+    # ------------------------------------------------------------------ live values
 
     def _book(self, plan: Plan) -> None:
         """Take over a plan that is written."""
@@ -488,7 +490,7 @@ class ValueLog:
                 segment.live_bytes -= taken_bytes(name, gone)
 
     def _count(self) -> None:
-        """All pointers anew. Raises EngineError: what was known stays so."""
+        """Count all pointers anew. Raises EngineError: the known ones stay then."""
         by_queue: Counter[bytes] = Counter()
         found: dict[int, KnownSegment] = {}
         unread_count = 0
@@ -545,7 +547,7 @@ class ValueLog:
             self._trouble(error)
 
     def _move_some(self, number: int) -> None:
-        """Write anew some of what is left of a segment of which little is left. Raises EngineError."""
+        """Write anew some live values of a segment that has few. Raises EngineError."""
         segment = self._known[number]
         plan = Plan()
         at, moved_bytes, looks_count = segment.looked_to, 0, 0
@@ -560,7 +562,7 @@ class ValueLog:
             name = name_of(key)
             try:
                 pointer = pointer_or_none(self._engine.get(name) or b"")
-            except CorruptionError:  # it may be this one's: who is asked for it says so
+            except CorruptionError:  # the damaged pointer may be of this segment: a read of its value raises
                 segment.is_stuck = True
                 break
             except EngineError:
@@ -577,9 +579,7 @@ class ValueLog:
         if plan.new:
             self._carry_out(plan, sync=False)
         segment.looked_to = at
-        if (
-            at >= segment.size_bytes or segment.is_stuck
-        ):  # then what is left is for who reads it to find, or for a check
+        if at >= segment.size_bytes or segment.is_stuck:  # then the rest is found by its readers, or by a check
             segment.is_stuck = True
             self._sparse.discard(number)
 
@@ -593,11 +593,11 @@ class ValueLog:
             at += START_BYTES
             key = self._segments.read(number, at, key_length)
         except EngineError:
-            return None  # whoever wants something of it is told
+            return None  # a read of its values raises
         return (key, at + key_length, size_bytes) if len(key) == key_length else None
 
     def _value_of(self, pointer: ValuePointer) -> bytes | None:
-        """None: it can't be read, or is not what was written."""
+        """Return the value at a pointer; None: it can't be read, or is not what was written."""
         try:
             value = self._segments.read(pointer.segment, pointer.offset, pointer.size_bytes)
         except EngineError:
@@ -606,12 +606,13 @@ class ValueLog:
 
     @property
     def useless_bytes(self) -> int:
-        """Bytes that no pointer names, of segments of an earlier run; after `tidy` what it has kept of them."""
+        """Bytes of segments of an earlier run that no pointer names; after `tidy` those that were kept."""
         return sum([self._known[number].size_bytes - end for number, end in self._ends.items()])
 
     def tidy(self) -> tuple[int, int]:
-        """Free what no pointer names: it was on its way when an earlier run ended. Returns the number of segments, and
-        the bytes with the ends of others. What may have lost its pointer is kept; see `kept_because`.
+        """Free values without a pointer, which were on their way when an earlier run ended. Returns the number of
+        segments removed, and the bytes with the ends of others. Values that may have lost their pointer are kept; see
+        `kept_because`.
 
         Raises EngineError.
         """
@@ -662,7 +663,7 @@ class ValueLog:
         return self._engine.size_bytes() + segments_bytes + sum(list(self._doomed.values()))
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        """Compact as the port says; with the chunks, write all segments anew of which something is gone."""
+        """Compact, see the port; with the chunks, write all segments anew that have deleted values."""
         self._engine.compact(start, stop)
         if names_within(start, stop) is None or self._is_uncertain:
             return

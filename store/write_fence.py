@@ -41,12 +41,12 @@ class WriteFence:
 
     def __init__(self) -> None:
         self._waiting: deque[Attached] = deque()
-        """In no batch yet."""
+        """Changes that are in no batch yet."""
         self._held: deque[tuple[int, int]] = deque()
         """First and end of elements that are not on disk yet."""
 
     def __bool__(self) -> bool:
-        """Some are in no batch yet."""
+        """Return whether changes are in no batch yet."""
         return bool(self._waiting)
 
     def add(
@@ -57,11 +57,11 @@ class WriteFence:
         done: Callable[[], None] | None,
         undone: Callable[[], None] | None = None,
     ) -> None:
-        """Attach changes to elements `first` to `end - 1`, behind all others; with `first == end`: for whatever comes
-        next, or is saved before this place is reached. `done` and `undone`: see `QueueRecords.attach`.
+        """Attach changes to elements `first` to `end - 1`, behind all others; with `first == end`: to the next
+        elements, or to those saved before this place is reached. `done` and `undone`: see `QueueRecords.attach`.
         """
         place = len(self._waiting)
-        while place and self._waiting[place - 1].end > end:  # what a deleted queue left to this one is older
+        while place and self._waiting[place - 1].end > end:  # changes passed on by a deleted queue are older
             place -= 1
         self._waiting.insert(place, Attached(first, end, changes, done, undone))
         if first < end:
@@ -85,7 +85,7 @@ class WriteFence:
             for change in one.changes:
                 batch.add(change, len(change[2]))
             if one.first < one.end:
-                batch.sync = True  # who gets them must not get them again from where they were, after a power cut
+                batch.sync = True  # their receivers must not get them again from their former place, after a power cut
                 batch.written.append(partial(self._written, let_through))
             if one.done is not None:
                 batch.written.append(one.done)
@@ -95,13 +95,13 @@ class WriteFence:
         let_through()
 
     def take_all(self) -> list[Attached]:
-        """The queue is gone: what is in no batch."""
+        """Take all changes that are in no batch: the queue is gone."""
         left = list(self._waiting)
         self._waiting.clear()
         return left
 
     def holds(self, elements: Elements, position: int) -> bool:
-        """Return whether a reader that goes on from `position` may come to elements that are held."""
+        """Return whether a reader that continues at `position` may reach elements that are held."""
         if not self._held:
             return False
         first, end = self._held[0][0], self._held[-1][1]

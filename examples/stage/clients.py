@@ -91,7 +91,7 @@ class Player:
 
     @property
     def bodies(self) -> list[str]:
-        """Their bodies."""
+        """Bodies of the received messages."""
         return [message.body for message in self.inbox.messages]
 
     def send(self, destination: str, body: str, **headers: str) -> None:

@@ -307,7 +307,7 @@ class Committer:
             yield from self._carrying_out_first(must_go=True)
 
     def _makes_room(self, transaction: Transaction) -> Generator[None, None, bool]:
-        """Whether its ACKs do where one of the COMMITs waits. In steps."""
+        """Return whether the ACKs of the transaction make room where one of the waiting COMMITs waits. In steps."""
         if transaction.freed_queues:
             for waiting in tuple(self._waiting):
                 if (yield from waiting.waits_for_one_of(transaction.freed_queues)):

@@ -240,9 +240,9 @@ class Lanes(FlowResource):
         """Lanes without parked runs, the last used one last."""
         self._routes: dict[SendHead, Route] = {}
         self._plain: dict[tuple[str, int] | tuple[str, int, int], Lane] = {}
-        """By destination and priority, and part, if the destination has parts."""
+        """Lanes by destination and priority, and by part if the destination has parts."""
         self._divided: dict[str, Partitioning] = {}
-        """Of destinations with parts."""
+        """Partitioning of each destination with parts."""
         self._routes_bytes = 0
         self.stash = Account(
             self,
@@ -263,7 +263,7 @@ class Lanes(FlowResource):
         self.barriers_count = 0
         """Places of COMMITs, and those that have not left all of their lanes."""
         self._over: deque[list[Lane]] = deque()
-        """For each barrier that is over, its lanes that were not looked at since."""
+        """Lanes of barriers that are over, which have not been examined since."""
         self._ready: OrderedDict[Lane, None] = OrderedDict()
         """Lanes where a parked run may continue, or a turn is of no use: `unpark` looks at them."""
         self._changed: dict[Lane, None] = {}

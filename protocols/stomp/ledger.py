@@ -60,7 +60,7 @@ _LISTED_COUNT_MAX: Final = 256
 """Deliveries of such a chunk: its list is copied each time."""
 
 _CHARGED: Final = -1
-"""In place of the delivery that was being worked on: it was requeued."""
+"""Marker in place of the delivery that was being worked on: it was requeued."""
 
 _DONE_CHUNKS_MIN: Final = 16
 """Number of finished chunks that may remain; only beyond that is a search for them worth while."""
@@ -206,7 +206,7 @@ class _Chunk:
             states[ordinal - first] = state
 
     def clear(self) -> None:
-        """All are done: only the bounds matter, until the chunk is dropped."""
+        """Clear the chunk, all of whose deliveries are done: only its bounds matter, until it is dropped."""
         self.sequences = ()
         self.sizes = self.numbers = _NO_NUMBERS
         self.states = _NO_STATES
@@ -334,7 +334,7 @@ class Ledger:
         return queue in self._by_queue
 
     def seeking(self, queue: object, sequence: int) -> Generator[None, None, bool]:
-        """Whether this element of this queue is unsettled or held. In steps of SEEK_CHUNKS_PER_STEP; deliveries that
+        """Return whether an element of a queue is unsettled or held. In steps of SEEK_CHUNKS_PER_STEP; deliveries that
         arrive meanwhile may be passed over.
         """
         ordinal = 0

@@ -1,14 +1,14 @@
-"""Both sides of a STOMP connection: input is checked, answers are written.
+"""Machines of both sides of a STOMP connection: input is checked, answers are written.
 
 `ServerMachine` is what a listener gives to each connection; `ClientMachine` is the other end, for clients and for
 tests. Both own a `Parser` and one `State`, and move by the tables in `transitions`.
 
 How to drive the server: feed `receive_data` whatever arrived and work through the events in order. On a `Connect`
-answer with `accept` (then call ``receive_data(b"")``: the client may have sent more already) or `reject`. On a
-`Fault`, or when the session itself finds a mistake, write `fail(error)` and close.
+answer with `accept` (then call ``receive_data(b"")``: the client may have sent more already) or `reject`. On a `Fault`,
+or when the session itself finds a mistake, write `fail(error)` and close.
 
-Invariants: what was valid before a fault is returned before it; after a fault, `fail` or `reject` the machine is
-parked and returns nothing any more; after DISCONNECT everything else is dropped (b57).
+Invariants: what was valid before a fault is returned before it; after a fault, `fail` or `reject` the machine is parked
+and returns nothing any more; after DISCONNECT everything else is dropped (b57).
 
 Deliberately not here: subscriptions, transactions, receipts and settlement (the session), time (heart-beats are only
 negotiated here), and MESSAGE and RECEIPT, which the broker writes by the batch through `encoder`.

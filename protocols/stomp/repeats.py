@@ -91,11 +91,11 @@ class Repeats:
         return next((each for each in (first, *self._behind.get(number, ())) if holds(each)), first)
 
     def has_own(self, ordinal: int) -> bool:
-        """Whether this delivery, which is not done, has a message-id of its own."""
+        """Return whether a delivery, which is not done, has a message-id of its own."""
         return ordinal in self._own
 
     def has_own_from(self, ordinal: int) -> bool:
-        """Whether this delivery or a later one had a message-id of its own."""
+        """Return whether a delivery or a later one had a message-id of its own."""
         return ordinal < self._own_end
 
     def is_own(self, number: int, ordinal: int) -> bool:

@@ -35,7 +35,7 @@ _PORTION_UNITS: Final = 16
 
 
 def is_much(subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False) -> bool:
-    """Whether it may take more than a bite to acknowledge or reject these deliveries."""
+    """Return whether it may take more than a bite to acknowledge or reject the deliveries."""
     ledger = subscription.ledger
     if ledger is None:
         return False

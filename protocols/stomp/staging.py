@@ -120,7 +120,7 @@ class LargeSends:
         self._file_hold = reading.hold(Reason.LARGE_MESSAGE)
         """Hold of reading until a complete body is in its file."""
         self._room_hold = reading.hold(Reason.LARGE_MESSAGE)
-        """Too much is on its way to the disk, or the disk is nearly full."""
+        """Hold while too many bytes are on their way to the disk, or the disk is nearly full."""
         self._source: SourceController = self._room_hold.source(
             connection, Flow(f"large messages of {connection.name}"), clock=clock
         )

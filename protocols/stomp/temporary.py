@@ -40,7 +40,7 @@ class TemporaryDestinations:
         """Messages that came to some of them of which nothing was ever received, and that were deleted with these."""
 
     def owns(self, address: DestinationName) -> bool:
-        """Whether this (global) address belongs to the connection."""
+        """Return whether a (global) address belongs to the connection."""
         return address.canonical in self._temporary
 
     def to_global(self, address: DestinationName) -> DestinationName:

@@ -331,7 +331,7 @@ class ClaimGroup(FlowResource):
             self.state = attrs.evolve(state, claims=claims, again=_joined(ranges))
         self._tell_when_kept(reply if reply is not None else _nobody, lambda: {"released": len(held)})
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ stored state
 
     def _tell_when_kept(self, reply: Reply, facts: Callable[[], Mapping[str, Any]]) -> None:
         def kept(error: Exception | None) -> None:

@@ -104,7 +104,7 @@ class _Piece:
         self.first_index = -1
         self.end_index = -1
         self.must_sync = False
-        """Whether to sync whatever the policy says."""
+        """Whether to sync even if the policy does not ask for it."""
         self.awaits_sync = False
         """Whether the waiters are called after the sync."""
 

@@ -231,7 +231,7 @@ class LogReaders(FlowResource):
             yield None
         self.close()
 
-    # ------------------------------------------------------------------ what comes back
+    # ------------------------------------------------------------------ returned records
 
     def settled(self, subscription: Reader, sequences: SequenceOf[int], wire_bytes: int) -> None:
         """Settle records. Called by `Subscription.settle`."""
@@ -302,7 +302,7 @@ class LogReaders(FlowResource):
         self.refused.add(ranges)
 
     def is_spent(self, failures: int) -> bool:
-        """Return whether records with so many failures are to be given up."""
+        """Return whether records that failed `failures` times are given up."""
         most = self.log.policy.redeliveries_max
         return failures >= FOR_GOOD or (most is not None and failures > most)
 

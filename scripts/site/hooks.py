@@ -1,5 +1,4 @@
-"""What MkDocs does not do by itself: pages from outside of docs/, fences with words of our own, anchors as in a
-repository's browser.
+"""Hooks for MkDocs: pages from outside of docs/, fences with extra words, anchors as in a repository's browser.
 
 Documents link to sources, examples and to pages at the root. Each file that a page links to gets a page of the site
 below `source/`, so that the site needs no other server. Links are written for the checkout, where they work as they
@@ -26,14 +25,14 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
 HERE: Final = Path(__file__).resolve().parent
 OUTSIDE: Final = "source/"
-"""Where in the site the pages stand that are not in docs/."""
+"""Path in the site of pages that are not in docs/."""
 
 ASSETS: Final = {
     "assets/site.css": HERE / "site.css",
     "assets/logo.svg": ROOT / "sluiceway" / "console" / "favicon.svg",
 }
 WHOLE_FOLDERS: Final = ("examples", "deploy")
-"""Of these each file has a page; of other folders there is only a list of what is in them."""
+"""Folders of which each file has a page; other folders have only a list of their files."""
 
 LANGUAGES: Final = {".yml": "yaml", ".py": "python", ".toml": "toml", ".json": "json", ".md": "markdown"}
 
@@ -98,7 +97,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_others: Any) -> str:
 
 
 def uri_of(path: Path) -> str:
-    """Where a file or folder of the checkout is in the site, by the name of its source."""
+    """Return the URI in the site of a file or folder of the checkout, by the name of its source."""
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     name = path.relative_to(ROOT).as_posix()

@@ -75,7 +75,7 @@ class Pack:
 
     @property
     def settled(self) -> bool:
-        """Whether its fate is known."""
+        """Whether the fate of the batch is known."""
         return self._settled.is_set()
 
     def wait(self, timeout_seconds: float | None) -> bool:

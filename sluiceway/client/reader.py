@@ -76,7 +76,7 @@ class Reader:
         self._inbox = inbox
         self._backoff = backoff()
         self._next: int | None = None
-        """Without a group: the index of the next record, once it is known."""
+        """Index of the next record of a reader without a group, once it is known."""
         self._log_id = options.log_id
         """Id of the log, once it is known: the reader does not silently continue with another one of the name."""
         self._wake = threading.Event()

@@ -80,7 +80,7 @@ class Naming:
     def __init__(self, width: int) -> None:
         """`width`: how many counters each has."""
         self._bases: dict[str, Sequence[float] | None] = {}
-        """For each named thing: its counts before it had a name, which are in the sum of the others."""
+        """Counts of each named thing before it had a name, which are in the sum of the others."""
         self._others_before = False
         self.others = Rest(width)
 

@@ -59,7 +59,7 @@ class FlowMap:
 
     def __init__(self, report: Mapping[str, Any]) -> None:
         self._chains: dict[int, tuple[list[MapEdge], bool]] = {}
-        """For each source the chain whose first wait is the longest, and whether it is cyclic."""
+        """Chain of each source whose first wait is the longest, and whether the chain is cyclic."""
         self._behind: dict[int, list[MapEdge]] = {}
         """Waits on each sink."""
         self._titles: dict[str, int] = {}

@@ -31,7 +31,7 @@ class Age:
 
     seconds: float
     at_least: bool = False
-    """Whether it existed before the first look."""
+    """Whether the age is a lower bound, since the beginning was before the first look."""
 
 
 class Course:

@@ -259,7 +259,7 @@ class BigArray:
         waits.
 
         Returns `synced_index`. Raises ArrayFailedError if the disk failed: `synced_index` is unchanged, and the next
-        flush writes all that is not known to be synced once more.
+        flush writes everything again that is not known to be synced.
         """
         return self._writer().flush()
 
@@ -416,7 +416,7 @@ class BigArray:
 
     def close(self) -> None:
         """Flush, and release everything. Views stay valid. May be called again. Raises ArrayError if the flush fails:
-        the array is closed all the same, and the next open finds what is there.
+        the array is closed all the same, and the next open recovers it.
         """
         head, self._head = self._head, None
         if head is None:

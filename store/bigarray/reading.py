@@ -1,7 +1,7 @@
 """Find and read records: index items, and the batches they point to, as views of mapped pages.
 
 An index item has 16 bytes: `position` (data page << 32 | offset) and `time` (ms since 1970; the top bit says that the
-append goes on with the next batch). All records of a batch have the same item, so the items of a range without gaps
+append continues with the next batch). All records of a batch have the same item, so the items of a range without gaps
 ascend and can be bisected. An item of zeros was never written (a time is at least 1).
 
 The head only moves forward and is read without a lock: records below `next_index` never change. Retention may remove
@@ -27,7 +27,7 @@ from .pages import Pages, PageShortError, data_path
 
 ITEM: Final = struct.Struct("<QQ")
 MORE: Final = 1 << 63
-"""Flag in the time of an item: the append goes on with the next batch."""
+"""Flag in the time of an item: the append continues with the next batch."""
 TIME_MASK: Final = MORE - 1
 OFFSET_MASK: Final = (1 << 32) - 1
 _LENGTHS: Final = struct.Struct("<4sIQ")

@@ -1,19 +1,19 @@
 """Recovery of an array at opening: what exists, what a crash or a power cut tore, what is missing.
 
 1. Page files below the index `synced_index` of the head must exist, and be as long as their batches need; the rest is a
-gap, «damaged».
+   gap, «damaged».
 
 2. After an orderly close, nothing more. Else each batch from `synced_index` on is verified; the longest run of whole
-appends counts.
+   appends counts.
 
 3. Same start of the machine (the process crashed): the kernel has kept all writes, so the head is right. If a batch
-behind `synced_index` is damaged all the same, the rest is a gap, «damaged». Another start (power cut): everything
-behind the run is cut off. Some of it may have been read, so its indexes are not used again: the array goes on at the
-lease, below which lie all indexes that were ever visible; between them is a gap, «lost».
+   behind `synced_index` is damaged all the same, the rest is a gap, «damaged». Another start (power cut): everything
+   behind the run is cut off. Some of it may have been read, so its indexes are not used again: the array continues at
+   the lease, below which lie all indexes that were ever visible; between them is a gap, «lost».
 
 4. Everything behind the head is cut off, on the disk too, before anything is written in its place; then the gaps are
-recorded, then the head is written; each step is synced before the next one. After a crash in between all steps are
-repeated.
+   recorded, then the head is written; each step is synced before the next one. After a crash in between all steps are
+   repeated.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ def check(
     on_progress: Progress | None = None,
     on_fault: Callable[[StoreFault], None] | None = None,
 ) -> CheckReport:
-    """Read all of a store. `on_fault` gets each fault with its changes, as it is found; the other arguments are those
-    of `StoreSurvey`.
+    """Read a whole store. `on_fault` gets each fault with its changes, as it is found; the other arguments are those of
+    `StoreSurvey`.
 
     Damage that LevelDB finds ends the check and is in the report. Raises EngineError if reading fails otherwise.
     O(bytes).

@@ -1,4 +1,5 @@
-"""Lines into a store: into an empty one, which becomes a copy of the exported one, or appended to existing queues.
+"""Import of lines into a store: into an empty one, which becomes a copy of the exported one, or appended to existing
+queues.
 
 How it works: messages of one queue are gathered up to the end of their block, written as chunks, and chunks as batches
 of some megabytes; each batch leaves the store consistent. The last batch is synced, and so is all before it. A file is

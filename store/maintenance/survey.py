@@ -5,8 +5,8 @@ small records. The readable chunks determine what a block should look like: thei
 Every difference is a fault, with the changes that remove it; check.py reports them, mending.py applies them. So report
 and repair can't drift apart.
 
-A *fault* is damage by a disk, memory or program. Leftovers of a killed broker are none: the next start deletes them,
-and they are only a *note* here.
+A *fault* is damage by a disk, memory or program. Leftovers of a killed broker are not faults: the next start deletes
+them, and they are only a *note* here.
 
 Nothing is guessed: a summary follows from its chunk; the record of a queue from the messages in it; an unreadable state
 is replaced by one that says «nothing is settled, all of it may have been seen», so that nothing is lost and

@@ -244,7 +244,9 @@ class OperationLine:
         return outcome
 
     def _settle(self, engine: Engine, batch: list[_Operation], outcome: _Outcome) -> MetadataFailedError | None:
-        """After a failed write, write again to learn the contents. Returns an error that refuses changes, or None."""
+        """Write once more after a failed write, to learn the contents. Returns an error that refuses changes,
+        or None.
+        """
         if not self._unsettled or not any(operation.writes for operation in batch):
             return None
         try:

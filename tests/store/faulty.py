@@ -1,4 +1,4 @@
-"""An engine for tests that fails when told to, and forgets what was not synced when its power is cut.
+"""Engine for tests that fails on request, and loses unsynced batches at a power cut.
 
 It wraps nothing: two stores in memory, one as the program sees it and one as the disk would have it, and between them
 the batches that were written since the last sync. Chance comes from a `random.Random` that is passed in, slowness is
@@ -74,7 +74,7 @@ _ERRORS: Final[dict[Failure, type[EngineError]]] = {
 
 @attrs.frozen
 class WriteTimes:
-    """How long writes take, in virtual seconds."""
+    """Durations of writes, in virtual seconds."""
 
     write_seconds: float = 0.0
     """Each write."""
@@ -97,7 +97,7 @@ class _Failing:
         self._rates: dict[Failure, float] = {}
 
     def fail_next(self, failure: Failure, times: int = 1) -> None:
-        """The next `times` calls that can fail like this do so. 0: none."""
+        """Make the next `times` calls that can fail in this way fail. 0: none."""
         self._failing[failure] = times
 
     def fail_at_rate(self, failure: Failure, rate: float) -> None:
@@ -234,8 +234,8 @@ class FaultyEngine(_Failing):
         return self._successor(self._random.randint(0, len(self._unsynced)))
 
     def _successor(self, survived_count: int) -> FaultyEngine:
-        """Return an engine with all that is durable and `survived_count` of the batches after it. What survived a power
-        cut was on the disk; what survived a crash counts as not synced.
+        """Return an engine with everything durable and `survived_count` of the batches after it. Batches that survived
+        a power cut were on the disk; those that survived a crash count as not synced.
         """
         successor = FaultyEngine(self._random, times=self._times, spend=self._spend)
         batches = self._unsynced[:survived_count]
@@ -250,10 +250,10 @@ class FaultyEngine(_Failing):
 
 
 class FaultySegments(_Failing):
-    """Segments (segments.py) in memory, with the same faults; of a write that fails some part is there.
+    """Segments (segments.py) in memory, with the same faults; a part of a write that fails is there.
 
-    After a power cut what was synced is there, of what lies behind that some of it, perhaps not as it was written; and
-    a segment that was removed may be back.
+    After a power cut everything synced is there, and some of what was written after it, perhaps damaged; and a segment
+    that was removed may be back.
     """
 
     __slots__ = ("_durable", "_is_closed", "_seen", "bad", "before_sync")
@@ -325,7 +325,7 @@ class FaultySegments(_Failing):
         return f"segment {segment}"
 
     def lose(self, segment: int, kept_bytes: int = 0) -> None:
-        """Something else removes it, or all of it but this."""
+        """Remove a segment, or all of it but its first `kept_bytes`, as another program might."""
         if kept_bytes:
             self.cut(segment, kept_bytes)
             self._durable[segment] = self._durable[segment][:kept_bytes]
@@ -337,11 +337,11 @@ class FaultySegments(_Failing):
         self._seen[segment][offset] ^= 1
 
     def crash(self) -> FaultySegments:
-        """Return the segments as the next process finds them. Closes these."""
+        """Return the segments as the next process finds them. Closes this object."""
         return self._successor({number: bytes(data) for number, data in self._seen.items()})
 
     def power_cut(self) -> FaultySegments:
-        """Return the segments as they are found when power is back. Closes these."""
+        """Return the segments as they are found when power is back. Closes this object."""
         random = self._random
         found: dict[int, bytes] = {}
         for number, durable in self._durable.items():
