@@ -257,7 +257,7 @@ class Account(SourceController):
     def shut(self, *, at_once: bool = True) -> list[Any]:
         """Resume the blocked sources, and withdraw from the sinks that block this account. What is held stays charged,
         and in the manager's sum, until it is released or `close` is called. Without `at_once` the sources wait until
-        `let_next_go` has been called for each, or this.
+        `resume_next` has been called for each, or this.
 
         What is reserved is freed. A second call does nothing. If an `on_resume` raises, the error passes and the call
         can be repeated for the rest: no source stays blocked. Returns the elements that waited here, which only a
@@ -265,10 +265,10 @@ class Account(SourceController):
         """
         self._take_nothing()
         while at_once and self._waiting:
-            self.let_next_go()
+            self.resume_next()
         return []
 
-    def let_next_go(self) -> None:
+    def resume_next(self) -> None:
         """Let the next of the blocked sources go, of which there is one: this account was shut."""
         self._waiting.take().resume(self)
 
@@ -348,12 +348,12 @@ class Account(SourceController):
             self.reserved_count = self.reserved_bytes = 0
             self.limiter.remove(count, size_bytes)
 
-    def _let_go(self, sink: Account) -> bool:
+    def _unblocked(self, sink: Account) -> bool:
         """Free the reserved space: the last sink that blocked this account has resumed it."""
         self._free_reserved()
         # The account's own elements continue before those of the sources that are resumed.
         try:
-            return super()._let_go(sink)
+            return super()._unblocked(sink)
         finally:
             self._start_turns()
 

@@ -202,7 +202,7 @@ class MemoryBudget(FlowResource):
         self._soft_bytes = int(capacity_bytes * SOFT)
         self._hard_bytes = capacity_bytes - int(capacity_bytes * RESERVE)
         self.full = self.used_bytes >= self._hard_bytes
-        self._look()
+        self._check_shortage()
 
     def join(self, controller: Account, *, priority: int, yields: bool) -> None:
         """Charge the budget from now on with what this controller's limiter holds."""
@@ -236,7 +236,7 @@ class MemoryBudget(FlowResource):
             self._lease(share, used_bytes + piece_bytes)
             limiter.lease_bytes = share.lease_bytes
             limiter.spare_bytes = used_bytes - 2 * piece_bytes
-            self._look()
+            self._check_shortage()
             if not self.short:
                 return
         room_bytes = self.allowed(share) - used_bytes if share.yields else PIECE_MIN_BYTES
@@ -316,7 +316,7 @@ class MemoryBudget(FlowResource):
             left_count -= count
         return UNLIMITED
 
-    def _look(self) -> None:
+    def _check_shortage(self) -> None:
         """Check whether memory is short, and begin to press the limiters if so."""
         if not self.short and self.used_bytes > self._soft_bytes:
             self.short = True
@@ -351,7 +351,7 @@ class MemoryBudget(FlowResource):
         else:
             self.allowance_bytes = self._find_allowance()
             self._press()
-        admitted = self._let_go()
+        admitted = self._admit_waiting()
         if not self._line and self.used_bytes <= self._soft_bytes:
             self.short = False
             return None
@@ -384,7 +384,7 @@ class MemoryBudget(FlowResource):
                     pressed_count += 1
                     share.on_press()
 
-    def _let_go(self) -> int:
+    def _admit_waiting(self) -> int:
         """Admit the next waiting limiters that have room. Returns their number."""
         admitted_count = 0
         waivers_count = WAIVERS_COUNT  # even if the budget is not full: resuming them would fill it

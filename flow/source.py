@@ -151,7 +151,7 @@ class SourceController:
         if self._blocked_by:
             return False
         self.blocked = False
-        return self._let_go(sink)
+        return self._unblocked(sink)
 
     def end_turn(self) -> None:
         """End the turn that `on_resume` kept by returning True: the sink may resume the next source, at once.
@@ -198,7 +198,7 @@ class SourceController:
             sink._forget(self)
         self.blocked = False
 
-    def _let_go(self, sink: Account) -> bool:
+    def _unblocked(self, sink: Account) -> bool:
         return self._on_resume is not None and self._on_resume(sink) is True
 
     def __repr__(self) -> str:

@@ -47,7 +47,7 @@ class PromisedRoom:
         queue.intake.promised_count -= count
         queue.intake.promised_bytes -= charge_bytes
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give up the remaining promises."""
         for queue, (count, charge_bytes) in list(self._left.items()):
             self.use(queue, count, charge_bytes)

@@ -54,7 +54,7 @@ class Dates:
     def _earliest(self) -> int:
         return self.earliest_ms
 
-    def to_be_looked_at(self) -> Dates:
+    def unchecked(self) -> Dates:
         """Return the same dates, as if expiry had not checked any yet."""
         return attrs.evolve(self, next_ms=self.earliest_ms)
 
@@ -151,7 +151,7 @@ class Block:
             return (1 << self.live_count) - 1
         return bits_of(place for place, message in enumerate(self.elements) if message is not None)
 
-    def go_outside(self, *, placeholders: bool = False) -> None:
+    def unload(self, *, placeholders: bool = False) -> None:
         """Release the elements, which the store has. `placeholders`: remember size and date of each."""
         alive = [message for message in self.elements if message is not None]
         size_bytes = wire_bytes_of(alive)
@@ -163,7 +163,7 @@ class Block:
         self.elements = []
         self.leaving = False
 
-    def come_inside(self, messages: dict[int, Message]) -> None:
+    def load(self, messages: dict[int, Message]) -> None:
         """Bring the block into memory with the messages that the store had, by place. Messages that left meanwhile are
         ignored.
 

@@ -419,7 +419,7 @@ class ConsumedQueue(MessageQueue):
         self.elements.remove(sequences, unread=True)
         self.states.forget(sequences)
         if self.states.delayed is not None:
-            self._go_on_if_crowded()
+            self._resume_if_crowded()
         if self.storage is not None:
             self.storage.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
         if self.elements.outside_gone_count:
@@ -436,7 +436,7 @@ class ConsumedQueue(MessageQueue):
 
     # ------------------------------------------------------------------ delayed elements
 
-    def _go_on_if_crowded(self) -> None:
+    def _resume_if_crowded(self) -> None:
         """Continue what waited for fewer elements to be delayed."""
         if self._cursor.arrived(Wait.CROWDED):
             self.context.request_dispatch()
@@ -460,7 +460,7 @@ class ConsumedQueue(MessageQueue):
         position = self._cursor.position
         self.distribution.requeue([sequence for sequence in sequences if sequence < position])
         self.distribution.available_again([sequence for sequence in sequences if sequence >= position])
-        self._go_on_if_crowded()
+        self._resume_if_crowded()
         self.context.request_dispatch()
 
     @property

@@ -483,7 +483,7 @@ class CursoredQueue:
     def move_out(self, index: int, *, placeholders: bool = False) -> Gone:
         """Let the elements of this block go from memory. Returns how many, and their wire bytes."""
         block = self._blocks[index]
-        block.go_outside(placeholders=placeholders)
+        block.unload(placeholders=placeholders)
         assert block.outside is not None
         self.outside_count += 1
         self._shared_slice = None
@@ -496,7 +496,7 @@ class CursoredQueue:
         block = self._blocks[index]
         assert block.outside is not None
         expected_bytes = block.outside.wire_bytes
-        block.come_inside(messages)
+        block.load(messages)
         self.outside_count -= 1
         return block.live_count, block.wire_bytes, expected_bytes
 

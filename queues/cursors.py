@@ -402,7 +402,7 @@ class TrackingCursor(Cursor):
             self._returned = left  # ascending: a heap
             self._returned_set = set(left)
 
-    def let_go(self) -> int:
+    def requeue_held(self) -> int:
         """Requeue the elements that a consumer held which has gone, marked as seen. Returns their number."""
         held = sorted(self.held_of(self._queue.live_sequences(self.front, self.position)))
         for sequence in held:

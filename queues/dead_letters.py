@@ -253,7 +253,7 @@ class DeadLettering:
         """Forget elements that have left in another way."""
         for sequence in self._reasons.keys() & sequences:
             del self._reasons[sequence]
-        self._let_go_on()
+        self._release_waiting()
 
     def hold_back(self, source: SourceController) -> bool:
         """Block this source until nothing is dead-lettering. False: nothing is."""
@@ -311,9 +311,9 @@ class DeadLettering:
             self._moving = False
         for took, sequences in moved.items():
             self._giver.dead_lettered(sequences, took)
-        self._let_go_on()
+        self._release_waiting()
 
-    def _let_go_on(self) -> None:
+    def _release_waiting(self) -> None:
         """Release waiting senders when nothing is dead-lettering."""
         if not self._reasons and self._gate.limiter.used_count and not self._gate.closed:
             self._gate.release(1, 0)
@@ -322,7 +322,7 @@ class DeadLettering:
         """Close the owner's dead-lettering: elements that were not moved yet are forgotten."""
         self._reasons.clear()
         self._source.close()
-        self._let_go_on()
+        self._release_waiting()
         self._gate.close()
 
     def _read(self, sequence: int) -> tuple[Message, None] | None:

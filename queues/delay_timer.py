@@ -68,10 +68,10 @@ class DelayTimer:
         if next_ms is not None and not self._queue.closed:
             delay_seconds = max(0, next_ms - self._environment.now_ms()) / 1000
             self._timer = self._environment.scheduling.call_later(
-                min(delay_seconds, WALL_CLOCK_SECONDS), self._let_due_go
+                min(delay_seconds, WALL_CLOCK_SECONDS), self._release_due
             )
 
-    def _let_due_go(self) -> None:
+    def _release_due(self) -> None:
         self._timer = None
         assert self._states.delayed is not None, "a timer runs only for what waits"
         due = self._states.delayed.take_due(self._environment.now_ms(), DUE_COUNT)

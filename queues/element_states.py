@@ -109,7 +109,7 @@ class ElementStates:
             return State.AHEAD if sequence >= cursor.position else State.RETURNED
         return State.HELD
 
-    def lies_free(self, sequence: int) -> bool:
+    def is_free(self, sequence: int) -> bool:
         """Return whether the element, which is in the queue, waits for nothing but a consumer with room. O(1)."""
         if self.dead_lettering is not None and sequence in self.dead_lettering:
             return False

@@ -94,11 +94,11 @@ class QueueEnvironment:
                 raise
             self.contain(error)
 
-    def let_sources_go(self, owner: Hashable, gate: Account) -> None:
+    def resume_sources(self, owner: Hashable, gate: Account) -> None:
         """Release all sources that the account `gate`, which was shut, still blocks: in steps."""
-        self.do_in_steps(owner, self._letting_go(gate))
+        self.do_in_steps(owner, self._resuming(gate))
 
-    def _letting_go(self, gate: Account) -> Iterator[None]:
+    def _resuming(self, gate: Account) -> Iterator[None]:
         while gate.blocks_somebody:
-            self.carefully(gate.let_next_go)
+            self.carefully(gate.resume_next)
             yield

@@ -130,7 +130,7 @@ class GroupBacklog:
         keys[key] = None
         line.place = keys
 
-    def stand_nowhere(self, key: str) -> None:
+    def unplace(self, key: str) -> None:
         """Take the line of a key, which must exist, out of its place. O(1)."""
         self._leave_place(key, self._lines[key])
 

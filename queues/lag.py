@@ -321,7 +321,7 @@ class Laggards:
             yield gone
         overdue = self._overdue
         if overdue.sequences and self._refusals:  # withdrawn elements have no holder now
-            overdue.let_go([sequence for sequence in overdue.sequences if sequence < floor])
+            overdue.released([sequence for sequence in overdue.sequences if sequence < floor])
 
     def _reader_skips(self, reader: DurableReader, floor: int) -> Gone:
         """Make a durable subscription without consumers give up all elements below `floor`. Returns what left because

@@ -20,26 +20,26 @@ class Overdue:
         sequences: all of them. Plain, because the hot path reads it.
     """
 
-    __slots__ = ("_all_let_go", "_environment", "_let_go", "_queue", "_timer", "sequences")
+    __slots__ = ("_all_released", "_environment", "_queue", "_released", "_timer", "sequences")
 
     def __init__(self, queue: MessageQueue, environment: QueueEnvironment) -> None:
         self._queue = queue
         self._environment = environment
         self.sequences: set[int] = set()
-        self._let_go: set[int] = set()
+        self._released: set[int] = set()
         """Elements that a reader has released, and that are to be checked."""
-        self._all_let_go = False
+        self._all_released = False
         self._timer: TimerHandle | None = None
 
-    def let_go(self, sequences: SequenceOf[int]) -> None:
+    def released(self, sequences: SequenceOf[int]) -> None:
         """Check soon the overdue ones of the elements that a reader has released. O(sequences)."""
-        self._let_go.update(self.sequences.intersection(sequences))
+        self._released.update(self.sequences.intersection(sequences))
         self._arm()
 
-    def let_all_go(self) -> None:
+    def all_released(self) -> None:
         """Check soon all overdue elements: a reader is gone."""
         if self.sequences:
-            self._all_let_go = True
+            self._all_released = True
             self._arm()
 
     def requeued(self, sequences: SequenceOf[int]) -> None:
@@ -58,16 +58,16 @@ class Overdue:
             self._timer.cancel()
 
     def _arm(self) -> None:
-        if (self._all_let_go or self._let_go) and self._timer is None and not self._queue.closed:
+        if (self._all_released or self._released) and self._timer is None and not self._queue.closed:
             self._timer = self._environment.scheduling.call_later(0, self._expire)
 
     def _expire(self) -> None:
         """Check a portion of the released elements."""
         self._timer = None
-        if self._all_let_go:
-            self._all_let_go = False
-            self._let_go = set(self.sequences)
-        let_go, queue = self._let_go, self._queue
-        portion = [let_go.pop() for _ in range(min(len(let_go), queue.expire_count))]
+        if self._all_released:
+            self._all_released = False
+            self._released = set(self.sequences)
+        released, queue = self._released, self._queue
+        portion = [released.pop() for _ in range(min(len(released), queue.expire_count))]
         queue.expire(sorted(self.sequences.intersection(portion)))
         self._arm()

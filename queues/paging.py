@@ -239,7 +239,7 @@ class Pager:
             held_count=queue.elements.live_count,
         )
         if not is_slow and self._timer is None:
-            delay_seconds = self._taking.looks_again_at() - now_seconds
+            delay_seconds = self._taking.next_check_at() - now_seconds
             self._timer = self._scheduling.call_later(delay_seconds, self._look_again)
         return is_slow
 

@@ -220,7 +220,7 @@ class PartitionedQueue:
                 yield
         finally:
             if not queue.closed:
-                queue.let_go_of_beginning()
+                queue.release_beginning()
 
     def begin_welcome(self) -> None:
         """Begin to attach earlier wildcards in steps: the partitions keep incoming messages for them."""
@@ -233,7 +233,7 @@ class PartitionedQueue:
         self._welcomes = False
         for queue in self.partitions.values():
             if not queue.closed:
-                queue.let_go_of_beginning()
+                queue.release_beginning()
 
     def partition_for(self, message: Message) -> MessageQueue:
         """Return the partition of `message`."""

@@ -85,7 +85,7 @@ class PartTurn(Exclusivity):
         """Do nothing: whose turn it is not is not subscribed."""
 
     def left(self, subscription: Subscription) -> None:
-        self._shares.let_go(self._part, subscription)
+        self._shares.released(self._part, subscription)
 
     def facts(self) -> dict[str, object]:
         holding = next(iter(self._part.draining), None)
@@ -159,7 +159,7 @@ class PartShares:
             if part.taker is taker:
                 self._take_away(part)
 
-    def let_go(self, part: _Part, subscription: Subscription) -> None:
+    def released(self, part: _Part, subscription: Subscription) -> None:
         """Note that a subscription was closed, or is closed and holds less than before. O(1)."""
         if not subscription.unsettled_count and subscription in part.draining:
             del part.draining[subscription]

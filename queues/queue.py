@@ -397,10 +397,10 @@ class MessageQueue(FlowResource):
 
     def hold_beginning(self) -> None:
         """Keep new messages for consumers that were there before the queue and are attached in steps. Call
-        `let_go_of_beginning` once for each call. A consumed queue keeps its messages anyway.
+        `release_beginning` once for each call. A consumed queue keeps its messages anyway.
         """
 
-    def let_go_of_beginning(self) -> None:
+    def release_beginning(self) -> None:
         """End the hold on the beginning: all of those consumers are attached."""
 
     def _subscription_resumed(self, subscription: Subscription) -> bool:
@@ -643,12 +643,12 @@ class MessageQueue(FlowResource):
             try:
                 waiting_count = self._close_gates()
             finally:
-                gone_count = self._let_all_go(reason)
+                gone_count = self._release_all(reason)
         return gone_count + waiting_count
 
-    def _let_all_go(self, reason: str) -> int:
+    def _release_all(self, reason: str) -> int:
         if self.intake.pace is not None:
-            self.environment.let_sources_go(self, self.intake.pace.close())
+            self.environment.resume_sources(self, self.intake.pace.close())
         if self.pager is not None:
             self.pager.close()
         gone_count = self.elements.live_count
@@ -688,7 +688,7 @@ class MessageQueue(FlowResource):
 
     def _shut(self, gate: FlowController[Run]) -> int:
         waiting_count = sum([len(run.messages) for run in gate.shut(at_once=False)])
-        self.environment.let_sources_go(self, gate)
+        self.environment.resume_sources(self, gate)
         return waiting_count
 
     @property

@@ -51,19 +51,19 @@ class Beginning:
         self.missed_count = 0
 
     def hold(self) -> None:
-        """Keep new messages, until `let_go` was called as often as this."""
+        """Keep new messages, until `release` was called as often as this."""
         self._holds_count += 1
         if self.cursor is None:
             self.cursor = TrackingCursor(self._queue.elements, self._queue.elements.next_sequence)
             self.missed_count = 0
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """End one `hold`."""
         self._holds_count -= 1
         if not self._holds_count and self.cursor is not None:
             cursor, self.cursor = self.cursor, None
             self._queue.free(cursor.close())
-            self._overdue.let_all_go()
+            self._overdue.all_released()
 
     def skip_to(self, floor: int) -> Gone:
         """Give up everything below `floor`. Returns what left because of it."""
@@ -161,7 +161,7 @@ class Readers:
             queue.keeps = True
             queue.open_storage().reader_moved(durable_id, is_new=True)
         if is_late and not self._to_make:
-            self.beginning.let_go()
+            self.beginning.release()
         return reader
 
     def _is_made(self, durable_id: int) -> bool:
@@ -175,7 +175,7 @@ class Readers:
         """Remove a durable subscription without consumers. Return its reader, whose cursor is to be closed."""
         queue = self._queue
         if self._is_made(durable_id) and not self._to_make:
-            self.beginning.let_go()
+            self.beginning.release()
         reader = self.by_id.pop(durable_id, None)
         queue.keeps = queue.may_keep and bool(self.count)
         if reader is not None:
@@ -201,7 +201,7 @@ class Readers:
         del reader.subscriptions[subscription]
         if not subscription.shares:
             reader.settled_late = None
-            self._queue.returned_count += cursor.let_go()
+            self._queue.returned_count += cursor.requeue_held()
         elif not reader.subscriptions:
             cursor.waiting_for = None  # there is no reader to resume
         self.moved(reader)

@@ -182,9 +182,9 @@ class Refusals:
         next_ms = self._later.next_ms
         if next_ms is not None and not self.closed:
             delay_ms = max(0, next_ms - self._environment.now_ms())
-            self._timer = self._environment.scheduling.call_later(delay_ms / 1000, self._let_due_go)
+            self._timer = self._environment.scheduling.call_later(delay_ms / 1000, self._release_due)
 
-    def _let_due_go(self) -> None:
+    def _release_due(self) -> None:
         self._timer = None
         due = sorted(self._later.take_due(self._environment.now_ms(), DUE_COUNT))
         due = [sequence for sequence in due if sequence in self.cursor.withdrawn]
@@ -280,7 +280,7 @@ class RefusalTable:
         if refusals.reader is not None:
             self._readers.moved(refusals.reader)
         if self._overdue.sequences:
-            self._overdue.let_go(sequences)
+            self._overdue.released(sequences)
 
     def skip(self, cursor: TrackingCursor, floor: int) -> tuple[int, Gone]:
         """See TrackingCursor.skip_to."""

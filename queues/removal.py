@@ -141,7 +141,7 @@ class Removal:
             for index in {sequence >> BLOCK_BITS for sequence in sequences}:
                 block = elements.block(index)
                 if block is not None and block.outside is not None and 0 < block.outside.dates.earliest_ms <= now_ms:
-                    block.outside.dates = block.outside.dates.to_be_looked_at()
+                    block.outside.dates = block.outside.dates.unchecked()
                     self._queue.expiry.note(now_ms, block.base, block.base + block.length)
         expired = [
             sequence

@@ -135,10 +135,10 @@ class Search:
         """Largest number of elements that are to be looked at again."""
         return len(self._again)
 
-    def tidy(self, lies_free: Callable[[int], bool]) -> None:
+    def tidy(self, is_free: Callable[[int], bool]) -> None:
         """Forget elements to look at again that another consumer has got, or that left. O(n), O(1) amortised."""
         if len(self._again) > self._tidy_count:
-            self._again = sorted(filter(lies_free, self._again))
+            self._again = sorted(filter(is_free, self._again))
             self._again_set = set(self._again)
             self._tidy_count = AGAIN_MIN + 2 * len(self._again)
 
@@ -325,7 +325,7 @@ class SelectorScan:
 
     def _look_first(self, search: Search) -> None:
         """Continue a search with an element that goes before what it waits for."""
-        search.tidy(lambda sequence: self._queue.elements.is_alive(sequence) and self._states.lies_free(sequence))
+        search.tidy(lambda sequence: self._queue.elements.is_alive(sequence) and self._states.is_free(sequence))
         search.waiting_for = None
         self._in_line.pop(search, None)
         self.seek(search)
@@ -416,7 +416,7 @@ class SelectorScan:
             if messages:
                 return _Portion(sequences, messages, None)
             if elements.missing is not None:
-                self._come_to_outside(search, elements.missing)
+                self._wait_for_outside(search, elements.missing)
                 return None
         while True:
             part, position = elements.read(search.looked_to, count_max, UNBOUNDED)
@@ -427,7 +427,7 @@ class SelectorScan:
                 self.seeking.pop(search, None)
                 return None
             if not self._pass_waiting(search, elements.missing):
-                self._come_to_outside(search, elements.missing)
+                self._wait_for_outside(search, elements.missing)
                 return None
 
     def _pass_waiting(self, search: Search, index: int) -> bool:
@@ -495,14 +495,14 @@ class SelectorScan:
         """
         taken: list[int] = []
         sequences, messages = portion.sequences, portion.messages
-        if self._all_lie_free(portion):
+        if self._all_are_free(portion):
             if len(places) <= count_max:
                 return places, None
             return places[:count_max], places[count_max]
         now_ms = self._environment.now_ms() if self._queue.expiry.is_needed or self._states.delayed is not None else 0
         for place in places:
             sequence, message = sequences[place], messages[place]
-            if not self._states.lies_free(sequence) or 0 < message.expires_at_ms <= now_ms:
+            if not self._states.is_free(sequence) or 0 < message.expires_at_ms <= now_ms:
                 continue
             if message.due_at_ms and message.due_at_ms > (now_ms or self._environment.now_ms()):
                 if self._queue.delays.index().is_full and portion.end is not None:
@@ -525,7 +525,7 @@ class SelectorScan:
             taken.append(place)
         return taken, None
 
-    def _all_lie_free(self, portion: _Portion) -> bool:
+    def _all_are_free(self, portion: _Portion) -> bool:
         """Return whether no element of the portion needs a check of its own: all may be handed over at once."""
         return (
             portion.end is not None
@@ -559,7 +559,7 @@ class SelectorScan:
 
     # ------------------------------------------------------------------ outside
 
-    def _come_to_outside(self, search: Search, index: int) -> None:
+    def _wait_for_outside(self, search: Search, index: int) -> None:
         """Let a search wait until a block that is outside is read, or comes into memory."""
         assert self._queue.pager is not None, "only what pages is outside"
         self._wait(search, index)

@@ -403,7 +403,7 @@ class SharedDistribution(ConsumedDistribution):
         with a selector finds its elements by itself.
         """
         if holder is None or holder.selection is not None:
-            self._aside.stand_nowhere(key)
+            self._aside.unplace(key)
             return
         self._aside.line_up(key, holder)
         if holder in self._ring:

@@ -63,9 +63,9 @@ class Skipping:
     def seek(self) -> None:
         """Continue durable subscriptions whose consumer is away: an element came in."""
         self._seeking.update(self.away)
-        self._chores.add(self._pass_for_those_away)
+        self._chores.add(self._pass_for_absent)
 
-    def _pass_for_those_away(self, budget: int) -> int:
+    def _pass_for_absent(self, budget: int) -> int:
         """Let readers whose consumer is away pass messages that they do not take, in turns. Half of the dispatch is for
         present consumers.
         """
@@ -83,7 +83,7 @@ class Skipping:
             else:
                 del seeking[reader]  # it is before a selected message, or at the end
         if seeking:
-            self._chores.add(self._pass_for_those_away)
+            self._chores.add(self._pass_for_absent)
         return cost
 
     # ------------------------------------------------------------------ consumers that are there

@@ -53,7 +53,7 @@ class Taking:
         """Note that the last consumer has detached."""
         self._left_seconds = now_seconds
 
-    def looks_again_at(self) -> float:
+    def next_check_at(self) -> float:
         """Return the clock reading at which the verdict may change."""
         return self._counted_seconds + PATIENCE_SECONDS
 
@@ -62,7 +62,7 @@ class Taking:
         `held_count`: how many the queue holds.
         """
         passed_seconds = now_seconds - self._counted_seconds
-        if now_seconds >= self.looks_again_at():  # the same sum as for a timer that is set by it
+        if now_seconds >= self.next_check_at():  # the same sum as for a timer that is set by it
             if passed_seconds < 2 * PATIENCE_SECONDS:
                 taken_per_second = (taken_count - self._taken_count) / passed_seconds
                 self._is_slow = held_count > taken_per_second * DRAIN_SECONDS

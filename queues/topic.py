@@ -170,8 +170,8 @@ class Topic(MessageQueue):
     def hold_beginning(self) -> None:
         self.readers.beginning.hold()
 
-    def let_go_of_beginning(self) -> None:
-        self.readers.beginning.let_go()
+    def release_beginning(self) -> None:
+        self.readers.beginning.release()
 
     def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
         beginning, durable_id = self.readers.beginning, subscription.durable_id
@@ -188,7 +188,7 @@ class Topic(MessageQueue):
 
     def unsubscribed(self, subscription: Subscription) -> None:
         super().unsubscribed(subscription)
-        self.overdue.let_all_go()
+        self.overdue.all_released()
 
     def remove_reader(self, durable_id: int) -> None:
         """Remove a durable subscription, with what only it needs. No consumer is attached to it."""
@@ -196,7 +196,7 @@ class Topic(MessageQueue):
         if reader is not None:
             self.skipping.forget(reader)
             self.refusals.close_cursor(reader.cursor)
-            self.overdue.let_all_go()
+            self.overdue.all_released()
 
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
         if self.closed:
@@ -220,7 +220,7 @@ class Topic(MessageQueue):
         if reader is not None:
             self.readers.moved(reader)
         if self.overdue.sequences:
-            self.overdue.let_go(sequences)
+            self.overdue.released(sequences)
 
     def _settled_late(self, reader: DurableReader, sequences: SequenceOf[int]) -> None:
         """Settle elements in a transaction that was carried out after its consumer had left: all of them count, so the

@@ -37,7 +37,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """From one box to another, by their names."""
+    """Arrow from one box to another, by their names."""
 
     start: str
     end: str

@@ -15,13 +15,13 @@ from .large import BodyFiles
 class KeptBodies:
     """The body files of one shelf. Bound: a number for each large message that is stored."""
 
-    __slots__ = ("_bodies", "_files", "_let_go")
+    __slots__ = ("_bodies", "_files", "_released")
 
     def __init__(self, bodies: BodyFiles | None) -> None:
         self._bodies = bodies
         self._files: dict[int, int] = {}
         """Files by sequence: those of which the disk has records, for elements that are not settled."""
-        self._let_go: list[int] = []
+        self._released: list[int] = []
         """Files whose elements left: kept until the disk knows it."""
 
     def restore(self, files: dict[int, int]) -> None:
@@ -44,20 +44,20 @@ class KeptBodies:
         if not self._files:
             return False
         gone = [base + place for place in places_of(bits) if base + place in self._files]
-        self._let_go += [self._files.pop(sequence) for sequence in gone]
+        self._released += [self._files.pop(sequence) for sequence in gone]
         return bool(gone)
 
     def all_left(self) -> None:
         """Release all files: the queue is deleted."""
-        self._let_go += self._files.values()
+        self._released += self._files.values()
         self._files.clear()
 
-    def take_let_go(self) -> list[Callable[[], None]]:
+    def take_released(self) -> list[Callable[[], None]]:
         """Return callbacks that release the files of elements that left; call them when the disk knows that the
         elements left. Called sooner, a power cut would bring the elements back without their bodies. Empty if none
         left.
         """
-        if not self._let_go or self._bodies is None:
+        if not self._released or self._bodies is None:
             return []
-        file_ids, self._let_go = self._let_go, []
+        file_ids, self._released = self._released, []
         return [partial(self._bodies.forget_all, file_ids)]

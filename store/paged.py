@@ -188,7 +188,7 @@ class PagedBlocks:
         if record.page is None:
             batch.add(delete(record.key), 0)
         else:
-            self._let_go(record.page)
+            self._release_page(record.page)
 
     def forget(self, records: Iterable[Record | None]) -> None:
         """Release the pages of `records`: they were read, or their queue is deleted, and with it its records in the
@@ -196,7 +196,7 @@ class PagedBlocks:
         """
         for record in records:
             if record is not None and record.page is not None:
-                self._let_go(record.page)
+                self._release_page(record.page)
 
     def tried(self, batch: Batch) -> None:
         """Process the result of writing the pages of a batch: blocks without room are refused, and no longer wait for
@@ -214,14 +214,14 @@ class PagedBlocks:
                 batch.paged_count -= page_out.count
         self._shut(error)
         for page in error.pages:
-            self._let_go(page)
+            self._release_page(page)
 
     def written(self, batch: Batch) -> None:
         """Note that the remaining pages of this batch are written."""
         if batch.pages and not any(page_out.is_refused for page_out in batch.page_outs):
             self._works()
         for page, _parts in batch.pages:
-            self._let_go(page)
+            self._release_page(page)
 
     def submit(self, batch: Batch, done: Callable[[EngineError | None], None]) -> None:
         """Have the batch written by the worker, which calls `done`; the result of its pages is processed by `tried`."""
@@ -264,9 +264,9 @@ class PagedBlocks:
         elif result:  # a segment without pages made no room
             self._open()
 
-    def _let_go(self, page: Page) -> None:
+    def _release_page(self, page: Page) -> None:
         assert self.files is not None, "or there would be no pages"
-        self.files.let_go(page)
+        self.files.release(page)
 
     @property
     def size_bytes(self) -> int:

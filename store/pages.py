@@ -103,7 +103,7 @@ class PageFiles:
         """Keep a page until it is read."""
         self._segments[page.segment].needed_count += 1
 
-    def let_go(self, page: Page) -> None:
+    def release(self, page: Page) -> None:
         """Count one use of `page` less. The last use of a segment's pages removes the segment."""
         segment = self._segments[page.segment]
         segment.needed_count -= 1
@@ -116,7 +116,7 @@ class PageFiles:
 
     def withdraw(self, pages: SequenceOf[Page]) -> None:
         """Free the places of pages that were not written; they were reserved last of all and in this order. Users of
-        the pages still call `let_go`.
+        the pages still call `release`.
         """
         for page in pages:
             self._segments[page.segment].size_bytes -= page.size_bytes

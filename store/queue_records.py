@@ -335,7 +335,7 @@ class QueueRecords:
             callback("consumed")
         self._waiting_saves.clear()
         self._bodies.all_left()
-        waiting, self._waiting_settled = [*self._waiting_settled, *self._bodies.take_let_go()], []
+        waiting, self._waiting_settled = [*self._waiting_settled, *self._bodies.take_released()], []
         self._store.bequeath(self, self._fence.take_all(), waiting)
         self._store.forget(self)
         self._store.paged.forget([block.paged for block in self._blocks.values()])
@@ -469,7 +469,7 @@ class QueueRecords:
             self._places.write_rest(batch, self, is_stored=bool(self._blocks))
         else:
             self._note_lease(batch)
-        self._waiting_settled += self._bodies.take_let_go()
+        self._waiting_settled += self._bodies.take_released()
         if self._waiting_settled:
             batch.waiters += self._waiting_settled
             self._waiting_settled = []

@@ -535,7 +535,7 @@ class Committer:
 
     def _is_over(self, commit: Commit) -> None:
         """Forget a COMMIT that was carried out or refused."""
-        commit.promise.let_go()
+        commit.promise.release()
         barrier, commit.barrier = commit.barrier, None
         if barrier is not None:
             self._lanes.let_go(barrier)
@@ -578,7 +578,7 @@ class Committer:
         """
         try:
             yield from commit.checking_room()  # again when it is on the disk, and before it is committed
-            commit.promise.let_go()
+            commit.promise.release()
             spool = yield from self._spooler.spooling(commit.routed)
             try:
                 is_carried_out = yield from self._spooled.carrying_out(

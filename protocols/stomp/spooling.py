@@ -378,7 +378,7 @@ class SpooledCommits:
             if joint is not None:
                 joint.end()
             if not is_promised:
-                commit.promise.let_go()
+                commit.promise.release()
 
     def _finding_lanes(self, commit: SpooledCommit) -> Iterator[None]:
         """Find lanes to the targets, and note deleted ones. In steps."""
@@ -456,7 +456,7 @@ class SpooledCommits:
         """Undo a COMMIT of which the disk will never know: the broker made a mistake with a queue that it changed."""
 
         def undoing() -> Iterator[None]:
-            commit.promise.let_go()
+            commit.promise.release()
             yield from self._taking_out(commit)
             self._replies.forgo(commit.receipt_id)
 

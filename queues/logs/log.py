@@ -595,7 +595,7 @@ class Log(FlowResource):
         self._written.clear()
         self.controller.close(at_once=not deleted)
         super().close()
-        self.environment.let_sources_go(self, self.controller)
+        self.environment.resume_sources(self, self.controller)
         if deleted or abandoned:
             waiting, self._on_written = self._on_written, deque()
             self._answers.add((written, 1) for _piece, written in waiting)

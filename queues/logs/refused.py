@@ -349,9 +349,9 @@ class Refused:
         environment = self._outlet.log.environment
         if next_ms is not None and not self._outlet.closed:
             delay_ms = max(0, next_ms - environment.now_ms())
-            self._timer = environment.scheduling.call_later(delay_ms / 1000, self._let_due_go)
+            self._timer = environment.scheduling.call_later(delay_ms / 1000, self._release_due)
 
-    def _let_due_go(self) -> None:
+    def _release_due(self) -> None:
         self._timer = None
         due = sorted(self._later.take_due(self._outlet.log.environment.now_ms(), DUE_COUNT))
         again: list[tuple[int, int, int]] = []

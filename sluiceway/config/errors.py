@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, apart from what reads one: a running broker loads this, and no reader."""
+"""Errors of a configuration, apart from the code that reads one: a running broker loads this module, and no reader."""
 
 from __future__ import annotations
 

@@ -354,7 +354,7 @@ class TestClose:
         tank.add("b", 5, other)
         assert tank.controller.shut(at_once=False) == [("b", 5)]
         assert (source.controller.blocked, other.controller.blocked) == (True, True)
-        tank.controller.let_next_go()
+        tank.controller.resume_next()
         assert (source.controller.blocked, other.controller.blocked) == (False, True)
         tank.controller.close()
         assert not other.controller.blocked and not tank.controller.blocks_somebody

@@ -24,7 +24,7 @@ def block_of(*elements: Message | None, base: int = 8) -> Block:
 
 def test_outside_a_block_keeps_who_is_alive_how_much_they_take_and_when_they_expire() -> None:
     block = block_of(message(0, 10, 500), None, message(2, 30), message(3, 20, 900))
-    block.go_outside()
+    block.unload()
     assert block.outside is not None
     assert (block.elements, block.live_count, block.length) == ([], 3, 4)
     assert block.live_bits() == 0b1101
@@ -36,8 +36,8 @@ def test_outside_a_block_keeps_who_is_alive_how_much_they_take_and_when_they_exp
 def test_what_comes_back_is_where_it_was() -> None:
     first, third = message(0), message(2)
     block = block_of(first, None, third)
-    block.go_outside()
-    block.come_inside({0: first, 2: third})
+    block.unload()
+    block.load({0: first, 2: third})
     assert block.outside is None
     assert block.elements == [first, None, third]
     assert block.holed
@@ -46,24 +46,24 @@ def test_what_comes_back_is_where_it_was() -> None:
 def test_what_left_meanwhile_is_passed_over_though_the_store_has_it() -> None:
     messages = [message(number) for number in range(4)]
     block = block_of(*messages)
-    block.go_outside()
+    block.unload()
     block.take_bits(0b0110)
-    block.come_inside(dict(enumerate(messages)))
+    block.load(dict(enumerate(messages)))
     assert block.elements == [messages[0], None, None, messages[3]]
     assert block.live_count == 2
 
 
 def test_one_that_is_alive_and_did_not_come_is_a_broken_invariant() -> None:
     block = block_of(message(0), message(1))
-    block.go_outside()
+    block.unload()
     with pytest.raises(QueueInvariantError, match="block at 8: 2 elements are alive, 1 came back"):
-        block.come_inside({1: message(1)})
+        block.load({1: message(1)})
 
 
 def test_what_leaves_outside_takes_its_share_so_that_the_last_takes_the_rest() -> None:
     """Whatever the sizes were: charge and release pair up."""
     block = block_of(message(0, 1), message(1, 100), message(2, 7))
-    block.go_outside()
+    block.unload()
     gone = [block.take_bits(0b001), block.take_bits(0b100), block.take_bits(0b010)]
     assert [count for count, _bytes in gone] == [1, 1, 1]
     assert sum(size_bytes for _count, size_bytes in gone) == 108
@@ -72,7 +72,7 @@ def test_what_leaves_outside_takes_its_share_so_that_the_last_takes_the_rest() -
 
 def test_placeholders_know_the_size_and_the_date_of_each() -> None:
     block = block_of(message(0, 1, 700), None, message(2, 100))
-    block.go_outside(placeholders=True)
+    block.unload(placeholders=True)
     assert block.outside is not None and block.outside.placeholders is not None
     assert list(block.outside.placeholders.sizes) == [1, 0, 100]
     assert list(block.outside.placeholders.dates or ()) == [700, 0, 0]
@@ -82,7 +82,7 @@ def test_placeholders_know_the_size_and_the_date_of_each() -> None:
 
 def test_placeholders_cost_nothing_for_dates_if_there_are_none() -> None:
     block = block_of(message(0), message(1))
-    block.go_outside(placeholders=True)
+    block.unload(placeholders=True)
     assert block.outside is not None and block.outside.placeholders is not None
     assert block.outside.placeholders.dates is None
 
@@ -90,7 +90,7 @@ def test_placeholders_cost_nothing_for_dates_if_there_are_none() -> None:
 @pytest.mark.parametrize("bits", [0b1, 0b10, 0b11, 0b1000])
 def test_what_is_gone_or_never_was_cannot_leave(bits: int) -> None:
     block = block_of(None, message(1), message(2))
-    block.go_outside()
+    block.unload()
     block.take_bits(0b010)
     with pytest.raises(QueueInvariantError, match="some of these elements left the queue before"):
         block.take_bits(bits)
@@ -99,7 +99,7 @@ def test_what_is_gone_or_never_was_cannot_leave(bits: int) -> None:
 
 def test_to_take_nothing_is_nothing() -> None:
     block = block_of(message(0))
-    block.go_outside()
+    block.unload()
     assert block.take_bits(0) == (0, 0)
 
 
@@ -107,12 +107,12 @@ def test_expiry_is_not_told_again_of_what_it_has_looked_at() -> None:
     """It is past its date and in somebody's hands: otherwise the block would be read again as soon as it is out."""
     block = block_of(message(0, expires_at_ms=500), message(1, expires_at_ms=900))
     block.looked_ms = 600
-    block.go_outside()
+    block.unload()
     assert block.outside is not None
     assert (block.outside.dates.earliest_ms, block.outside.dates.next_ms) == (500, 900)
-    block.come_inside({0: message(0, expires_at_ms=500), 1: message(1, expires_at_ms=900)})
+    block.load({0: message(0, expires_at_ms=500), 1: message(1, expires_at_ms=900)})
     block.looked_ms = 900
-    block.go_outside()
+    block.unload()
     assert block.outside.dates.next_ms == 0
 
 
@@ -148,7 +148,7 @@ def test_whatever_leaves_in_whatever_portions_adds_up(
 ) -> None:
     elements = [None if size is None else message(n, size) for n, size in enumerate(sizes)]
     block = block_of(*elements)
-    block.go_outside(placeholders=placeholders)
+    block.unload(placeholders=placeholders)
     places = [place for place, element in enumerate(elements) if element is not None]
     order.shuffle(places)  # type: ignore[attr-defined]
     gone_count = gone_bytes = 0

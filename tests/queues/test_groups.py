@@ -546,7 +546,7 @@ def test_a_line_stands_in_one_place_and_leaves_it_when_it_ends() -> None:
     assert lines.first_at("second") is None
     lines.discard(0)
     assert lines.first_at(ANYBODY) == "a"
-    lines.stand_nowhere("a")
+    lines.unplace("a")
     assert lines.first_at(ANYBODY) is None
     lines.discard(2)
     assert not lines.has_line("a")

@@ -45,5 +45,5 @@ def test_a_block_outside_is_as_old_as_its_first_message_was() -> None:
     queue.remove([0, 1])
     block = queue.block(0)
     assert block is not None
-    block.go_outside()
+    block.unload()
     assert oldest_of(queue, 0) == Oldest(52, 0)

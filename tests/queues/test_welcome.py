@@ -226,7 +226,7 @@ def test_an_operator_may_move_messages_to_a_topic_whose_listeners_are_not_attach
     assert transfer.move(0, message, topic, {}) is Outcome.MOVED
     late = world.consumer()
     topic.subscribe(late, from_beginning=True)
-    topic.let_go_of_beginning()
+    topic.release_beginning()
     assert transfer.move(0, message, world.topic(), {}) is Outcome.UNHEARD, "nobody is to come there"
     transfer.close()
     world.run()

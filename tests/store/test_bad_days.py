@@ -394,7 +394,7 @@ def test_those_who_are_attached_late_lose_the_oldest_beside_a_durable_subscripti
     assert not producer.outbox
     late = world.consumer(auto=True)
     topic.subscribe(late, from_beginning=True)
-    topic.let_go_of_beginning()
+    topic.release_beginning()
     world.settle_down()
     assert sum(late.dropped_counts) > 1000
     assert len(late.deliveries) + sum(late.dropped_counts) == 120 * 50
@@ -418,7 +418,7 @@ def test_promised_room_is_taken_whatever_the_kind_and_the_store(
         assert not queue.fits(3, 2000)
         with pytest.raises(QueueFullError):
             world.send(queue, 3, wire_bytes=700)
-        promise.let_go()
+        promise.release()
     assert queue.fits(3, 2000)
 
 

@@ -60,12 +60,12 @@ def test_a_segment_goes_when_nobody_needs_anything_of_it(
     assert [page.segment for page in pages] == [0, 0, 1], "one that is full is closed"
     files.write([(page, [bytes(56)]) for page in pages])
     for page in pages:
-        files.let_go(page)  # written
+        files.release(page)  # written
     files.hold(pages[0])  # a read is under way
-    files.let_go(pages[0])
-    files.let_go(pages[1])
+    files.release(pages[0])
+    files.release(pages[1])
     assert not removals
-    files.let_go(pages[0])
+    files.release(pages[0])
     assert files.size_bytes == 60 and len(removals) == 1
     removals[0]()
     assert [path.name for path in tmp_path.iterdir()] == ["1.pages"]
