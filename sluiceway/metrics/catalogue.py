@@ -167,8 +167,8 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_destination_quota_seconds",
                 "gauge",
-                "Time until it is at its quota, at the rate of the last half minute. +Inf: it does not grow. Only "
-                "of those with a quota.",
+                "Time until it, or the first of its priorities and parts, is at its quota, at the rate of the last "
+                "half minute. +Inf: it does not grow. Only of those with a quota.",
                 DESTINATION,
             ),
             Family(

@@ -206,6 +206,26 @@ class TestLists:
             assert shrinks["quota_seconds"] is None and 50 < shrinks["drain_seconds"] < 200
             assert 5 < grows["in_per_second"] < 15
 
+    async def test_a_part_that_fills_while_others_empty_is_foretold_by_itself(self) -> None:
+        policy = {"partition_by": "header:customer", "partitions_count": 4, "count_max": 100}
+        async with AdminStage({"/queue/parts": policy}) as stage:
+            client = await stage.connect()
+            for customer in ("c0", "c1", "c2", "c3"):  # in parts 3, 1, 3 and 1
+                await client.send_all("/queue/parts", range(45), customer=customer)
+            await client.subscribe("/queue/parts", id="s", ack="client-individual", selector="customer = 'c1'")
+            held = await client.next_messages(45)
+            for _ in range(8):
+                await client.send_all("/queue/parts", range(1), customer="c0")
+                for delivery in held[:4]:
+                    await client.ack(delivery)
+                del held[:4]
+                await client.sync()
+                await stage.get("destinations")
+                await trio.sleep(1.0)
+            (row,) = (await stage.get("destinations"))["items"]
+            assert row["depth_count"] > 100 and row["drain_seconds"] is not None
+            assert 1 <= row["quota_seconds"] < 10
+
     async def test_the_oldest_message_has_an_age(self, stage: AdminStage) -> None:
         client = await stage.connect()
         await trio.sleep(3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import pytest
 import trio
@@ -11,6 +13,7 @@ from sluiceway.admin.operations import Operations
 from sluiceway.config import DestinationPolicy
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.spool import StoreSpool
 from tests.scenarios.lives import Lives, durability
 from tests.scenarios.scrape import scrape
 from tests.scenarios.spooled import SMALL, commit, numbers_of, send_transaction, spooled_keys
@@ -314,6 +317,31 @@ async def test_a_spooled_commit_to_a_relay_that_is_deleted_meanwhile_is_dropped(
         await trio.sleep(5)
         assert not spooled_keys(lives.engine)
         await producer.sync()
+
+
+@pytest.mark.usefixtures("small_pieces")
+async def test_a_relay_that_is_deleted_before_the_disk_has_let_go_of_a_piece_gets_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was charged ahead is released (the stage looks), and the rest is dropped with it."""
+    lives = Lives(RELAY, **SMALL)
+    async with lives.life() as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        moved, registry = StoreSpool.moved, stage.broker.registry
+
+        def moved_and_deleted(*arguments: Any, **options: Any) -> None:
+            moved(*arguments, **options)
+            if R in registry.destinations:
+                registry.delete(registry.destinations[R], "a test")
+
+        monkeypatch.setattr(StoreSpool, "moved", moved_and_deleted)
+        await send_transaction(producer, 30, R)
+        await commit(producer)
+        await consumer.subscribe(R, ack="client-individual", prefetch_count="3")
+        await trio.sleep(5)
+        assert stage.broker.registry.unheard_count == 30
+        assert not stage.depth_count(R) and not spooled_keys(lives.engine)
+        await stage.check_all_accounted_for()
 
 
 # ---------------------------------------------------------------------- dead letters
