@@ -231,10 +231,12 @@ class OfferCheck:
     def _checking_elsewhere(self, batch: Batch, plain_bytes_max: int) -> Iterator[object]:
         """Check a batch in the reading thread. Raises BatchError."""
         found: list[object] = []
+        # `check` must not refer to the log: an exception in it concerns the sender alone (sluiceway/faults.py).
+        room = self._log.room
 
         def check() -> BatchError | DiskError | None:
             try:
-                batch.check(plain_bytes_max=plain_bytes_max, room=self._log.room)
+                batch.check(plain_bytes_max=plain_bytes_max, room=room)
             except BatchError as error:
                 return error.with_traceback(None)
             except MemoryError:
