@@ -339,6 +339,8 @@ class ClientMachine(_Machine):
         super().__init__(limits if limits is not None else StompLimits(), "client", State.IDLE)
         self._heart_beat = (0, 0)
         self.session_id: str | None = None
+        self.server: str | None = None
+        """What the broker calls itself, as `name/version`."""
 
     def connect(
         self,
@@ -408,4 +410,5 @@ class ClientMachine(_Machine):
         server_sends, server_wants = parse_heart_beat(headers.get("heart-beat"))
         self._version = version
         self.session_id = headers.get("session")
+        self.server = headers.get("server")
         self.read_every_ms, self.write_every_ms = negotiate((server_sends, server_wants), self._heart_beat)

@@ -17,14 +17,15 @@ import attrs
 import trio
 
 from sluiceway.admin.errors import not_found
-from sluiceway.flow import FlowManager, FlowResource
+from sluiceway.admin.nodes import Candidate, node_id
+from sluiceway.admin.standings import LASTING_SECONDS, Standing, Standings
+from sluiceway.flow import FlowManager
 from sluiceway.flow.graph import Steps, best_in_steps
 from sluiceway.flow.kinds import Role
 from sluiceway.flow.resource import ResourceId
 from sluiceway.flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.flow.words import age_in_words, count_in_words, facts_in_words
-from sluiceway.queues.destination import Destination
 from sluiceway.remedies import remedy_for
 from sluiceway.views.connections import id_of
 from sluiceway.views.subscriptions import live_subscriptions, takers_of
@@ -37,29 +38,11 @@ if TYPE_CHECKING:
 
 KEPT_SECONDS: Final = 0.4
 SURVEY_SHARE: Final = 0.05
+_CLIENTS_AND_DESTINATIONS: Final = (Role.CONNECTION, Role.DESTINATION, Role.SUBSCRIPTION)
 LIMITERS_MAX: Final = 12
 """Maximum of limiters that one node shows: those closest to their capacity."""
 CHAINS_MAX: Final = 50
 BOTTLENECKS_MAX: Final = 20
-
-
-def node_id(resource_id: int) -> str:
-    """Return the id of a node, made from its first resource."""
-    return f"n{resource_id}"
-
-
-@attrs.define(slots=True)
-class _Candidate:
-    """Resources that may become a node."""
-
-    resources: list[FlowResource]
-    role: Role
-    name: str
-    rate_per_second: float = 0.0
-    destination: Destination | None = None
-    connection: Any = None
-    session: Any = None
-    """Session of a connection or a subscription."""
 
 
 class FlowMaps:
@@ -102,13 +85,17 @@ class FlowMaps:
         drawing = await self._current()
         return await self._pace.run(drawing.chain(wanted))
 
-    async def summary(self) -> tuple[FlowSnapshot, list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the survey (its `resources` are those that wait or block), its worst bottlenecks, and its longest
-        waits.
+    async def summary(self) -> tuple[FlowSnapshot, dict[str, list[dict[str, Any]]]]:
+        """Return the survey (its `resources` are those that wait or block), and its worst bottlenecks, its
+        longest waits and the stalled subscriptions.
         """
         drawing = await self._current()
-        bottlenecks, chains = await self._pace.run(drawing.summary())
-        return drawing.survey, bottlenecks, chains
+        return drawing.survey, await self._pace.run(drawing.summary())
+
+    async def rows(self) -> Rows:
+        """Return the states of destinations, connections and subscriptions."""
+        drawing = await self._current()
+        return Rows(drawing.standings, drawing)
 
 
 class _Drawing:
@@ -129,13 +116,14 @@ class _Drawing:
         self.survey = survey
         self._first: dict[int, int] = {}
         """Resource to the first of its node, where that is another one."""
-        self._candidates: dict[int, _Candidate] = {}
+        self._candidates: dict[int, Candidate] = {}
         """Candidates by their first resource."""
         self._waits: dict[int, float] = {}
         """Nodes that wait, by first resource: for how long."""
         self._waited_for: dict[int, float] = {}
         self._held_up: set[int] = set()
         """Nodes that wait for another node."""
+        self.standings = Standings(survey, self._candidates, self._first_of, self.name_of)
 
     # ------------------------------------------------------------------ which resources are one node
 
@@ -149,13 +137,13 @@ class _Drawing:
             for queue in queues[1:]:
                 self._first[queue.resource_id] = first
             rate = max(rates_in.get(destination.name, 0.0), rates_out.get(destination.name, 0.0))
-            self._candidates[first] = _Candidate(
+            self._candidates[first] = Candidate(
                 list(queues), Role.DESTINATION, destination.name, rate, destination=destination
             )
         for log in () if self._shard.logs is None else list(self._shard.logs):
             yield
             rate = max(rates_in.get(log.name, 0.0), rates_out.get(log.name, 0.0))
-            self._candidates[log.resource_id] = _Candidate([log], Role.DESTINATION, log.name, rate)
+            self._candidates[log.resource_id] = Candidate([log], Role.DESTINATION, log.name, rate)
         came, went = self._sampler.connection_in.rates, self._sampler.connection_out.rates
         for connection in list(self._connections):
             yield
@@ -163,7 +151,7 @@ class _Drawing:
             first = id_of(connection)
             self._first[session.outbound.resource_id] = first
             rate = came.get(first, 0.0) + went.get(first, 0.0)
-            self._candidates[first] = _Candidate(
+            self._candidates[first] = Candidate(
                 [session.lanes, session.outbound],
                 Role.CONNECTION,
                 session.peer,
@@ -179,7 +167,7 @@ class _Drawing:
         for connection, subscription in subscriptions:
             yield
             key = subscription.resource_id
-            self._candidates[key] = _Candidate(
+            self._candidates[key] = Candidate(
                 [subscription],
                 Role.SUBSCRIPTION,
                 subscription.name,
@@ -197,19 +185,52 @@ class _Drawing:
             yield
             resource = None if end in self._candidates else self._manager.resource(ResourceId(end))
             if resource is not None:
-                self._candidates[end] = _Candidate(
+                self._candidates[end] = Candidate(
                     [resource], resource.kind.role, resource.name, by_consumer.get(end, 0.0)
                 )
+        yield from self.standings.read_in_steps()
 
     def _first_of(self, resource_id: int) -> int:
         return self._first.get(resource_id, resource_id)
 
+    def name_of(self, first: int) -> str:
+        """Return what people call a node: a destination by its name, others with their kind."""
+        candidate = self._candidates.get(first)
+        if candidate is None:
+            return "something that has gone"
+        label, kind = _label_of(candidate), candidate.resources[0].kind
+        return label if candidate.role is Role.DESTINATION or label == kind else f"{kind} {label}"
+
+    def cause(self, first: int) -> dict[str, Any] | None:
+        """Return the root cause of a wait as data; None: it has gone."""
+        candidate = self._candidates.get(first)
+        if candidate is None:
+            return None
+        session = candidate.session
+        return {
+            "id": node_id(first),
+            "kind": candidate.role,
+            "name": candidate.name,
+            "title": self.name_of(first),
+            "session": session and session.session_id,
+            "peer": session and session.peer,
+            "client": session and (session.subscriptions.client_id or session.user or session.peer),
+            "unsettled_count": 0 if session is None else session.unsettled_count,
+            "paused": candidate.destination is not None and candidate.destination.is_paused,
+        }
+
     def _rank(self, first: int) -> tuple[int, float, int]:
+        if self._is_busy(first) and not self.standings.concerns_senders(first):
+            return 0, self._candidates[first].rate_per_second, -first
         if first in self._waited_for:
             return 2, self._waited_for[first], -first
         if first in self._waits:
             return 1, self._waits[first], -first
         return 0, self._candidates[first].rate_per_second, -first
+
+    def _is_busy(self, first: int) -> bool:
+        """Return whether what a client or a destination waits for is no more than it has enough to do."""
+        return self._candidates[first].role in _CLIENTS_AND_DESTINATIONS and not self.standings.is_lasting(first)
 
     # ------------------------------------------------------------------ the picture
 
@@ -266,6 +287,8 @@ class _Drawing:
         paused = candidate.destination is not None and candidate.destination.is_paused
         if paused:
             state = "paused"
+        elif self._is_busy(first):
+            state = "open"
         elif first in self._held_up:
             state = "blocked"
         elif throttled:
@@ -277,6 +300,7 @@ class _Drawing:
             full = [limiter["words"] for limiter in limiters if limiter["throttled"]]
             words = " and ".join(full) or facts_words
         kind = candidate.resources[0].kind
+        waiting = self.standings.senders_of(first)
         return {
             "id": node_id(first),
             "kind": candidate.role,
@@ -290,6 +314,8 @@ class _Drawing:
             "rate_per_second": candidate.rate_per_second,
             "held_bytes": held_bytes,
             "age_seconds": max(self._waits.get(first, 0.0), self._waited_for.get(first, 0.0)),
+            "senders_count": waiting.flows_count,
+            "senders_seconds": waiting.seconds,
         }
 
     def _wait_edges(self, shown: set[int], edges: list[dict[str, Any]]) -> Steps[int]:
@@ -298,6 +324,8 @@ class _Drawing:
         for edge in self.survey.edges:
             yield
             key = (self._first_of(edge.source.resource_id), self._first_of(edge.sink.resource_id), edge.kind)
+            if key[0] in self._candidates and self._is_busy(key[0]):
+                continue
             known = longest.get(key)
             if known is None:
                 longest[key] = edge, 1
@@ -346,7 +374,7 @@ class _Drawing:
                     rate = self._sampler.delivered.rates.get((candidate.name, consumer), 0.0)
                     edges.append(_flow(first, consumer, rate))
 
-    def _shown(self, shown: set[int]) -> Iterator[tuple[int, _Candidate]]:
+    def _shown(self, shown: set[int]) -> Iterator[tuple[int, Candidate]]:
         return ((first, self._candidates[first]) for first in shown)
 
     # ------------------------------------------------------------------ chains
@@ -367,7 +395,14 @@ class _Drawing:
                 remedy = remedy_for(last.kind, last.circumstances)
                 if chain.cyclic:
                     remedy = "A ring never resolves by itself: close one of its connections."
-                return {"id": wanted, "words": chain.words, "steps": steps, "cycle": chain.cyclic, "remedy": remedy}
+                return {
+                    "id": wanted,
+                    "words": chain.words,
+                    "steps": steps,
+                    "cycle": chain.cyclic,
+                    "remedy": remedy,
+                    "cause": self.cause(self._first_of(last.resource_id)),
+                }
         for first, candidate in self._candidates.items():
             yield
             if node_id(first) == wanted:
@@ -382,6 +417,7 @@ class _Drawing:
                     "steps": [step],
                     "cycle": False,
                     "remedy": remedy,
+                    "cause": self.cause(first),
                 }
         raise not_found(f"the map has no node {wanted[:40]!r} any more", "Ask for the map again.")
 
@@ -394,19 +430,29 @@ class _Drawing:
             "age_seconds": edge.age_seconds,
         }
 
-    def summary(self) -> Steps[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
-        """The worst bottlenecks, and the longest waits in words."""
-        bottlenecks = []
-        for bottleneck in self.survey.bottlenecks[:BOTTLENECKS_MAX]:
+    def summary(self) -> Steps[dict[str, list[dict[str, Any]]]]:
+        """Return the worst bottlenecks, the longest waits in words, and the stalled subscriptions."""
+        bottlenecks: list[dict[str, Any]] = []
+        for bottleneck in self.survey.bottlenecks:
             yield
+            if len(bottlenecks) == BOTTLENECKS_MAX:
+                break
+            first = self._first_of(bottleneck.sink.resource_id)
+            waiting = self.standings.senders_of(first)
+            if not waiting.flows_count:
+                continue  # at its limit, but nothing waits for it: a consumer with enough to do
+            facts = facts_in_words(bottleneck.sink.facts)
+            held = f"{bottleneck.sink.title} holds up {count_in_words(waiting.flows_count, 'flow')}, for "
+            held += age_in_words(waiting.seconds)
             bottlenecks.append(
                 {
-                    "id": node_id(self._first_of(bottleneck.sink.resource_id)),
+                    "id": node_id(first),
                     "title": bottleneck.sink.title,
-                    "words": bottleneck.words,
-                    "flows_count": bottleneck.waiting_count,
-                    "waits_itself": self._first_of(bottleneck.sink.resource_id) in self._held_up,
-                    "age_seconds": bottleneck.oldest_seconds,
+                    "words": f"{held}: {facts}" if facts else held,
+                    "flows_count": waiting.flows_count,
+                    "waits_itself": first in self._held_up,
+                    "age_seconds": waiting.seconds,
+                    "cause": self.cause(first),
                 }
             )
         chains: dict[str, dict[str, Any]] = {}
@@ -414,13 +460,49 @@ class _Drawing:
             yield
             if len(chains) == CHAINS_MAX:
                 break
-            first = node_id(self._first_of(chain.source.resource_id))
-            if first not in chains:
-                chains[first] = {"id": first, "words": chain.words, "age_seconds": chain.edges[0].age_seconds}
-        return bottlenecks, list(chains.values())
+            first_id = node_id(self._first_of(chain.source.resource_id))
+            if first_id not in chains:
+                chains[first_id] = {"id": first_id, "words": chain.words, "age_seconds": chain.edges[0].age_seconds}
+        stalled: list[dict[str, Any]] = []
+        known = self.standings.stalled()
+        worst, _total = yield from best_in_steps(known, lambda first: known[first][0], BOTTLENECKS_MAX)
+        for first in worst:
+            yield
+            seconds, why = known[first]
+            if self.standings.senders_of(first).seconds < LASTING_SECONDS:
+                stalled.append(
+                    {
+                        "id": node_id(first),
+                        "title": self.name_of(first),
+                        "words": why,
+                        "age_seconds": seconds,
+                        "cause": self.cause(first),
+                    }
+                )
+        return {"bottlenecks": bottlenecks, "chains": list(chains.values()), "stalled": stalled}
 
 
-def _label_of(candidate: _Candidate) -> str:
+@attrs.frozen(slots=True)
+class Rows:
+    """States for the rows of lists."""
+
+    standings: Standings
+    _drawing: _Drawing
+
+    def said(self, standing: Standing, *, reveal: bool = True) -> dict[str, Any]:
+        """Return a state as JSON-able data; `reveal` False: without the root cause, which may be something that the
+        caller may not see.
+        """
+        cause = None if standing.cause is None or not reveal else self._drawing.cause(standing.cause)
+        return {
+            "state": standing.state,
+            "state_words": standing.words if reveal else standing.words.partition(", because of ")[0],
+            "state_seconds": standing.seconds,
+            "cause": cause,
+        }
+
+
+def _label_of(candidate: Candidate) -> str:
     """Return the name of a node for people: the client-id or user of its connection, which say more than an address."""
     session = candidate.session
     who = "" if session is None else session.subscriptions.client_id or session.user or ""

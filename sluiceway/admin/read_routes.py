@@ -95,12 +95,21 @@ async def _map(call: Call) -> Row:
     return await call.services.maps.map(call.query["limit"])
 
 
+async def _history(call: Call) -> Row:
+    name = call.query["name"]
+    if not name:
+        call.require(Action.ADMIN)
+    elif not _sees(call)(name):
+        call.require(Action.BROWSE, name)
+    return call.services.history.read(name)
+
+
 async def _chains(call: Call) -> Row:
     return await call.services.maps.chain(call.query["id"])
 
 
 async def _destinations(call: Call) -> Row:
-    return await call.services.state.destinations(call.page, _sees(call), _acts_on(call))
+    return await call.services.state.destinations(call.page, _sees(call), _acts_on(call), reveal=call.may(Action.ADMIN))
 
 
 def _acts_on(call: Call) -> Callable[[str], bool]:
@@ -119,7 +128,7 @@ async def _destination(call: Call) -> Row:
     name = call.query["name"]
     if not _sees(call)(name):
         call.require(Action.BROWSE, name)
-    return await call.services.state.destination(name, _acts_on(call))
+    return await call.services.state.destination(name, _acts_on(call), reveal=call.may(Action.ADMIN))
 
 
 async def _subscriptions(call: Call) -> Row:
@@ -240,6 +249,16 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         body=schema.strict({}),
     ),
     _get("overview", "The broker in some numbers, and what blocks it.", _overview, schema.OVERVIEW),
+    _get(
+        "history",
+        "The last hour, a point every ten seconds: of the broker and its store, or of one destination or log.",
+        _history,
+        schema.HISTORY,
+        Door.KNOWN,
+        query=(Parameter("name", "A destination or a log; left out: the broker.", default=""),),
+        doc="The oldest point comes first; null is what nobody knows. The 250 destinations that did something last "
+        "have a history.",
+    ),
     _get(
         "map",
         "The flow map: connections, destinations, consumers; flows and waits.",

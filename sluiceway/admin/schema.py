@@ -68,6 +68,28 @@ LIMITER: Final = record(
         "words": TEXT,
     }
 )
+CAUSE: Final = maybe(
+    record(
+        {
+            **texts("id", "kind", "name", "title"),
+            **dict.fromkeys(("session", "peer", "client"), maybe(TEXT)),
+            "unsettled_count": COUNT,
+            "paused": TRUTH,
+        }
+    )
+)
+"""The node that a wait ends at, with the connection that it belongs to."""
+
+
+def _standing(*states: str) -> dict[str, Schema]:
+    return {
+        "state": {"type": "string", "enum": list(states)},
+        "state_words": TEXT,
+        "state_seconds": maybe(NUMBER),
+        "cause": CAUSE,
+    }
+
+
 CHAIN: Final = record({"id": TEXT, "words": TEXT, "age_seconds": NUMBER})
 STORE: Final = maybe(record({"engine": TEXT, "state": TEXT, "error": maybe(TEXT)}))
 OVERVIEW: Final = record(
@@ -102,11 +124,20 @@ OVERVIEW: Final = record(
                     "flows_count": COUNT,
                     "waits_itself": TRUTH,
                     "age_seconds": NUMBER,
+                    "cause": CAUSE,
                 }
             )
         ),
+        "stalled": many(record({**texts("id", "title", "words"), "age_seconds": NUMBER, "cause": CAUSE})),
         "chains": many(CHAIN),
         "store": STORE,
+    }
+)
+HISTORY: Final = record(
+    {
+        "step_seconds": NUMBER,
+        "age_seconds": NUMBER,
+        "series": {"type": "object", "additionalProperties": many(maybe(NUMBER))},
     }
 )
 MAP: Final = record(
@@ -130,6 +161,8 @@ MAP: Final = record(
                     "rate_per_second": NUMBER,
                     "held_bytes": COUNT,
                     "age_seconds": NUMBER,
+                    "senders_count": COUNT,
+                    "senders_seconds": NUMBER,
                 }
             )
         ),
@@ -155,10 +188,12 @@ CHAIN_OF_NODE: Final = record(
         "steps": many(record({**texts("id", "title", "words"), "age_seconds": NUMBER})),
         "cycle": TRUTH,
         "remedy": TEXT,
+        "cause": CAUSE,
     }
 )
 _DESTINATION_FIELDS: Final[dict[str, Schema]] = {
     **texts("id", "name", "kind"),
+    **_standing("blocking", "stalled", "degraded", "paused", "unconsumed", "flowing", "idle"),
     **counts(
         "producers_count",
         "subscriptions_count",
@@ -179,6 +214,7 @@ _DESTINATION_FIELDS: Final[dict[str, Schema]] = {
     "bytes_max": maybe(COUNT),
     "count_max": maybe(COUNT),
 }
+_OF_SUBSCRIPTION: Final = _standing("blocking", "stalled", "busy", "flowing", "idle")
 DESTINATION: Final = record(_DESTINATION_FIELDS)
 ONE_DESTINATION: Final = record(
     {
@@ -186,13 +222,18 @@ ONE_DESTINATION: Final = record(
         "partitions": many(record({"name": TEXT, "kind": TEXT, "priority": COUNT, "limiters": many(LIMITER)})),
         "policy": FREE,
         "subscriptions": many(
-            record({**texts("id", "name"), **counts("unsettled_count", "delivered_count"), "rate_per_second": NUMBER})
+            record(
+                {**texts("id", "name"), **counts("unsettled_count", "delivered_count"), "rate_per_second": NUMBER},
+                optional=_OF_SUBSCRIPTION,
+            )
         ),
     }
 )
 SUBSCRIPTION: Final = record(
     {
         **texts("id", "name", "destination", "session", "peer", "ack"),
+        "client_id": maybe(TEXT),
+        **_OF_SUBSCRIPTION,
         "selector": maybe(TEXT),
         "user": maybe(TEXT),
         "unsettled_count": COUNT,
@@ -203,6 +244,7 @@ SUBSCRIPTION: Final = record(
 CONNECTION: Final = record(
     {
         **texts("id", "peer", "session"),
+        **_standing("blocking", "blocked", "stalled", "flowing", "idle"),
         "user": maybe(TEXT),
         "client_id": maybe(TEXT),
         "version": maybe(TEXT),

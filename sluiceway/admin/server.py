@@ -11,6 +11,7 @@ import trio
 from sluiceway.admin.access import Access
 from sluiceway.admin.app import AdminApp, Receive, Scope, Send, make_app
 from sluiceway.admin.flowmap import FlowMaps
+from sluiceway.admin.history import History
 from sluiceway.admin.http import HttpServer
 from sluiceway.admin.messages import Messages, Reader
 from sluiceway.admin.operations import Operations
@@ -111,6 +112,7 @@ class AdminServer:
         broker, config = self._broker, self._config
         services = self.services = make_services(broker, config)
         services.reader.open()
+        services.history.start()
         self._gate = make_app(services, config)
         for key in LIVE:
             broker.reloading.takes(f"admin.{key}", lambda changed: self._configure(changed.admin))
@@ -156,17 +158,24 @@ class AdminServer:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._sample)
+                nursery.start_soon(self._remember)
                 await http.run()
                 nursery.cancel_scope.cancel()
         finally:
             if self.services is not None and self.services.reader.is_open:
                 self.services.reader.close()
+                self.services.history.stop()
             self._ended.set()
 
     async def _sample(self) -> None:
         await self._started.wait()
         assert self.services is not None, "it has started"
         await self.services.sampler.run()
+
+    async def _remember(self) -> None:
+        await self._started.wait()
+        assert self.services is not None, "it has started"
+        await self.services.history.run()
 
     async def close(self) -> None:
         """Answer present requests, then no more. A second call waits for the first."""
@@ -192,6 +201,7 @@ def make_services(broker: Broker, config: AdminConfig) -> Services:
         access=access,
         pace=pace,
         sampler=sampler,
+        history=History(broker.manager, broker.shard, broker.connections, pace, contain=broker.contain),
         maps=maps,
         state=State(broker, sampler, maps, pace),
         reader=reader,

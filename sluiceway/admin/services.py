@@ -9,6 +9,7 @@ import attrs
 if TYPE_CHECKING:
     from sluiceway.admin.access import Access
     from sluiceway.admin.flowmap import FlowMaps
+    from sluiceway.admin.history import History
     from sluiceway.admin.messages import Messages, Reader
     from sluiceway.admin.operations import Operations
     from sluiceway.admin.sampling import Sampler
@@ -25,6 +26,7 @@ class Services:
     access: Access
     pace: StepPace
     sampler: Sampler
+    history: History
     maps: FlowMaps
     state: State
     reader: Reader

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from sluiceway.admin.errors import not_found
-from sluiceway.admin.flowmap import FlowMaps, flat_limiters, node_id
+from sluiceway.admin.flowmap import FlowMaps, Rows, flat_limiters
+from sluiceway.admin.nodes import node_id
 from sluiceway.admin.sampling import Sampler
+from sluiceway.admin.standings import Standing
 from sluiceway.admin.tables import Page, Row, page_in_steps
 from sluiceway.config import Config
 from sluiceway.flow.graph import Steps, at_once
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
+from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.queues.destination import Destination
 from sluiceway.report import rss_bytes
 from sluiceway.steps import StepPace
@@ -91,7 +94,7 @@ class State:
     async def overview(self) -> Row:
         """The broker in some numbers, and what blocks it."""
         await self._sampler.ready()
-        survey, bottlenecks, chains = await self._maps.summary()
+        survey, waits = await self._maps.summary()
         broker, totals = self._broker, self._sampler.totals
         return {
             "broker": {
@@ -113,16 +116,16 @@ class State:
                 "destinations_count": totals.destinations_count,
                 "subscriptions_count": totals.subscriptions_count,
             },
-            "bottlenecks": bottlenecks,
-            "chains": chains,
+            **waits,
             "store": (await self.store())["store"],
         }
 
     # ------------------------------------------------------------------ destinations
 
-    async def destinations(self, page: Page, may_look: MayLook, may_admin: MayLook) -> Row:
-        """A page of them, each with whether who asks may act on it."""
+    async def destinations(self, page: Page, may_look: MayLook, may_admin: MayLook, *, reveal: bool) -> Row:
+        """A page of them, each with whether the caller may act on it; `reveal`: and with its root cause."""
         await self._sampler.ready()
+        rows = await self._maps.rows()
         rates_in, rates_out = self._sampler.taken_in.rates, self._sampler.put_out.rates
 
         items = await self._pace.run(self._seen_by(may_look))
@@ -131,6 +134,7 @@ class State:
             "kind": lambda d: d.address.kind.value,
             "in_per_second": lambda d: rates_in.get(d.name, 0.0),
             "out_per_second": lambda d: rates_out.get(d.name, 0.0),
+            "state": lambda d: (self._standing(rows, d).rank, figure("depth_count", d)),
             "oldest_seconds": lambda d: oldest_seconds(self._broker, d),
             "drain_seconds": lambda d: _or_never(self._forecasts(d)["drain_seconds"]),
             "quota_seconds": lambda d: _or_never(self._forecasts(d)["quota_seconds"]),
@@ -142,7 +146,7 @@ class State:
                 items,
                 name_of=_name_of,
                 keys=keys,
-                make=lambda d: {**self._destination_row(d), "may_admin": may_admin(d.name)},
+                make=lambda d: self._destination_row(d, rows, reveal=reveal) | {"may_admin": may_admin(d.name)},
                 sort="-depth_count",
             )
         )
@@ -156,11 +160,17 @@ class State:
                 seen.append(destination)
         return seen
 
-    def _destination_row(self, destination: Destination) -> Row:
+    def _standing(self, rows: Rows, destination: Destination) -> Standing:
+        rate_in = self._sampler.taken_in.rates.get(destination.name, 0.0)
+        rate_out = self._sampler.put_out.rates.get(destination.name, 0.0)
+        return rows.standings.of_destination(destination, rate_out, max(rate_in, rate_out))
+
+    def _destination_row(self, destination: Destination, rows: Rows, *, reveal: bool) -> Row:
         name, policy = destination.name, destination.policy
         return {
             "id": node_id(destination.queues[0].resource_id),
             **destination_report(destination),
+            **rows.said(self._standing(rows, destination), reveal=reveal),
             "in_per_second": self._sampler.taken_in.rates.get(name, 0.0),
             "out_per_second": self._sampler.put_out.rates.get(name, 0.0),
             "oldest_seconds": oldest_seconds(self._broker, destination) or None,
@@ -197,11 +207,13 @@ class State:
             raise not_found(f"there is no destination {name[:200]!r} now", remedy)
         return found
 
-    async def destination(self, name: str, may_admin: MayLook) -> Row:
+    async def destination(self, name: str, may_admin: MayLook, *, reveal: bool) -> Row:
         """Return one destination: its parts, its policy, its consumers."""
-        destination = self.destination_named(name)
+        self.destination_named(name)
         await self._sampler.ready()
-        row = self._destination_row(destination)
+        rows = await self._maps.rows()
+        destination = self.destination_named(name)
+        row = self._destination_row(destination, rows, reveal=reveal)
         row["may_admin"] = may_admin(name)
         row["partitions"] = await self._pace.run(self._partitions(destination))
         row["policy"] = attrs.asdict(destination.policy)
@@ -217,6 +229,10 @@ class State:
                     "delivered_count": 0,
                     "rate_per_second": self._sampler.delivered.rates.get((destination.name, key), 0.0),
                 }
+                consumer = subscription.consumer
+                if isinstance(consumer, StompSubscription):
+                    rate = consumers[key]["rate_per_second"]
+                    consumers[key] |= rows.said(rows.standings.of_subscription(consumer, rate), reveal=reveal)
             consumers[key]["unsettled_count"] += subscription.unsettled_count
             consumers[key]["delivered_count"] += subscription.delivered_count
         row["subscriptions"] = list(consumers.values())
@@ -243,10 +259,15 @@ class State:
     async def subscriptions(self, page: Page, destination: str = "") -> Row:
         """Return a page of connections; `destination`: only those of that destination."""
         await self._sampler.ready()
+        states = await self._maps.rows()
         items = await self._pace.run(live_subscriptions(self._broker.connections, destination))
         rates: dict[int, float] = {}
         for (_name, key), rate in self._sampler.delivered.rates.items():
             rates[key] = rates.get(key, 0.0) + rate
+
+        def standing(held: Held) -> Standing:
+            subscription = held.subscription
+            return states.standings.of_subscription(subscription, rates.get(subscription.resource_id, 0.0))
 
         def make(held: Held) -> Row:
             window, key = held.subscription.window, held.subscription.resource_id
@@ -254,6 +275,7 @@ class State:
             return {
                 "id": node_id(key),
                 **subscription_report(held),
+                **states.said(standing(held)),
                 "rate_per_second": rates.get(key, 0.0),
                 "window": limiters[0] if limiters else None,
             }
@@ -266,6 +288,7 @@ class State:
                 keys={
                     **{name: partial(subscription_figure, name) for name in _SORTED_SUBSCRIPTIONS},
                     "rate_per_second": lambda held: rates.get(held.subscription.resource_id, 0.0),
+                    "state": lambda held: (standing(held).rank, rates.get(held.subscription.resource_id, 0.0)),
                 },
                 make=make,
                 sort="-unsettled_count",
@@ -275,12 +298,18 @@ class State:
     async def connections(self, page: Page) -> Row:
         """A page of them."""
         await self._sampler.ready()
+        states = await self._maps.rows()
         came, went = self._sampler.connection_in.rates, self._sampler.connection_out.rates
+
+        def standing(connection: Connection) -> Standing:
+            first = id_of(connection)
+            return states.standings.of_connection(first, came.get(first, 0.0) + went.get(first, 0.0))
 
         def make(connection: Connection) -> Row:
             return {
                 "id": node_id(id_of(connection)),
                 **connection_report(connection),
+                **states.said(standing(connection)),
                 "in_per_second": came.get(id_of(connection), 0.0),
                 "out_per_second": went.get(id_of(connection), 0.0),
             }
@@ -294,6 +323,7 @@ class State:
                     "peer": partial(connection_figure, "peer"),
                     "user": lambda c: connection_figure("user", c) or "",
                     "in_per_second": lambda c: came.get(id_of(c), 0.0),
+                    "state": lambda c: (standing(c).rank, came.get(id_of(c), 0.0)),
                     "out_per_second": lambda c: went.get(id_of(c), 0.0),
                     **{name: partial(connection_figure, name) for name in _SORTED_CONNECTIONS},
                 },

@@ -191,12 +191,18 @@ def receive(
         headers.setdefault("prefetch-count", str(min(count, 1000)))
     received, interrupted = 0, False
     with Link(address) as link:
-        link.subscribe(destination, ack=ack, headers=headers)
+        # Told on a terminal, so that a sender can be started after it: a topic keeps nothing for later subscribers.
+        is_told = sys.stderr.isatty()
+        link.subscribe(destination, ack=ack, headers=headers, receipt="subscribed" if is_told else None)
         try:
             while count is None or received < count:
-                message = link.next_message(timeout_seconds)
+                message = link.next_frame(timeout_seconds) if is_told else link.next_message(timeout_seconds)
                 if message is None:
                     break
+                is_told = False
+                if message.command == "RECEIPT":
+                    click.echo(f"subscribed to {destination}", err=True)
+                    continue
                 _print(message, output, show_headers)
                 # After printing: a broken pipe must not lose a message.
                 if ack != "auto":

@@ -300,6 +300,7 @@ _DURABLES: Final[Sequence[Column]] = (
     ("away_seconds", "away", _age),
 )
 _CONNECTIONS: Final[Sequence[Column]] = (
+    ("client_id", "client", str),
     ("peer", "connection", str),
     ("user", "user", str),
     ("version", "STOMP", str),

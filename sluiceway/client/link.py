@@ -87,6 +87,8 @@ class Link:
         self.address = address
         self.session = ""
         """The broker's name for this connection (header `session` of CONNECTED); empty if the broker gives none."""
+        self.server = ""
+        """What the broker calls itself (header `server` of CONNECTED); empty if it does not say."""
         self._beats = beats
         self._is_shared = is_shared
         self._reply_to = f"/temp-queue/{replies}"
@@ -162,6 +164,7 @@ class Link:
         if self._machine.version != "1.2":
             raise CannotConnectError(f"{address.url} does not speak STOMP 1.2")
         self.session = self._machine.session_id or ""
+        self.server = self._machine.server or ""
 
     @property
     def ended(self) -> bool:
@@ -249,10 +252,16 @@ class Link:
             pairs.append(("receipt", number))
         self.write(encode_frame("SEND", pairs, body, version="1.2"))
 
-    def subscribe(self, destination: str, *, ack: str = "auto", headers: Headers = ()) -> str:
-        """SUBSCRIBE; its messages come from `next_frame`. Returns its id. Raises as `write`."""
+    def subscribe(
+        self, destination: str, *, ack: str = "auto", headers: Headers = (), receipt: str | None = None
+    ) -> str:
+        """SUBSCRIBE; its messages come from `next_frame`, and before them the RECEIPT of the id `receipt`. Returns its
+        id. Raises as `write`.
+        """
         number = self.next_id()
         pairs = [("id", number), ("destination", destination), ("ack", ack), *_pairs(headers)]
+        if receipt is not None:
+            pairs.append(("receipt", receipt))
         self.write(encode_frame("SUBSCRIBE", pairs, version="1.2"))
         return number
 
@@ -386,6 +395,8 @@ class Link:
         """Ask the broker itself: a request to `/sluiceway/NAME`, question and reply are JSON. Raises NotSluicewayError,
         and as `request`.
         """
+        if self.server and "sluiceway" not in self.server.lower():
+            raise NotSluicewayError(f"{self.address.url} is {self.server}, not Sluiceway")
         body = b"" if facts is None else json.dumps(facts).encode()
         frame = self.request(f"/sluiceway/{name}", body, timeout_seconds=timeout_seconds)
         url = self.address.url

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from sluiceway.client.address import Address
-from sluiceway.client.errors import ClientError, RefusedError
+from sluiceway.client.errors import ClientError, NotSluicewayError, RefusedError
 from sluiceway.doctor.facts import Running
 from sluiceway.top.feed import link_to
 
@@ -20,6 +20,8 @@ def ask_broker(address: Address, *, asked_for: bool) -> Running:
             connected_seconds = time.monotonic()
             report = link.ask("stat")
             answered_seconds = time.monotonic()
+    except NotSluicewayError as error:
+        return Running(url=address.url, asked_for=asked_for, fault=error.short, other=True)
     except ClientError as error:
         is_refused = isinstance(error, RefusedError)
         return Running(url=address.url, asked_for=asked_for, fault=error.short, refused=is_refused)

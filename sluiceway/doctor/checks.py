@@ -492,6 +492,10 @@ def running(facts: Facts) -> Iterator[Finding]:
     if it is None:
         yield from _not_asked(facts.config)
         return
+    if it.other:
+        remedy = "name a Sluiceway broker with --url, or have the other broker listen elsewhere"
+        yield warning("broker", it.fault, remedy)
+        return
     if it.refused:
         yield warning(
             "broker", f"{it.url}: {it.fault}", "name a user that may `admin` with --login and SLUICEWAY_PASSCODE"

@@ -176,6 +176,8 @@ class Running:
     """Reason why the broker did not answer; empty: it answered."""
     refused: bool = False
     """Whether a broker is there but refuses the login."""
+    other: bool = False
+    """Whether the broker there is not Sluiceway."""
     report: Mapping[str, Any] = attrs.field(factory=dict)
     """Answer of the broker."""
     connect_seconds: float = 0.0

@@ -133,7 +133,7 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
         ),
     ),
     View.CONNECTIONS: (
-        Column("peer", "connection", say_text, 18, 0, right=False),
+        Column("client", "connection", say_text, 18, 0, right=False, about="by its client-id, or its address"),
         Column("user", "user", say_text, 10, 7, right=False),
         Column("in_per_second", "in/s", say_rate, 6, 1, about="messages that it sends"),
         Column("in_bytes_per_second", "read/s", say_size, 9, 6, about="bytes read from it"),
@@ -148,7 +148,7 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
     ),
     View.SUBSCRIPTIONS: (
         Column("name", "subscription", say_text, NAME_WIDTH_MIN, 0, right=False),
-        Column("peer", "of", say_text, 21, 2, right=False, about="connection"),
+        Column("client", "of", say_text, 21, 2, right=False, about="connection, by its client-id, or its address"),
         Column("unacked", "unacked", say_count, 7, 1, about="given to it, not acknowledged"),
         Column("idle_seconds", "idle", say_age, 6, 3, about="since it last acknowledged"),
         Column("holds_up", "blocks", say_count, 8, 6, about="flows that wait on it"),

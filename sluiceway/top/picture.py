@@ -173,6 +173,7 @@ class Painter:
             yield {
                 **row,
                 "key": key,
+                "client": row.get("client_id") or row.get("peer"),
                 "title": title or f"connection {row.get('peer')}",
                 "in_per_second": messages.in_per_second,
                 "in_bytes_per_second": octets.in_per_second,
@@ -266,6 +267,7 @@ def _is_ours(row: Row) -> bool:
 
 def _subscription_rows(report: Mapping[str, Any], flow_map: FlowMap) -> Iterator[Row]:
     """Yield the subscriptions that hold something, or block: the broker names no others."""
+    clients = {row.get("peer"): row.get("client_id") for row in rows_of(report, "connections")}
     for resource in rows_of(report, "resources"):
         if resource.get("kind") != ResourceKind.SUBSCRIPTION:
             continue
@@ -282,6 +284,7 @@ def _subscription_rows(report: Mapping[str, Any], flow_map: FlowMap) -> Iterator
             "title": title,
             "name": name or peer,
             "peer": peer,
+            "client": clients.get(peer) or peer,
             "ack": facts.get("ack"),
             "unacked": number_of(facts, "unacked"),
             "idle_seconds": number_of(facts, "idle_seconds"),

@@ -27,6 +27,7 @@ _FIGURES: Final[Mapping[str, Callable[[Held], Any]]] = {
     "session": attrgetter("connection.session.session_id"),
     "peer": attrgetter("connection.session.peer"),
     "user": attrgetter("connection.session.user"),
+    "client_id": lambda held: held.connection.session.subscriptions.client_id or None,
     "ack": attrgetter("subscription.ack"),
     "selector": lambda held: held.subscription.selection and held.subscription.selection.selector.text,
     "unsettled_count": lambda held: held.subscription.ledger.unsettled_count if held.subscription.ledger else 0,

@@ -60,6 +60,7 @@ class AdminStage(Stage):
         self.services = make_services(self.broker, self.config)
         self.services.pace._clock = _work_clock()
         self.services.reader.open()
+        self.services.history.start()
         self._sampling = trio.CancelScope()
         self.broker._nursery.start_soon(self._sample)
         self.http = self.browser()
@@ -76,6 +77,7 @@ class AdminStage(Stage):
             destination.unpause()  # or nothing of it could be drained
         self._sampling.cancel()
         self.services.reader.close()
+        self.services.history.stop()
         await super().__aexit__(kind, error, trace)
 
     def browser(self, **headers: str) -> httpx.AsyncClient:

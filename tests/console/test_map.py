@@ -96,7 +96,7 @@ def test_the_overview_says_what_is_wrong_before_anything_else(open_page: Open, p
     page = open_page("overview")
     first = page.locator("main > *").first
     expect(first.locator(".said").first).to_have_text(
-        re.compile(r"^subscription billing of billing-2 blocks \d+ flows, for \d+ (s|min)$")
+        re.compile(r"^subscription billing of billing-2 blocks \d+ senders?, for \d+ (s|min)$")
     )
     expect(first).to_contain_text("What to do: Client")
     expect(page.locator("#alarm[aria-live=polite]")).to_contain_text("Bottleneck: subscription billing")

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.console.conftest import DEADLINE_MS, Open, Picture
 from tests.console.scene import BrokerProcess, Traffic, order, wait_until
@@ -387,3 +387,67 @@ def test_a_name_with_all_kinds_of_signs_is_found(open_page: Open, traffic: Traff
     page.get_by_role("link", name=name).click()
     expect(page.locator("h1")).to_have_text(name)
     assert quote("#", safe="") in page.url.partition("#")[2]
+
+
+def row_of(page: Page, name: str) -> Locator:
+    """The row of a list that is about that thing."""
+    return page.locator("tbody tr").filter(has=page.locator("td.lead", has_text=name))
+
+
+def test_lists_begin_with_what_is_blocked_and_lead_to_the_cause(open_page: Open) -> None:
+    """The queue, its senders and the consumer that is the cause: each list says its part of it."""
+    page = open_page("destinations")
+    first = page.locator("tbody tr").first
+    expect(first).to_contain_text("/queue/orders")
+    expect(first.locator("td.standing")).to_contain_text(
+        re.compile("blocking.*wait, for .*because of subscription billing")
+    )
+    page.evaluate("() => { location.hash = '#/connections' }")
+    sender = row_of(page, "web-3")
+    expect(sender.locator("td.standing")).to_contain_text(re.compile("blocked by /queue/orders for .*because of"))
+    expect(row_of(page, "billing-2").locator("td.standing")).to_contain_text("blocking")
+    sender.locator("td.standing a").click()
+    expect(page.locator("h1")).to_have_text("Consumers")
+    expect(page.locator("tbody tr").first).to_contain_text("billing")
+
+
+def test_a_queues_page_says_why_it_blocks_and_offers_the_remedy_at_the_cause(open_page: Open) -> None:
+    """The connection to be closed is that of the consumer, not of a sender that waits."""
+    page = open_page("destination?name=/queue/orders")
+    trouble = page.get_by_label("What is wrong")
+    expect(trouble).to_contain_text(re.compile(r"\d+ senders? waits?, for \d+ .*because of subscription billing"))
+    expect(trouble).to_contain_text("What to do")
+    trouble.get_by_role("button", name="Close the connection of billing-2").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Close billing-2 (127.0.0.1:")
+    expect(dialog).to_contain_text("50 unacknowledged messages")
+    dialog.get_by_role("button", name="Cancel").click()
+
+
+def test_a_stalled_consumer_with_no_sender_waiting_is_no_bottleneck(open_page: Open, traffic: Traffic) -> None:
+    """It is named, more mildly than the bottleneck that there is."""
+    taker = traffic.consume("thumb", "/queue/images", "i", does="keep", prefetch_count="2")
+    traffic.send("camera", "/queue/images", ["x"] * 9)
+    wait_until(lambda: taker.count == 2, "it holds what it may")
+    page = open_page("overview")
+    line = page.locator(".verdict .line.throttled")
+    expect(line).to_contain_text("Stalled consumer: subscription i of thumb")
+    expect(line).to_contain_text("2 unacknowledged messages")
+    expect(page.locator(".verdict .line.blocked")).to_have_count(1)
+    expect(page.locator(".node.is-culprit")).to_have_count(1)
+
+
+def test_charts_show_the_last_hour(open_page: Open, broker: BrokerProcess) -> None:
+    """Of the broker and of a destination; the choice stays."""
+    wait_until(lambda: len(known(broker.ask("/history")["series"]["depth_count"])) >= 2, "two points are there")
+    page = open_page("overview")
+    page.get_by_role("button", name="1 hour").click()
+    expect(page.locator(".tiles .spark .line").first).to_be_visible()
+    page.evaluate("() => { location.hash = '#/destination?name=/queue/mail' }")
+    expect(page.get_by_role("button", name="1 hour")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".chart text", has_text="60 min ago").first).to_be_visible()
+
+
+def known(points: list[float | None]) -> list[float]:
+    """Those that are not null."""
+    return [point for point in points if point is not None]

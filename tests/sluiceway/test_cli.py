@@ -456,3 +456,24 @@ def test_stat_of_something_else_says_so() -> None:
         result = run("stat", "--url", broker.url)
     assert result.exit_code == 4
     assert "is it a Sluiceway broker" in result.stderr
+
+
+def another_broker(command: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
+    """RabbitMQ: it says so, and refuses what it does not know."""
+    if command == "CONNECT":
+        return frame("CONNECTED", {"version": "1.2", "server": "RabbitMQ/3.10.8"})
+    return frame("ERROR", {"message": "Invalid destination"}) if command == "SUBSCRIBE" else None
+
+
+def test_stat_of_another_broker_names_it() -> None:
+    with ScriptedBroker(another_broker) as broker:
+        result = run("stat", "--url", broker.url)
+    assert result.exit_code == 4
+    assert "is RabbitMQ/3.10.8, not Sluiceway" in result.stderr
+
+
+def test_doctor_of_another_broker_names_it_and_advises_no_login() -> None:
+    with ScriptedBroker(another_broker) as broker:
+        result = run("doctor", "--url", broker.url)
+    assert "is RabbitMQ/3.10.8, not Sluiceway" in result.output
+    assert "may `admin`" not in result.output

@@ -33,7 +33,7 @@ export function resume(context, name) {
 export function purge(context, name, count) {
   confirm({
     title: `Purge ${name}`,
-    words: `All messages that wait in it (${format.count(count)} now) are dropped permanently. Messages held by consumers stay with them.`,
+    words: `All messages that wait in it${count === null ? "" : ` (${format.count(count)} now)`} are dropped permanently. Messages held by consumers stay with them.`,
     label: "Purge",
     danger: true,
     typed: name,
@@ -70,8 +70,8 @@ export function move(context, from, ids, count) {
 
 export function closeConnection(context, connection) {
   confirm({
-    title: `Close ${connection.peer}`,
-    words: `The connection ends with an ERROR frame. ${connection.unsettled_count ? `Its ${format.things(connection.unsettled_count, "unacknowledged message")} ${connection.unsettled_count === 1 ? "goes" : "go"} to other consumers.` : "It holds no messages."}`,
+    title: `Close ${connection.client_id ? `${connection.client_id} (${connection.peer})` : connection.peer}`,
+    words: `The connection ends with an ERROR frame. ${connection.unsettled_count ? `Its ${format.things(connection.unsettled_count, "unacknowledged message")} ${connection.unsettled_count === 1 ? "goes" : "go"} to other consumers.` : "It holds no unacknowledged messages."}`,
     label: "Close it",
     danger: true,
     go: asked(context, "close-connection", { session: connection.session, confirm: connection.session }),

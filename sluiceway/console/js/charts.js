@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import * as format from "./format.js";
+import { isHour, setHour, spanSeconds } from "./history.js";
 import { isNarrow } from "./screen.js";
 
 function path(points, x, y) {
@@ -10,10 +11,11 @@ function path(points, x, y) {
 
 /** The last two minutes of one number, without axes. `label` is for those who can't see it. */
 export function spark(points, { label, width = 84, height = 22, series = 1 } = {}) {
-  const shown = points.slice(-60);
+  const hour = isHour();
+  const shown = hour ? points : points.slice(-60);
   const most = Math.max(1e-9, ...shown.map((point) => point.value));
   // A page that was just opened has seen some seconds only.
-  const seconds = shown.length ? Math.min(60, Math.max(15, shown.at(-1).at - shown[0].at)) : 60;
+  const seconds = shown.length ? hour ? spanSeconds() : Math.min(60, Math.max(15, shown.at(-1).at - shown[0].at)) : 60;
   const x = (point) => width - ((shown.at(-1).at - point.at) / seconds) * width;
   const y = (point) => height - 2 - (point.value / most) * (height - 4);
   const line = shown.length > 1 ? path(shown, x, y) : "";
@@ -37,8 +39,8 @@ function ceiling(value) {
   return value;
 }
 
-/** Several numbers over two minutes. `lines`: [{name, points}]; `say`: how a value reads. */
-export function timeChart(title, lines, { say = format.rate, seconds = 120 } = {}) {
+/** Several numbers over two minutes or an hour. `lines`: [{name, points}]; `say`: how a value reads. */
+export function timeChart(title, lines, { say = format.rate, seconds = spanSeconds() } = {}) {
   const wide = isNarrow() ? 320 : 560;
   const end = Math.max(0, ...lines.map((line) => line.points.at(-1)?.at ?? 0));
   const most = ceiling(Math.max(0, ...lines.flatMap((line) => line.points.map((point) => point.value))));
@@ -72,6 +74,13 @@ export function timeChart(title, lines, { say = format.rate, seconds = 120 } = {
       lines.map((line, at) => h("span", {}, h("i", { class: `key series-${at + 1}` }), line.name, h("b", {}, say(line.points.at(-1)?.value ?? null)))),
     ),
   );
+}
+
+/** The choice between the last two minutes and the last hour, for all charts. */
+export function spanChoice(context) {
+  const button = (words, hour) =>
+    h("button", { type: "button", "aria-pressed": isHour() === hour ? "true" : "false", onclick: () => (setHour(hour), context.redraw(), context.soon()) }, words);
+  return h("span", { class: "choice small", role: "group", "aria-label": "Time that charts show" }, button("2 min", false), button("1 hour", true));
 }
 
 /** How full something is. `share`: 0 to 1 and more. */

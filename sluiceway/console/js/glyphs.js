@@ -9,6 +9,8 @@ const MARKS = {
     h("rect", { x: 0.5, y: 0.5, width: 11, height: 11, rx: 2, fill: "currentColor" }),
     h("path", { d: "M3 6h6", class: "bar-in-mark", "stroke-width": 2.2 }),
   ],
+  busy: () => [h("circle", { cx: 6, cy: 6, r: 5, fill: "currentColor" })],
+  idle: () => [h("path", { d: "M2.500 6h7", stroke: "currentColor", "stroke-width": 2.2 })],
   paused: () => [
     h("rect", { x: 1.5, y: 1, width: 3.4, height: 10, fill: "currentColor" }),
     h("rect", { x: 7.1, y: 1, width: 3.4, height: 10, fill: "currentColor" }),

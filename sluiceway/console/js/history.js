@@ -1,4 +1,7 @@
-// The last two minutes of numbers, kept in the page: the broker keeps no history, and a page that is open sees them come by.
+// Numbers over time: the last two minutes, which a page that is open sees come by, or the last hour, which the broker
+// keeps. Which of the two all charts show is one choice, kept in this browser.
+
+import { ask } from "./api.js";
 
 const POINTS_MAX = 120;
 const SERIES_MAX = 600;
@@ -32,8 +35,54 @@ export function noteCounter(name, total, at) {
   if (last && total >= last.total) note(name, (total - last.total) / (at - last.at), at);
 }
 
+const KEY = "sluiceway-span";
+const HOUR_SECONDS = 3600;
+/** How long an answer about the last hour is good for. */
+const HOUR_KEPT_SECONDS = 5;
+
+/** Name of the series in the pages → name in the broker's answer. */
+const OF_BROKER = (name) => (name.startsWith("total ") ? name.slice(6) : name.startsWith("store ") ? `store_${name.slice(6)}` : null);
+const OF_DESTINATION = { in: "in_per_second", out: "out_per_second", depth: "depth_count" };
+
+/** The last hour by name of a destination, "" of the broker: {at, series}. */
+const hours = new Map();
+
+export function isHour() {
+  return localStorage.getItem(KEY) === "hour";
+}
+
+export function setHour(wanted) {
+  localStorage.setItem(KEY, wanted ? "hour" : "minutes");
+}
+
+/** Seconds that charts show. */
+export function spanSeconds() {
+  return isHour() ? HOUR_SECONDS : POINTS_MAX;
+}
+
+/** Ask for the last hour, if that is what charts show. `name`: of a destination, or "". */
+export async function loadHour(name = "") {
+  const now = performance.now() / 1000;
+  const known = hours.get(name);
+  if (!isHour() || (known && now - known.asked < HOUR_KEPT_SECONDS)) return;
+  const found = await ask("/history", { name });
+  const series = {};
+  for (const [key, values] of Object.entries(found.series)) {
+    const end = now - found.age_seconds;
+    series[key] = values.map((value, at) => ({ at: end - (values.length - 1 - at) * found.step_seconds, value })).filter((point) => point.value !== null);
+  }
+  hours.delete(name);
+  hours.set(name, { asked: now, series });
+  if (hours.size > SERIES_MAX) hours.delete(hours.keys().next().value);
+}
+
+/** The points that a chart shows: {at, value}, the oldest first. */
 export function points(name) {
-  return series.get(name) ?? [];
+  if (!isHour()) return series.get(name) ?? [];
+  const whole = OF_BROKER(name);
+  const [way, ...rest] = name.split(" ");
+  const found = hours.get(whole ? "" : rest.join(" "))?.series;
+  return found?.[whole ?? OF_DESTINATION[way]] ?? [];
 }
 
 export function latest(name) {

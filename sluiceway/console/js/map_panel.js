@@ -7,8 +7,9 @@ import * as format from "./format.js";
 import { icon, stateOf } from "./glyphs.js";
 import { called } from "./map_names.js";
 import { to } from "./router.js";
+import { remedies } from "./standings.js";
 
-export function panel({ node, chain, nameOf, onclose, onstep }) {
+export function panel({ context, node, chain, nameOf, onclose, onstep }) {
   return h(
     "aside",
     { class: ["card", "panel"], "aria-label": "The picked node", onkeydown: (event) => event.key === "Escape" && (event.stopPropagation(), onclose()) },
@@ -18,22 +19,23 @@ export function panel({ node, chain, nameOf, onclose, onstep }) {
       h("div", {}, h("h2", {}, node ? called(node) : "No longer there"), node && h("p", { class: "small" }, stateOf(node.state), node.rate_per_second > 0 ? ` · ${format.rate(node.rate_per_second)}` : "")),
       h("button", { class: ["button", "plain", "tiny"], type: "button", "aria-label": "Close", onclick: onclose }, icon("close")),
     ),
-    h("div", { class: "body" }, chain ? chained(chain, nameOf, onstep) : h("p", { class: "muted" }, "Looking …"), node && held(node), node && ways(node)),
+    h("div", { class: "body" }, chain ? chained(context, chain, nameOf, onstep) : h("p", { class: "muted" }, "Looking …"), node && held(node), node && ways(node)),
   );
 }
 
-function chained(chain, nameOf, onstep) {
+function chained(context, chain, nameOf, onstep) {
   if (chain.gone) return h("p", {}, "It has gone since the map was drawn.");
   const steps = chain.steps ?? [];
   const waits = steps.length > 1;
   return h(
     "div",
     { class: "section" },
-    h("h3", {}, chain.cycle ? "Waits in a ring: this never resolves by itself" : waits ? "Why is it blocked?" : "Waits for nothing"),
+    h("h3", {}, chain.cycle ? "Waits in a ring: this never resolves by itself" : waits ? "Why is it blocked?" : "Not blocked"),
     waits
       ? h("ol", { class: "chain" }, steps.map((step, at) => stepOf(step, at, steps.length, chain.cycle, nameOf, onstep)))
       : h("p", { class: "muted" }, steps[0]?.words || chain.words),
     chain.remedy && h("p", { class: "remedy" }, h("b", {}, "What to do"), chain.remedy),
+    chain.cause && (waits || chain.remedy) && remedies(context, chain.cause, { open: waits }),
   );
 }
 

@@ -14,6 +14,8 @@ import { panel } from "./map_panel.js";
 
 const ARROWS = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home"]);
 
+let views_count = 0;
+
 export class MapView {
   /** `context.redraw()` draws the page again, `context.soon()` asks again at once. */
   constructor(context, limit) {
@@ -26,6 +28,8 @@ export class MapView {
     this.layout = null;
     this.element = null;
     this.width = 0;
+    /** Of its box: that of another page is never taken for it, and so is watched. */
+    this.boxKey = `map ${views_count++}`;
     this.watcher = new ResizeObserver((entries) => {
       const width = Math.floor(entries[0].contentRect.width);
       if (Math.abs(width - this.width) > 1) {
@@ -115,7 +119,7 @@ export class MapView {
   draw() {
     const steps = this.chain?.steps ?? [];
     const lit = this.picked ? (steps.length ? steps.map((step) => step.id) : [this.picked]) : [];
-    return h("div", { class: ["map-box", this.picked && "has-panel"] }, this.card(lit), this.picked && this.side());
+    return h("div", { key: this.boxKey, class: ["map-box", this.picked && "has-panel"] }, this.card(lit), this.picked && this.side());
   }
 
   /** What a step of a chain, or a bottleneck, is called: as in the map. */
@@ -128,7 +132,7 @@ export class MapView {
   culprits() {
     const waits = this.map.edges.filter((edge) => edge.kind !== "flow" && edge.from !== edge.to);
     const waiting = new Set(waits.map((edge) => edge.from));
-    return new Set(waits.filter((edge) => edge.age_seconds >= LASTING_SECONDS && !waiting.has(edge.to)).map((edge) => edge.to));
+    return new Set(this.map.nodes.filter((node) => node.senders_seconds >= LASTING_SECONDS && !waiting.has(node.id)).map((node) => node.id));
   }
 
   card(lit) {
@@ -138,7 +142,7 @@ export class MapView {
       h(
         "header",
         {},
-        h("h2", {}, "Who waits for whom"),
+        h("h2", {}, "What is blocked by what"),
         h("span", { class: "hint" }, "Open a node to follow what it waits for"),
       ),
       h(
@@ -184,7 +188,7 @@ export class MapView {
       STATES.map((state) => h("span", { key: state, class: ["sample", `is-${state}`] }, mark(state), state)),
       h("span", { class: "sample" }, edge("flow", 5), "flow, wider is faster"),
       h("span", { class: "sample" }, edge("block", 2), "waits, since when"),
-      more > 0 && h("span", { class: "end" }, `and ${format.count(more)} more that wait for nothing`),
+      more > 0 && h("span", { class: "end" }, `and ${format.count(more)} more that are not blocked`),
     );
   }
 
@@ -192,6 +196,7 @@ export class MapView {
     return panel({
       node: this.layout?.nodes.get(this.picked)?.node ?? this.map?.nodes.find((node) => node.id === this.picked) ?? null,
       chain: this.chain,
+      context: this.context,
       nameOf: (step) => this.nameOf(step),
       onclose: () => this.dismiss(),
       onstep: (id) => this.focusOn(id),

@@ -5,16 +5,16 @@ import { note, noteCounter } from "./history.js";
 /** Shorter waits come and go. */
 export const LASTING_SECONDS = 1;
 
-/** Those that hold others up and wait for nobody themselves; in a ring all wait. */
+/** Those that have blocked senders for a while and wait for nothing themselves; in a ring all wait. */
 export function culprits(overview) {
-  const all = overview?.bottlenecks ?? [];
+  const all = (overview?.bottlenecks ?? []).filter((one) => one.age_seconds >= LASTING_SECONDS);
   const found = all.filter((one) => !one.waits_itself);
   return found.length ? found : all;
 }
 
 /** The worst that there is: {id, words}; id "" for nothing. A wait of a moment is none: any busy broker has those. */
 export function alarmOf(overview) {
-  const worst = culprits(overview).find((one) => one.age_seconds >= LASTING_SECONDS);
+  const worst = culprits(overview)[0];
   if (!worst) return { id: "", words: "Nothing is blocked any more." };
   return { id: worst.id, words: `Bottleneck: ${worst.words}` };
 }

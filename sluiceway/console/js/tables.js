@@ -6,7 +6,8 @@ import { h } from "./dom.js";
 import * as format from "./format.js";
 
 /**
- * `columns`: [{name, key (to sort by; none: can't be sorted), num, lead, cell: row => child, class}].
+ * `columns`: [{name, key (to sort by; none: can't be sorted), first (the sort that a click begins with), num, lead,
+ * cell: row => child, class}].
  * `sort`: `-depth_count` or `depth_count`; `onsort(key)`. `idOf(row)`: what tells rows apart.
  */
 export function table({ columns, rows, idOf, sort, onsort, empty, caption, picked }) {
@@ -53,7 +54,7 @@ function heading(column, sort, onsort) {
 function nextSort(sort, column) {
   if (sort === `-${column.key}`) return column.key;
   if (sort === column.key) return `-${column.key}`;
-  return column.num ? `-${column.key}` : column.key;
+  return column.first ?? (column.num ? `-${column.key}` : column.key);
 }
 
 /** Rows that are here already, sorted. */

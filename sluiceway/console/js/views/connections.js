@@ -3,24 +3,20 @@
 import { closeConnection } from "../actions.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
-import { mark } from "../glyphs.js";
+import { STATE } from "../standings.js";
 import { Paged } from "../tables.js";
 
 export function connections(context) {
-  const list = new Paged(context, "/connections", { sort: "-blocked_seconds" });
+  const list = new Paged(context, "/connections", { sort: "-state" });
   const columns = [
     { name: "Peer", key: "peer", lead: true, cell: (row) => [h("span", { class: "name" }, row.client_id ?? row.peer), row.client_id && h("span", { class: "muted" }, ` ${row.peer}`)] },
     { name: "User", key: "user", cell: (row) => row.user ?? "–" },
+    STATE,
     { name: "STOMP", cell: (row) => row.version ?? "–" },
-    {
-      name: "Blocked", key: "blocked_seconds", num: true,
-      cell: (row) => (row.blocked_seconds > 0 ? h("span", { class: ["state", "is-blocked"] }, mark("blocked"), format.age(row.blocked_seconds)) : h("span", { class: ["state", "is-open"] }, mark("open"), "open")),
-    },
-    { name: "Waits for", class: "long", cell: (row) => row.waiting_on ?? "" },
     { name: "Sends", key: "in_per_second", num: true, cell: (row) => format.rate(row.in_per_second) },
     { name: "In", key: "in_bytes", num: true, cell: (row) => format.size(row.in_bytes) },
     { name: "Out", key: "out_bytes", num: true, cell: (row) => format.size(row.out_bytes) },
-    { name: "Parked", num: true, cell: (row) => format.count(row.parked_count) },
+    { name: "Pending", num: true, cell: (row) => format.count(row.parked_count) },
     { name: "Unacked", key: "unsettled_count", num: true, cell: (row) => format.count(row.unsettled_count) },
     { name: "Subscriptions", key: "subscriptions_count", num: true, cell: (row) => format.count(row.subscriptions_count) },
     {

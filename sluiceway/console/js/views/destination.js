@@ -1,28 +1,66 @@
 // One queue or topic: numbers, who consumes it, the policy in force.
 
-import { ask } from "../api.js";
-import { gauge, timeChart } from "../charts.js";
+import { ask, ApiError } from "../api.js";
+import { gauge, spanChoice, timeChart } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
-import { stateOf } from "../glyphs.js";
-import { note, points } from "../history.js";
+import { icon, stateOf } from "../glyphs.js";
+import { loadHour, note, points } from "../history.js";
 import { to } from "../router.js";
+import { remedies, standing, STATE, TROUBLES } from "../standings.js";
 import { table } from "../tables.js";
 import { buttons, forecast } from "./destinations.js";
 
 export function destination(context) {
   const name = context.query.name ?? "";
   let found = null;
+  let chain = null;
   return {
     title: name || "Destination",
     load: async () => {
       found = await ask("/destination", { name });
+      chain = CHAINED.has(found.state) && context.may().admin !== false ? await chainOf(found.id) : null;
+      await loadHour(name);
       const at = performance.now() / 1000;
       note(`in ${name}`, found.in_per_second, at);
       note(`out ${name}`, found.out_per_second, at);
+      note(`depth ${name}`, found.depth_count, at);
     },
-    draw: () => found && [head(context, found), numbers(found), h("div", { class: "grid-2" }, flow(found), fullness(found)), consumers(found), policy(found)],
+    draw: () => found && [head(context, found), trouble(context, found, chain), numbers(found), h("div", { class: "grid-2" }, flow(context, found), depth(found), fullness(found)), consumers(found), policy(found)],
   };
+}
+
+const CHAINED = new Set(["blocking", "stalled"]);
+
+/** Nothing once the node has gone. */
+async function chainOf(id) {
+  try {
+    return await ask("/chains", { id });
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null;
+    throw error;
+  }
+}
+
+/** That it blocks, whom, since when, because of whom, and what can be done there. */
+function trouble(context, found, chain) {
+  if (!TROUBLES.has(found.state) && !(found.paused && found.state_seconds)) return null;
+  const severe = found.state === "blocking";
+  const steps = chain && chain.steps.length > 1 ? chain.steps : [];
+  const cause = chain?.cause ?? found.cause;
+  return h(
+    "section",
+    { class: ["card", "verdict", "trouble"], "aria-label": "What is wrong" },
+    h(
+      "div",
+      { class: ["line", "first", severe ? "blocked" : "throttled"] },
+      h("span", { class: severe ? "bad-text" : "warn-text" }, icon("alarm")),
+      h("p", { class: "said" }, standing(found), " ", found.state_words),
+      steps.length > 0 && h("ol", { class: ["facts", "because"] }, steps.slice(1).map((step) => h("li", { key: step.id }, h("b", {}, step.title), step.words && ` – ${step.words}`))),
+      chain?.remedy && h("p", { class: "advice" }, h("b", {}, "What to do: "), chain.remedy),
+      h("p", { class: "advice" }, remedies(context, cause, { open: cause?.id !== found.id }), severe && context.may().admin !== false && h("a", { class: ["button", "tiny"], href: to("connections", { sort: "-state" }) }, "Who waits")),
+    ),
+  );
 }
 
 function head(context, found) {
@@ -50,11 +88,20 @@ function numbers(found) {
   );
 }
 
-function flow(found) {
+function depth(found) {
   return h(
     "section",
     { class: "card" },
-    h("header", {}, h("h2", {}, "In and out")),
+    h("header", {}, h("h2", {}, "Messages in it")),
+    h("div", { class: "body" }, timeChart("Messages in it", [{ name: "messages", points: points(`depth ${found.name}`) }], { say: format.shortCount })),
+  );
+}
+
+function flow(context, found) {
+  return h(
+    "section",
+    { class: "card" },
+    h("header", {}, h("h2", {}, "In and out"), h("span", { class: "end" }, spanChoice(context))),
     h("div", { class: "body" }, timeChart("In and out", [{ name: "in", points: points(`in ${found.name}`) }, { name: "out", points: points(`out ${found.name}`) }])),
   );
 }
@@ -99,6 +146,7 @@ function consumers(found) {
 
 const CONSUMERS = [
   { name: "Subscription", lead: true, cell: (row) => h("span", { class: "name" }, row.name) },
+  { ...STATE, key: undefined },
   { name: "Out", num: true, cell: (row) => format.rate(row.rate_per_second) },
   { name: "Delivered", num: true, cell: (row) => format.count(row.delivered_count) },
   { name: "Unacked", num: true, cell: (row) => format.count(row.unsettled_count) },

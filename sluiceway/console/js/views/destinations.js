@@ -1,21 +1,26 @@
 // All queues and topics: what flows, what waits, and when that ends.
 
 import { pause, purge, resume } from "../actions.js";
-import { spark } from "../charts.js";
+import { spanChoice, spark } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { mark } from "../glyphs.js";
-import { note, points } from "../history.js";
+import { isHour, loadHour, note, points } from "../history.js";
 import { to } from "../router.js";
+import { STATE } from "../standings.js";
 import { Paged } from "../tables.js";
 
+/** Rows of which the last hour is drawn: each is a request. */
+const HOURS_MAX = 20;
+
 export function destinations(context) {
-  const list = new Paged(context, "/destinations", { sort: "-depth_count" });
+  const list = new Paged(context, "/destinations", { sort: "-state" });
   const columns = columnsOf(context);
   return {
     title: "Destinations",
     load: async () => {
       await list.load();
+      if (isHour()) await Promise.all(list.items.slice(0, HOURS_MAX).map((row) => loadHour(row.name)));
       const at = performance.now() / 1000;
       for (const row of list.items) {
         note(`in ${row.name}`, row.in_per_second, at);
@@ -26,7 +31,7 @@ export function destinations(context) {
       h(
         "section",
         { class: "card" },
-        h("header", {}, list.search("Search by name"), h("span", { class: "hint" }, format.things(list.total, "destination"))),
+        h("header", {}, list.search("Search by name"), h("span", { class: "hint" }, format.things(list.total, "destination")), h("span", { class: "end" }, spanChoice(context))),
         h("div", { class: ["body", "flush"] }, list.table(columns, { idOf: (row) => row.name, caption: "Destinations", empty: "There are no destinations yet: they are made by the first SEND or SUBSCRIBE." })),
       ),
   };
@@ -38,6 +43,7 @@ function columnsOf(context) {
       name: "Name", key: "name", lead: true,
       cell: (row) => [h("a", { class: "name", href: to("destination", { name: row.name }) }, row.name), row.paused && [" ", h("span", { class: ["tag", "is-paused"] }, mark("paused"), " paused")]],
     },
+    STATE,
     { name: "In", key: "in_per_second", num: true, cell: (row) => rated(row, "in") },
     { name: "Out", key: "out_per_second", num: true, cell: (row) => rated(row, "out") },
     { name: "Messages", key: "depth_count", num: true, cell: (row) => format.count(row.depth_count) },
@@ -52,7 +58,7 @@ function columnsOf(context) {
 }
 
 function rated(row, way) {
-  return [spark(points(`${way} ${row.name}`), { label: `${way} over the last minute`, series: way === "in" ? 1 : 3 }), format.rate(row[`${way}_per_second`])];
+  return [spark(points(`${way} ${row.name}`), { label: `${way} over ${isHour() ? "the last hour" : "the last minute"}`, series: way === "in" ? 1 : 3 }), format.rate(row[`${way}_per_second`])];
 }
 
 /** Seconds till something; at this rate it may never be. */

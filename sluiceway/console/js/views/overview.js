@@ -1,12 +1,13 @@
 // The first page: what is wrong in sentences, the numbers, and the map.
 
-import { spark } from "../charts.js";
+import { spanChoice, spark } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
-import { icon } from "../glyphs.js";
-import { points } from "../history.js";
+import { icon, mark } from "../glyphs.js";
+import { isHour, loadHour, points } from "../history.js";
 import { MapView } from "../map_view.js";
-import { alarmOf, culprits } from "../overview_facts.js";
+import { alarmOf, culprits, LASTING_SECONDS } from "../overview_facts.js";
+import { remedies } from "../standings.js";
 
 const LINES_MAX = 4;
 
@@ -21,21 +22,22 @@ export function overview(context) {
   };
   return {
     title: "Overview",
-    load: () => Promise.all([map.load(), ask_remedy()]),
+    load: () => Promise.all([map.load(), ask_remedy(), loadHour()]),
     key: (event) => map.pageKey(event),
     close: () => map.close(),
-    draw: () => [verdict(context.overview(), map, remedy), tiles(context.overview()), map.draw()],
+    draw: () => [verdict(context, context.overview(), map, remedy), h("div", { class: "row" }, h("span", { class: "end" }, spanChoice(context))), tiles(context.overview()), map.draw()],
   };
 }
 
-function verdict(found, map, remedy) {
+function verdict(context, found, map, remedy) {
   const bottlenecks = culprits(found);
-  const behind = found.bottlenecks.length - bottlenecks.length;
+  const behind = found.bottlenecks.filter((one) => one.age_seconds >= LASTING_SECONDS).length - bottlenecks.length;
   if (!alarmOf(found).id) {
     return h(
       "section",
       { class: ["card", "verdict"], "aria-label": "What is wrong" },
       h("div", { class: ["line", "first", "fine"] }, h("span", { class: "good-text" }, icon("fine")), h("p", { class: "said" }, "Nothing is blocked."), h("p", { class: "facts" }, flowing(found))),
+      stalled(context, found, map),
     );
   }
   return h(
@@ -49,9 +51,11 @@ function verdict(found, map, remedy) {
         h("p", { class: "said" }, headline(one, map)),
         h("p", { class: "facts" }, facts(one)),
         one.id === remedy.id && remedy.words && h("p", { class: "advice" }, h("b", {}, "What to do: "), remedy.words),
+        h("p", { class: "advice" }, remedies(context, one.cause)),
         h("button", { class: ["button", "tiny", "end"], type: "button", onclick: () => map.pick(one.id), "aria-label": `Show ${one.title} in the map` }, "Follow"),
       ),
     ),
+    stalled(context, found, map),
     (bottlenecks.length > LINES_MAX || behind > 0) &&
       h(
         "div",
@@ -62,7 +66,22 @@ function verdict(found, map, remedy) {
   );
 }
 
-const headline = (one, map) => `${map.nameOf(one)} blocks ${format.things(one.flows_count, "flow")}, for ${format.age(one.age_seconds)}`;
+/** Consumers that acknowledge nothing, though no sender waits for them yet. */
+function stalled(context, found, map) {
+  const all = found.stalled ?? [];
+  return all.slice(0, LINES_MAX).map((one) =>
+    h(
+      "div",
+      { key: one.id, class: ["line", "throttled"] },
+      h("span", { class: "warn-text" }, mark("throttled")),
+      h("p", {}, h("b", {}, `Stalled consumer: ${one.title}`), ` – ${one.words}`),
+      h("p", { class: "advice" }, remedies(context, one.cause)),
+      h("button", { class: ["button", "tiny", "end"], type: "button", onclick: () => map.pick(one.id), "aria-label": `Show ${one.title} in the map` }, "Follow"),
+    ),
+  );
+}
+
+const headline = (one, map) => `${map.nameOf(one)} blocks ${format.things(one.flows_count, "sender")}, for ${format.age(one.age_seconds)}`;
 
 /** The broker's sentence says more behind a colon; if it is another sentence, all of it. */
 function facts(one) {
@@ -74,7 +93,7 @@ const flowing = ({ totals }) => `${format.rate(totals.in_per_second)} come in, $
 
 function tiles({ totals }) {
   const tile = (label, value, name, sub = "") =>
-    h("div", { class: "tile", key: name }, h("span", { class: "label" }, label), h("span", { class: "value" }, value), h("span", { class: "sub" }, sub), spark(points(`total ${name}`), { label: `${label} over the last minute`, width: 160, height: 26 }));
+    h("div", { class: "tile", key: name }, h("span", { class: "label" }, label), h("span", { class: "value" }, value), h("span", { class: "sub" }, sub), spark(points(`total ${name}`), { label: `${label} over ${isHour() ? "the last hour" : "the last minute"}`, width: 160, height: 26 }));
   return h(
     "section",
     { class: "tiles", "aria-label": "Numbers" },

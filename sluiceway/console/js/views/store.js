@@ -1,24 +1,25 @@
 // The store: what was written, what never had to be, how often the disk was waited for, and what left memory and came back.
 
 import { ask } from "../api.js";
-import { parted, timeChart } from "../charts.js";
+import { parted, spanChoice, timeChart } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { stateOf } from "../glyphs.js";
-import { points } from "../history.js";
+import { loadHour, points } from "../history.js";
 import { pair } from "./destination.js";
 
-export function store() {
+export function store(context) {
   let found = null;
   return {
     title: "Store",
     load: async () => {
       found = (await ask("/store")).store ?? {};
+      await loadHour();
     },
     draw: () => {
       if (!found) return null;
       if (!found.engine) return h("section", { class: "card" }, h("p", { class: "empty" }, h("b", {}, "This broker has no store."), h("br"), "Messages are in memory only, and are gone when it stops."));
-      return [troubles(found), h("div", { class: "grid-2" }, writes(found), syncs(), pages(), avoided(found)), numbers(found)];
+      return [troubles(found), h("div", { class: "row" }, h("span", { class: "end" }, spanChoice(context))), h("div", { class: "grid-2" }, writes(found), syncs(), pages(), avoided(found)), numbers(found)];
     },
   };
 }
