@@ -14,13 +14,22 @@ from pictures import pictures
 
 from pyspark_stomp.options import OPTIONS
 from sluiceway.admin.reference import reference as routes
+from sluiceway.cli.completion import SHELLS, script
 from sluiceway.cli.manual import pages as manual_pages
+from sluiceway.cli.roff import pages as roff_pages
 from sluiceway.config.sample import markdown, toml_sample
 from sluiceway.metrics.reference import reference as metrics
 from sluiceway.protocols.stomp.session_states import MOVES, SessionEvent, SessionState
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+SHARE = ROOT / "deploy" / "share"
+"""Files that a wheel puts into `share` of its environment."""
+COMPLETIONS = {
+    "bash": "bash-completion/completions/sluiceway",
+    "zsh": "zsh/site-functions/_sluiceway",
+    "fish": "fish/vendor_completions.d/sluiceway.fish",
+}
 
 
 SPARK_WORDS = {"read": "batch", "stream": "stream", "queue": "queue", "write": "sink"}
@@ -120,6 +129,8 @@ def main(check: bool) -> int:
         ROOT / "deploy" / "grafana" / "sluiceway.json": dashboard(),
         **{DOCS / "man" / name: text for name, text in manual_pages().items()},
         **{DOCS / "images" / name: text for name, text in pictures().items()},
+        **{SHARE / "man" / "man1" / name: text for name, text in roff_pages().items()},
+        **{SHARE / COMPLETIONS[shell]: script(shell) + "\n" for shell in SHELLS},
     }
     stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     for page in stale:

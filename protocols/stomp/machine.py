@@ -340,7 +340,7 @@ class ClientMachine(_Machine):
         self._heart_beat = (0, 0)
         self.session_id: str | None = None
         self.server: str | None = None
-        """What the broker calls itself, as `name/version`."""
+        """Name of the broker, as `name/version`; None before CONNECTED."""
 
     def connect(
         self,

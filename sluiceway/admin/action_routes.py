@@ -20,6 +20,13 @@ from sluiceway.queues.durables import DurableNameError
 IDS_MAX: Final = 5_000
 NAME_LENGTH_MAX: Final = 4_096
 DRAIN_SECONDS_MAX: Final = 24 * 3600
+PUBLISHED_LENGTH_MAX: Final = 262_144
+"""Characters of a published body."""
+PUBLISHED_HEADERS_MAX: Final = 50
+OWN_HEADERS: Final = frozenset(
+    {"destination", "receipt", "transaction", "content-length", "message-id", "subscription"}
+)
+"""Headers that the broker writes, or that belong to a frame of a client."""
 
 log = get_logger("sluiceway.admin")
 
@@ -49,7 +56,19 @@ async def _resume(call: Call) -> Done:
 async def _purge(call: Call) -> Done:
     destination = call.services.state.destination_named(call.body["name"])
     _confirmed(call, destination.name, "the name")
-    return await call.services.operations.purge(destination)
+    ids = call.body.get("message_ids")
+    numbers = None if ids is None else frozenset(map(call.services.messages.number_of, ids))
+    return await call.services.operations.purge(destination, numbers)
+
+
+async def _publish(call: Call) -> Done:
+    name = call.services.operations.place(call.body["to"])
+    call.require(Action.SEND, name)
+    headers = call.body.get("headers", {})
+    own = sorted(set(headers) & OWN_HEADERS)
+    if own:
+        raise bad_request(f"the header {own[0]} is not for a published message", "Leave it out.")
+    return call.services.operations.publish(name, headers, call.body["body"].encode())
 
 
 async def _move(call: Call) -> Done:
@@ -113,17 +132,21 @@ async def _reload(call: Call) -> Done:
 _TEXT: Final[Schema] = {"type": "string", "maxLength": NAME_LENGTH_MAX}
 _NAME: Final[dict[str, Schema]] = {"name": _TEXT}
 _CONFIRM: Final[dict[str, Schema]] = {"confirm": _TEXT}
+_IDS: Final[Schema] = {"type": "array", "items": _TEXT, "maxItems": IDS_MAX}
 _WHICH: Final[dict[str, Schema]] = {
-    "message_ids": {"type": "array", "items": _TEXT, "maxItems": IDS_MAX},
+    "message_ids": _IDS,
     "all": schema.TRUTH,
 }
+
+
+_NOT_IN_THE_LOG: Final = ("confirm", "message_ids", "body", "headers")
 
 
 def _told(name: str, action: Callable[[Call], Awaitable[Done]]) -> Callable[[Call], Awaitable[Row]]:
     """The action, with its line in the log."""
 
     async def handler(call: Call) -> Row:
-        about = {key: value for key, value in call.body.items() if key not in ("confirm", "message_ids")}
+        about = {key: value for key, value in call.body.items() if key not in _NOT_IN_THE_LOG}
         ids = call.body.get("message_ids")
         if ids is not None:
             about["message_ids_count"] = len(ids)
@@ -176,8 +199,18 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         "Drop the present messages of a queue, in memory and on disk.",
         _purge,
         {**_NAME, **_CONFIRM},
+        may={"message_ids": _IDS},
         door=Door.ADMIN_OF,
-        doc="Messages held by consumers stay with them. `confirm` repeats the name.",
+        doc="Messages held by consumers stay with them. `confirm` repeats the name. `message_ids`: only these.",
+    ),
+    _action(
+        "publish",
+        "Put a message with a text into a queue or a topic.",
+        _publish,
+        {"to": _TEXT, "body": {"type": "string", "maxLength": PUBLISHED_LENGTH_MAX}},
+        may={"headers": {"type": "object", "additionalProperties": _TEXT, "maxProperties": PUBLISHED_HEADERS_MAX}},
+        door=Door.KNOWN,
+        doc="Needs `send` there. A destination without room, or a topic without subscribers, refuses it.",
     ),
     _action(
         "move",

@@ -442,7 +442,7 @@ class _Drawing:
             if not waiting.flows_count:
                 continue  # at its limit, but nothing waits for it: a consumer with enough to do
             facts = facts_in_words(bottleneck.sink.facts)
-            held = f"{bottleneck.sink.title} holds up {count_in_words(waiting.flows_count, 'flow')}, for "
+            held = f"{bottleneck.sink.title} blocks {count_in_words(waiting.flows_count, 'sender')}, for "
             held += age_in_words(waiting.seconds)
             bottlenecks.append(
                 {
@@ -494,9 +494,10 @@ class Rows:
         caller may not see.
         """
         cause = None if standing.cause is None or not reveal else self._drawing.cause(standing.cause)
+        because = f", because of {cause['title']}" if cause is not None and standing.is_blamed else ""
         return {
             "state": standing.state,
-            "state_words": standing.words if reveal else standing.words.partition(", because of ")[0],
+            "state_words": f"{standing.words}{because}",
             "state_seconds": standing.seconds,
             "cause": cause,
         }

@@ -37,8 +37,8 @@ OF_DESTINATIONS: Final = ("in_per_second", "out_per_second", "depth_count")
 OF_BROKER: Final = (*OF_DESTINATIONS, "unsettled_count", "memory_bytes", "connections_count")
 OF_STORE: Final = ("written_count", "cancelled_count", "syncs_count", "paged_out_count", "loaded_count")
 """Counters of the store's report; kept as rates."""
-OBJECTS_BYTES: Final = 512
-"""What a destination's rings take beside their points."""
+OBJECTS_BYTES: Final = 1024
+"""Bytes that a destination's rings take beside their points."""
 
 
 class Rings:
@@ -59,15 +59,17 @@ class Rings:
                 ring[missed % POINTS_COUNT] = math.nan
             ring[tick % POINTS_COUNT] = numbers.get(name, math.nan)
 
-    def read(self, tick: int) -> dict[str, list[float | None]]:
+    def read_in_steps(self, tick: int) -> Steps[dict[str, list[float | None]]]:
         """Return the points up to a tick, the oldest first; None where nothing is known."""
         last = tick if self._tick is None else self._tick
         found: dict[str, list[float | None]] = {}
         for name, ring in self._numbers.items():
+            yield
             points = [
                 math.nan if at > last or at <= last - POINTS_COUNT else ring[at % POINTS_COUNT]
                 for at in range(tick - POINTS_COUNT + 1, tick + 1)
             ]
+            yield
             found[name] = [None if math.isnan(point) else round(point, 3) for point in points]
         return found
 
@@ -103,7 +105,7 @@ class History(FlowResource):
         self._destinations: OrderedDict[str, Rings] = OrderedDict()
         """The one that did something last is the last."""
         self._counts: dict[str, tuple[int, int]] = {}
-        """What came in and went out of those with rings, at the last tick."""
+        """Counts of what came in and went out, of each destination with rings, at the last tick."""
         self._stored: dict[str, float] = {}
         self._last_seconds: float | None = None
         self._held = Account(
@@ -213,15 +215,16 @@ class History(FlowResource):
 
     # ------------------------------------------------------------------ reading
 
-    def read(self, name: str = "") -> dict[str, Any]:
+    def read_in_steps(self, name: str = "") -> Steps[dict[str, Any]]:
         """Return the last hour of a destination or a log, or without a name of the broker and its store."""
         tick = self._tick
         series: dict[str, list[float | None]] = {}
         if not name:
-            series |= self._broker.read(tick)
-            series |= {f"store_{key}": points for key, points in self._store.read(tick).items()}
+            series |= yield from self._broker.read_in_steps(tick)
+            stored = yield from self._store.read_in_steps(tick)
+            series |= {f"store_{key}": points for key, points in stored.items()}
         elif (rings := self._destinations.get(name)) is not None:
-            series |= rings.read(tick)
+            series |= yield from rings.read_in_steps(tick)
         age_seconds = max(0.0, self._clock() - self._began_seconds - tick * STEP_SECONDS)
         return {"step_seconds": STEP_SECONDS, "age_seconds": age_seconds, "series": series}
 

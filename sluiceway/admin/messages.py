@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from sluiceway.admin.errors import ApiError, bad_request, not_found
+from sluiceway.admin.previews import PREVIEW_LENGTH, as_text, preview
 from sluiceway.admin.tables import Row
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from sluiceway.flow.kinds import ResourceKind
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 READERS_MAX: Final = 4
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of paged-out blocks that all readers should hold together; shown on the flow map."""
-PREVIEW_LENGTH: Final = 200
-"""Characters."""
 BODY_BYTES_MAX: Final = 256 * 1024
 """Maximum of bytes shown of one message's body."""
 SEARCH_COUNT_MAX: Final = 20_000
-"""Messages that are looked at to find one by its id."""
+"""Messages that are looked at to find one by its id, or by a text."""
+SEARCH_BYTES: Final = 8 * 1024
+"""Bytes of each message that a text is searched in."""
 LETTERS_MAX: Final = 2_000
 """Dead letters of one queue that are looked at for their reasons."""
 RUN_COUNT: Final = 64
@@ -141,16 +142,24 @@ class Messages:
         self._dead_letter_queues = dead_letter_queues
         self._clock = clock
 
-    async def messages(self, destination: Destination, start: str, limit: int) -> Row:
-        """Return some messages of a queue or a topic in the order of their delivery: the highest priority first."""
+    async def messages(self, destination: Destination, start: str, limit: int, text: str = "") -> Row:
+        """Return some messages of a queue or a topic in the order of their delivery: the highest priority first.
+        `text`: only messages with this text in their first SEARCH_BYTES, headers or body, upper or lower case; the
+        answer ends after SEARCH_COUNT_MAX messages.
+        """
         items: list[Row] = []
+        looked_count = 0
+        wanted = text.lower().encode()
         async with aclosing(self._from(destination, start)) as walk:
             async for queue, run in walk:
                 for sequence, message in run:
-                    if len(items) == limit:
-                        return {"items": items, "next": _place_of(queue, sequence)}
-                    items.append(self._row(queue, sequence, message))
-        return {"items": items, "next": None}
+                    if len(items) == limit or looked_count == SEARCH_COUNT_MAX:
+                        place = _place_of(queue, sequence)
+                        return {"items": items, "next": place, "looked_count": looked_count}
+                    looked_count += 1
+                    if not wanted or wanted in message.wire[:SEARCH_BYTES].lower():
+                        items.append(self._row(queue, sequence, message))
+        return {"items": items, "next": None, "looked_count": looked_count}
 
     async def message(self, destination: Destination, message_id: str, place: str) -> Row:
         """Return one whole message. Raises ApiError if it is not found among the first SEARCH_COUNT_MAX."""
@@ -211,7 +220,7 @@ class Messages:
             "age_seconds": max(0.0, now_seconds - self._pulse.ages.came_at(message.number)),
             "redelivered": attempts is not None,
             "headers": _headers_of(message),
-            "preview": _preview(body, is_whole=is_whole),
+            "preview": preview(body, is_whole=is_whole),
         }
 
     @staticmethod
@@ -232,7 +241,7 @@ class Messages:
             body = await self._read_large(message, min(BODY_BYTES_MAX, total_bytes))
             is_whole = len(body) == total_bytes
         shown: Row = {"bytes_total": total_bytes, "truncated": not is_whole}
-        text = _as_text(body, is_whole=is_whole)
+        text = as_text(body, is_whole=is_whole)
         if text is not None:
             shown |= {"encoding": "text", "text": text}
         else:
@@ -335,23 +344,3 @@ def _headers_of(message: Message) -> dict[str, str]:
     head: Any = message.head
     headers: dict[str, str] = head.headers
     return headers
-
-
-def _as_text(body: bytes, *, is_whole: bool) -> str | None:
-    """Return a body as text, None if it is none. A cut body may end in the midst of a character."""
-    for cut in range(1 if is_whole else 4):
-        try:
-            text = body[: len(body) - cut].decode()
-        except UnicodeDecodeError:
-            continue
-        return None if "\0" in text else text
-    return None
-
-
-def _preview(body: bytes, *, is_whole: bool) -> str:
-    text = _as_text(body, is_whole=is_whole)
-    if text is None:
-        return body[: PREVIEW_LENGTH // 4].hex(" ")
-    if len(text) > PREVIEW_LENGTH or not is_whole:
-        return text[:PREVIEW_LENGTH] + "…"
-    return text

@@ -27,4 +27,4 @@ class Candidate:
     destination: Destination | None = None
     connection: Any = None
     session: Any = None
-    """Of a connection, or of a subscription."""
+    """Session of a connection, or of a subscription."""

@@ -1,4 +1,5 @@
-"""Actions on a broker: pause, purge, move, retry, close, seek, drain, reload. Permissions are checked elsewhere.
+"""Actions on a broker: pause, purge, publish, move, retry, close, seek, drain, reload. Permissions are checked
+elsewhere.
 
 An action on many messages works in portions, with traffic in between, on the messages that existed at its beginning. An
 action that takes too long is cut; finished portions stay done.
@@ -15,18 +16,22 @@ import attrs
 import trio
 
 from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
+from sluiceway.flow import Flow, FlowClosedError, SourceController
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.words import count_in_words
 from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.header_codec import rewrite
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import Durable
+from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.message import Message
 from sluiceway.queues.names import DestinationNameError, Kind, parse
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationLimitError
+from sluiceway.queues.topic import Topic
 from sluiceway.queues.transfers import Outcome, Transfer
 from sluiceway.reloading import ReloadError
 from sluiceway.views.destinations import backlog_count
@@ -131,8 +136,10 @@ class Operations:
 
     # ------------------------------------------------------------------ purge
 
-    async def purge(self, destination: Destination) -> Done:
-        """Drop the present messages that no consumer holds."""
+    async def purge(self, destination: Destination, numbers: frozenset[int] | None = None) -> Done:
+        """Drop the present messages that no consumer holds: those of these numbers, or (None) all."""
+        if numbers is not None:
+            return await self._drop(destination, set(numbers))
         purged_count = 0
         for queue in destination.queues:
             consumed = consumed_queue(queue, destination.name, "purged")
@@ -149,6 +156,56 @@ class Operations:
         if left_count:
             words += f" {count_in_words(left_count, 'message')} held by consumers stayed with them."
         return Done({"purged_count": purged_count, "unsettled_count": left_count}, words)
+
+    async def _drop(self, destination: Destination, wanted: set[int]) -> Done:
+        wanted_count, purged_count = len(wanted), 0
+        for queue in sorted(destination.queues, key=lambda queue: -queue.priority):
+            consumed = consumed_queue(queue, destination.name, "dropped")
+            async with aclosing(self._reader.walk(queue, 0, queue.elements.next_sequence)) as walk:
+                async for run in walk:
+                    for sequence, message in run:
+                        if message.number in wanted:
+                            wanted.discard(message.number)
+                            purged_count += consumed.removal.purge(sequence, sequence + 1)
+                    if not wanted:
+                        break
+            if not wanted:
+                break
+        words = f"{count_in_words(purged_count, 'message')} of {destination.name} dropped."
+        if purged_count < wanted_count:
+            words += f" {count_in_words(wanted_count - purged_count, 'message')} left out: a consumer has them."
+        return Done({"purged_count": purged_count, "unsettled_count": wanted_count - purged_count}, words)
+
+    # ------------------------------------------------------------------ publish
+
+    def publish(self, to: str, headers: dict[str, str], body: bytes) -> Done:
+        """Put a message into a queue or a topic. Raises ApiError: no sender waits here for room."""
+        name = self.place(to)
+        manager = self._broker.manager
+        try:
+            base = SendHead({"destination": name}, b"", "1.2")
+            base.count(manager.heads_account)
+            length = str(len(body))
+            head = base.with_headers({**headers, "destination": name, "content-length": length})
+        except ProtocolError as error:
+            raise bad_request(error.message, error.detail) from None
+        message = Message(head, head.block + b"\n\n" + body + b"\0", self._broker.shard.take_numbers(1))
+        queue = self._queue_for(name, message)
+        if isinstance(queue, Topic) and not queue.is_heard:
+            raise conflict("unheard", f"{name} has no subscriber: the message would be dropped")
+        source = SourceController(
+            self._reader, Flow(f"published to {name}"), on_resume=lambda _sink: False, clock=self._broker.clock
+        )
+        try:
+            accepted = queue.offer([message], len(message.wire), source)
+        except (QueueFullError, FlowClosedError):
+            accepted = False
+        finally:
+            source.close()
+        if not accepted:
+            raise conflict("no-room", f"{name} has no room now", "Try again when its consumers have taken some.")
+        message_id = f"{self._broker.shard.token.decode()}-{message.number}"
+        return Done({"message_id": message_id}, f"Message {message_id} is in {name}.")
 
     # ------------------------------------------------------------------ move and retry
 

@@ -10,6 +10,7 @@ import trio
 from sluiceway.admin import schema
 from sluiceway.admin.access import COOKIE
 from sluiceway.admin.errors import ApiError, bad_request
+from sluiceway.admin.records import RECORDS_MAX, records_of
 from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, Parameter
 from sluiceway.admin.tables import LIMIT_MAX, Row
 from sluiceway.protocols.stomp.authorization import Action
@@ -101,7 +102,8 @@ async def _history(call: Call) -> Row:
         call.require(Action.ADMIN)
     elif not _sees(call)(name):
         call.require(Action.BROWSE, name)
-    return call.services.history.read(name)
+    services = call.services
+    return await services.pace.run(services.history.read_in_steps(name))
 
 
 async def _chains(call: Call) -> Row:
@@ -151,6 +153,11 @@ async def _log(call: Call) -> Row:
     return await call.services.state.log(call.query["name"])
 
 
+async def _records(call: Call) -> Row:
+    log = call.services.state.log_named(call.query["name"])
+    return await records_of(log, call.query["from"], call.query["limit"])
+
+
 async def _groups(call: Call) -> Row:
     return await call.services.state.groups(call.page)
 
@@ -165,7 +172,7 @@ async def _config(call: Call) -> Row:
 
 async def _messages(call: Call) -> Row:
     destination = call.services.state.destination_named(call.query["name"])
-    found = await call.services.messages.messages(destination, call.query["from"], call.query["limit"])
+    found = await call.services.messages.messages(destination, call.query["from"], call.query["limit"], call.query["q"])
     return {**found, "may_admin": call.may(Action.ADMIN, destination.name)}
 
 
@@ -256,7 +263,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         schema.HISTORY,
         Door.KNOWN,
         query=(Parameter("name", "A destination or a log; left out: the broker.", default=""),),
-        doc="The oldest point comes first; null is what nobody knows. The 250 destinations that did something last "
+        doc="The oldest point comes first; null: not known. The 250 destinations that did something last "
         "have a history.",
     ),
     _get(
@@ -303,6 +310,19 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
     _get("logs", "Logs with their groups.", _logs, schema.table(schema.LOG), query=PAGING),
     _get("log", "One log with its groups.", _log, schema.LOG, query=(Parameter("name", "/log/NAME, or NAME."),)),
     _get(
+        "records",
+        "Records of a log by index or time. Nothing is consumed.",
+        _records,
+        schema.RECORDS,
+        query=(
+            Parameter("name", "/log/NAME, or NAME."),
+            Parameter("from", "earliest, latest, an index, or time:MS.", default="latest"),
+            Parameter("limit", "How many at most.", "count", 50, least=1, most=RECORDS_MAX),
+        ),
+        doc="`from` of the answer is where the next page begins, null at the end. A row with `missing` stands for "
+        "records up to before `end` that are lost or damaged.",
+    ),
+    _get(
         "groups",
         "The groups of all logs, and how far they are behind.",
         _groups,
@@ -321,6 +341,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
             NAME,
             Parameter("from", "A place: the `next` of the answer before.", default="0"),
             Parameter("limit", "How many at most.", "count", 50, least=1, most=LIMIT_MAX),
+            Parameter("q", "Only those with this text in their first 8 KiB, headers or body.", default=""),
         ),
     ),
     _get(

@@ -174,6 +174,7 @@ def _check_value(value: Any, schema: Schema, name: str) -> None:
         "number": isinstance(value, int | float) and not isinstance(value, bool),
         "boolean": isinstance(value, bool),
         "array": isinstance(value, list),
+        "object": isinstance(value, dict),
     }
     if kind is not None and not fits[kind]:
         raise bad_request(f"{name} must be a {kind}")
@@ -186,6 +187,11 @@ def _check_value(value: Any, schema: Schema, name: str) -> None:
             raise bad_request(f"{name} has more than {schema.get('maxItems')} items")
         for item in value:
             _check_value(item, schema["items"], f"an item of {name}")
+    if kind == "object":
+        if len(value) > schema.get("maxProperties", TEXT_LENGTH_MAX):
+            raise bad_request(f"{name} has more than {schema.get('maxProperties')} entries")
+        for item in value.values():
+            _check_value(item, schema.get("additionalProperties", {}), f"an entry of {name}")
 
 
 def refuse_stopped(stopping: bool) -> None:

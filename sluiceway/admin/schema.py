@@ -287,6 +287,23 @@ LOG: Final = record(
         "groups": many(record(_GROUP_FIELDS)),
     }
 )
+RECORDS: Final = record(
+    {
+        "log": TEXT,
+        **counts("first", "next"),
+        "from": maybe(COUNT),
+        "items": many(
+            record(
+                {"index": COUNT},
+                optional={
+                    **counts("timestamp_ms", "size_bytes", "end"),
+                    "headers": {"type": "object", "additionalProperties": TEXT},
+                    **texts("preview", "missing"),
+                },
+            )
+        ),
+    }
+)
 CONFIG: Final = record(
     {
         "file": maybe(TEXT),
@@ -327,7 +344,7 @@ MESSAGE: Final = record(
         "preview": TEXT,
     }
 )
-MESSAGES: Final = record({"items": many(MESSAGE), "next": maybe(TEXT), "may_admin": TRUTH})
+MESSAGES: Final = record({"items": many(MESSAGE), "next": maybe(TEXT), "looked_count": COUNT, "may_admin": TRUTH})
 WHOLE_MESSAGE: Final = record(
     {
         **texts("message_id", "state", "place", "destination"),

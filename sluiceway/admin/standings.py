@@ -46,22 +46,22 @@ class StandingState(StrEnum):
     BLOCKING = "blocking", 6
     """Senders wait for it."""
     BLOCKED = "blocked", 5
-    """Its sends wait."""
+    """State of a connection whose sends wait."""
     STALLED = "stalled", 4
     """A subscription that acknowledges nothing, or a destination of which nothing is delivered because of such ones."""
     DEGRADED = "degraded", 3
     """Some consumers of a destination are stalled, and others work."""
     PAUSED = "paused", 2
     UNCONSUMED = "unconsumed", 1
-    """It holds messages, and has no consumer."""
+    """State of a destination that holds messages, and has no consumer."""
     BUSY = "busy", 0
-    """At its prefetch limit, and acknowledging."""
+    """State of a consumer at its prefetch limit that acknowledges."""
     FLOWING = "flowing", 0
     IDLE = "idle", 0
 
 
 class Waiting(NamedTuple):
-    """How many flows wait, and the longest for how long."""
+    """Number of flows that wait, and the seconds of the longest wait."""
 
     flows_count: int
     seconds: float
@@ -75,6 +75,8 @@ class Standing(NamedTuple):
     seconds: float | None = None
     cause: int | None = None
     """Node of the root cause, if that is another."""
+    is_blamed: bool = False
+    """The sentence goes on with the root cause."""
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -101,19 +103,21 @@ class Standings:
         self._first_of = first_of
         self._name_of = name_of
         self._causes: dict[int, int] = {}
-        """Of each node that waits the end of its longest chain."""
+        """End, for each node that waits, of its longest chain."""
         self._blocked: dict[int, tuple[float, int, int]] = {}
-        """Of each sender that waits: for how long, for which node, and how many of its flows."""
+        """Wait of each sender: for how long, for which node, and how many of its flows."""
         self._senders: dict[int, Waiting] = {}
-        """Of each node the senders that wait for it, also by way of others."""
+        """Senders, for each node, that wait for it, also by way of others."""
         self._stalled: dict[int, tuple[float, str]] = {}
-        """Of each stalled subscription for how long, and why."""
+        """Seconds that each stalled subscription has stalled, and why."""
         self._stalled_of: dict[int, tuple[float, str]] = {}
-        """Of each connection its subscription that has stalled longest."""
+        """Subscription of each connection that has stalled longest."""
         self._blocking_of: dict[int, Waiting] = {}
-        """Of each connection the senders that wait for its subscriptions."""
-        self._takers: dict[int, tuple[int, list[int]]] = {}
-        """Of each destination with stalled consumers how many consumers there are, and some stalled ones."""
+        """Senders, for each connection, that wait for its subscriptions."""
+        self._takers: dict[int, tuple[int, int, int]] = {}
+        """Consumers of each destination that has stalled ones: the number of all, the number of stalled ones, and the
+        one that has stalled longest.
+        """
 
     def read_in_steps(self) -> Steps[None]:
         """Read the survey. Before anything else, and once."""
@@ -176,15 +180,18 @@ class Standings:
             if candidate.destination is None:
                 continue
             takers: set[int] = set()
-            stalled: dict[int, None] = {}
+            stalled: set[int] = set()
+            worst: tuple[float, int] | None = None
             for queue in candidate.destination.queues:
                 for taker, _subscription in takers_of(queue):
                     yield
                     takers.add(taker)
                     if taker in self._stalled:
-                        stalled[taker] = None
-            if stalled:
-                self._takers[first] = len(takers), list(stalled)
+                        stalled.add(taker)
+                        own = self._stalled[taker][0], taker
+                        worst = own if worst is None else max(worst, own)
+            if worst is not None:
+                self._takers[first] = len(takers), len(stalled), worst[1]
 
     # ------------------------------------------------------------------ states of rows
 
@@ -219,22 +226,20 @@ class Standings:
         if destination.is_paused:
             blocked = f"; {_senders_in_words(waiting)}" if lasting else ""
             return Standing(StandingState.PAUSED, f"paused{blocked}", waiting.seconds if lasting else None)
-        takers_count, stalled = self._takers.get(first, (0, []))
-        some = f"{len(stalled)} of {count_in_words(takers_count, 'consumer')} stalled"
+        takers_count, stalled_count, worst = self._takers.get(first, (0, 0, first))
+        some = f"{stalled_count} of {count_in_words(takers_count, 'consumer')} stalled"
         if lasting:
             words = _senders_in_words(waiting)
-            if cause != first:
-                words += f", because of {self._name_of(cause)}"
-            elif not destination.queue.attachments_count:
+            if cause == first and not destination.queue.attachments_count:
                 words += ": it has no consumer"
-            if stalled and len(stalled) < takers_count:
+            if 0 < stalled_count < takers_count:
                 words += f" ({some})"
-            return Standing(StandingState.BLOCKING, words, waiting.seconds, None if cause == first else cause)
-        if stalled:
-            worst = max(stalled, key=lambda taker: self._stalled[taker])
+            blamed = cause != first
+            return Standing(StandingState.BLOCKING, words, waiting.seconds, cause if blamed else None, blamed)
+        if stalled_count:
             seconds = self._stalled[worst][0]
             words = f"{some}: {self._name_of(worst)}"
-            works = len(stalled) < takers_count and out_per_second >= FLOWING_PER_SECOND
+            works = stalled_count < takers_count and out_per_second >= FLOWING_PER_SECOND
             if works or not figure("waiting_count", destination):
                 return Standing(StandingState.DEGRADED, words, seconds, worst)
             return Standing(StandingState.STALLED, words, seconds, worst)
@@ -259,9 +264,8 @@ class Standings:
             words = f"blocked by {self._name_of(sink)} for {age_in_words(seconds)}"
             if count > 1:
                 words += f", and {count_in_words(count - 1, 'other wait')}"
-            if cause not in (sink, first):
-                words += f", because of {self._name_of(cause)}"
-            return Standing(StandingState.BLOCKED, words, seconds, None if cause == first else cause)
+            blamed = cause not in (sink, first)
+            return Standing(StandingState.BLOCKED, words, seconds, None if cause == first else cause, blamed)
         stalled = self._stalled_of.get(first)
         if stalled is not None:
             return Standing(StandingState.STALLED, stalled[1], stalled[0])

@@ -26,6 +26,7 @@ from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.queues.destination import Destination
+from sluiceway.queues.logs.log import Log
 from sluiceway.report import rss_bytes
 from sluiceway.steps import StepPace
 from sluiceway.store.reporting import report_in_steps
@@ -383,14 +384,18 @@ class State:
             "out_per_second": self._sampler.put_out.rates.get(log.name, 0.0),
         }
 
-    async def log(self, name: str) -> Row:
-        """One log. Raises ApiError if there is none."""
+    def log_named(self, name: str) -> Log:
+        """Return a log by its name, with or without `/log/`. Raises ApiError if there is none."""
         table = self._broker.logs
         found = None if table is None else table.logs.get(name if name.startswith("/log/") else f"/log/{name}")
         if found is None:
             raise not_found(f"there is no log {name[:200]!r}", "Ask for /api/v1/logs.")
+        return found
+
+    async def log(self, name: str) -> Row:
+        """One log. Raises ApiError if there is none."""
         await self._sampler.ready()
-        return self._log_row(found)
+        return self._log_row(self.log_named(name))
 
     async def groups(self, page: Page) -> Row:
         """A page of the groups of all logs."""

@@ -11,6 +11,8 @@
     requests   requests to a broker with a JSON reply
     waiting    messages of a command that waits for the broker
     trail      where is my message?; trail_view draws the answer
+    acting     purge, move, retry, pause, resume, close, drain: over the admin port
+    completion scripts for shells; names of destinations
     top        the flow map, live in a terminal (sluiceway.top)
     doctor     checks of this machine and this configuration (sluiceway.doctor)
     store      maintenance of a data folder: check, repair, export, import, compact
@@ -20,7 +22,7 @@
     secret     hashes of passcodes
     settings   config and version
     suggestions  suggestions for a mistyped command
-    manual     man pages, made from the commands
+    manual     man pages, made from the commands; roff writes those for `man`
 
 Each command is imported on its first use, and imports its dependencies when it runs: `sluiceway send` should load
 neither a broker nor the modules of other commands.
@@ -47,6 +49,13 @@ COMMANDS: Final = {
     "log": "log",
     "stat": "stat",
     "trail": "trail",
+    "purge": "acting",
+    "move": "acting",
+    "retry": "acting",
+    "pause": "acting",
+    "resume": "acting",
+    "close": "acting",
+    "drain": "acting",
     "top": "top",
     "doctor": "doctor",
     "store": "store",
@@ -55,6 +64,7 @@ COMMANDS: Final = {
     "secret": "secret",
     "config": "settings",
     "version": "settings",
+    "completion": "completion",
 }
 """All commands, in the order of the help, with the modules of this package that define them."""
 

@@ -51,7 +51,7 @@ def _index(context: click.Context) -> Iterator[str]:
         assert command is not None, f"{name} is listed"
         yield f"| [`sluiceway {name}`](sluiceway-{name}.md) | {_cell(command.get_short_help_str(limit=200))} |"
     yield from ("", "## Exit status", "", "| code | |", "|---|---|")
-    for code, what in _exit_codes():
+    for code, what in exit_codes():
         yield f"| {code} | {_cell(what)} |"
 
 
@@ -96,7 +96,7 @@ def _prose(lines: list[str]) -> list[str]:
     return [line.replace("<", "&lt;").replace("*", r"\*") for line in lines]
 
 
-def _exit_codes() -> Iterator[tuple[int, str]]:
+def exit_codes() -> Iterator[tuple[int, str]]:
     """Yield the exit codes with the strings behind the members, which document them."""
     source = inspect.getsource(Exit)
     documented = dict(re.findall(r'(\w+) = \d+\n    """(.*?)"""', source, re.DOTALL))

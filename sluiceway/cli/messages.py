@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from sluiceway.cli.completion import complete_destination
 from sluiceway.cli.connecting import host_options
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.waiting import say_that_it_waits, watched
@@ -54,7 +55,7 @@ header_option = click.option(
 
 
 @click.command()
-@click.argument("destination")
+@click.argument("destination", shell_complete=complete_destination)
 @click.argument("body", required=False)
 @click.option("--file", type=click.File("rb"), help="Take the body from this file.")
 @header_option
@@ -146,7 +147,7 @@ def _select(headers: dict[str, str], selector: str | None) -> None:
 
 
 @click.command()
-@click.argument("destination")
+@click.argument("destination", shell_complete=complete_destination)
 @click.option("--count", type=click.IntRange(min=1), help="End after this many messages [default: run until Ctrl-C].")
 @timeout_option
 @click.option(
@@ -218,7 +219,7 @@ def receive(
 
 
 @click.command()
-@click.argument("destination")
+@click.argument("destination", shell_complete=complete_destination)
 @click.option("--count", type=click.IntRange(min=1), help="Show at most this many messages [default: all].")
 @click.option(
     "--timeout",

@@ -44,6 +44,11 @@ OTHER_WORDS: Final = {
     "password": "secret",
     "acl": "permissions",
     "trace": "trail",
+    "kick": "close",
+    "disconnect": "close",
+    "redrive": "retry",
+    "truncate": "purge",
+    "unpause": "resume",
 }
 """Commands of other programs, with the commands here."""
 

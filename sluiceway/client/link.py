@@ -88,7 +88,7 @@ class Link:
         self.session = ""
         """The broker's name for this connection (header `session` of CONNECTED); empty if the broker gives none."""
         self.server = ""
-        """What the broker calls itself (header `server` of CONNECTED); empty if it does not say."""
+        """Name of the broker (header `server` of CONNECTED); empty if it does not say."""
         self._beats = beats
         self._is_shared = is_shared
         self._reply_to = f"/temp-queue/{replies}"

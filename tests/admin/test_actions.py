@@ -160,6 +160,58 @@ class TestPurge:
         answer = await stage.act("purge", {"name": "/topic/t", "confirm": "/topic/t"}, status=409)
         assert "durable" in answer["error"]["remedy"]
 
+    async def test_single_messages_are_dropped_and_the_others_stay(self, stage: AdminStage) -> None:
+        """One that a consumer holds stays, too."""
+        client, web = await stage.connect(), await stage.connect()
+        await web.send_all("/queue/a", range(4))
+        await web.sync()
+        rows = (await stage.get("messages", name="/queue/a"))["items"]
+        await client.subscribe("/queue/a", ack="client", **{"prefetch-count": "1"})
+        await client.next_message()
+        ids = [rows[0]["message_id"], rows[2]["message_id"]]
+        answer = await stage.act("purge", {"name": "/queue/a", "confirm": "/queue/a", "message_ids": ids})
+        assert answer["done"] == {"purged_count": 1, "unsettled_count": 1}
+        left = [row["message_id"] for row in (await stage.get("messages", name="/queue/a"))["items"]]
+        assert left == [rows[at]["message_id"] for at in (0, 1, 3)]
+
+
+class TestPublish:
+    async def test_a_published_message_is_delivered_with_its_headers(self, stage: AdminStage) -> None:
+        answer = await stage.act(
+            "publish", {"to": "/queue/a", "body": "hello, wörld", "headers": {"kind": "test", "priority": "7"}}
+        )
+        client = await stage.connect()
+        await client.subscribe("/queue/a")
+        message = await client.next_message()
+        assert (message.text, message.headers["kind"], message.headers["priority"]) == ("hello, wörld", "test", "7")
+        assert message.headers["message-id"] == answer["done"]["message_id"]
+
+    async def test_where_there_is_no_room_nothing_waits(self) -> None:
+        async with AdminStage({"/queue/small": {"count_max": 1}}) as stage:
+            for _ in range(2):
+                await stage.act("publish", {"to": "/queue/small", "body": "x"})
+                if stage.depth_count("/queue/small") == 1:
+                    break
+            answer = await stage.act("publish", {"to": "/queue/small", "body": "x"}, status=409)
+            assert answer["error"]["code"] == "no-room"
+            assert (await stage.get("overview"))["bottlenecks"] == []
+            answer = await stage.act("publish", {"to": "/topic/nobody", "body": "x"}, status=409)
+            assert answer["error"]["code"] == "unheard"
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"to": "/queue/a", "body": "x", "headers": {"receipt": "1"}},
+            {"to": "/queue/a", "body": "x", "headers": {"priority": "often"}},
+            {"to": "/queue/a,/queue/b", "body": "x"},
+            {"to": "/log/a", "body": "x"},
+            {"to": "/queue/a"},
+        ],
+    )
+    async def test_what_is_no_message_is_refused(self, stage: AdminStage, body: dict[str, Any]) -> None:
+        answer = await stage.act("publish", body, status=400)
+        assert answer["error"]["code"] == "bad-request"
+
 
 class TestMove:
     async def test_all_that_waits_goes_in_order(self, stage: AdminStage) -> None:

@@ -16,7 +16,7 @@ class TestRings:
         rings = Rings(("depth_count",))
         for tick in range(POINTS_COUNT + 5):
             rings.note(tick, {"depth_count": tick})
-        points = rings.read(POINTS_COUNT + 4)["depth_count"]
+        points = at_once(rings.read_in_steps(POINTS_COUNT + 4))["depth_count"]
         assert len(points) == POINTS_COUNT and (points[0], points[-1]) == (5, POINTS_COUNT + 4)
 
     def test_what_was_missed_is_unknown_not_old(self) -> None:
@@ -24,9 +24,9 @@ class TestRings:
         for tick in range(POINTS_COUNT):
             rings.note(tick, {"depth_count": 1})
         rings.note(POINTS_COUNT + 3, {"depth_count": 2})
-        assert rings.read(POINTS_COUNT + 4)["depth_count"][-6:] == [1, None, None, None, 2, None]
+        assert at_once(rings.read_in_steps(POINTS_COUNT + 4))["depth_count"][-6:] == [1, None, None, None, 2, None]
         rings.note(POINTS_COUNT * 9, {"depth_count": 3})
-        assert rings.read(POINTS_COUNT * 9)["depth_count"] == [None] * (POINTS_COUNT - 1) + [3]
+        assert at_once(rings.read_in_steps(POINTS_COUNT * 9))["depth_count"] == [None] * (POINTS_COUNT - 1) + [3]
 
 
 class TestHistory:

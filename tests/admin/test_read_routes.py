@@ -77,7 +77,7 @@ class TestDescription:
         query: dict[str, Any] = {
             parameter.name: "/queue/orders" for parameter in route.query if parameter.name == "name"
         }
-        if route.path.endswith("/log"):
+        if route.path.endswith(("/log", "/records")):
             query = {"name": "events"}
         elif route.path.endswith("/chains"):
             query = {"id": (await busy.get("map"))["nodes"][0]["id"]}
@@ -342,6 +342,58 @@ class TestMessages:
             assert row["name"] == "/queue/dead-letters" and row["depth_count"] == 3
             assert row["reasons"] == [{"reason": "redeliveries", "count": 3}]
             assert row["origins"] == [{"origin": "/queue/poison", "count": 3}]
+
+    async def test_a_search_finds_texts_in_headers_and_bodies(self, stage: AdminStage) -> None:
+        """In whatever case; the answer says how many were looked at."""
+        client = await stage.connect()
+        for number in range(5):
+            await client.sent("/queue/a", f"Order {number}", tenant="North" if number == 3 else "south")
+        found = await stage.get("messages", name="/queue/a", q="order 2")
+        assert [row["preview"] for row in found["items"]] == ["Order 2"] and found["looked_count"] == 5
+        found = await stage.get("messages", name="/queue/a", q="NORTH")
+        assert [row["preview"] for row in found["items"]] == ["Order 3"]
+        assert (await stage.get("messages", name="/queue/a", q="west"))["items"] == []
+
+    async def test_a_search_ends_after_so_many_and_goes_on_from_there(
+        self, stage: AdminStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sluiceway.admin.messages.SEARCH_COUNT_MAX", 3)
+        client = await stage.connect()
+        for number in range(5):
+            await client.sent("/queue/a", f"Order {number}")
+        found = await stage.get("messages", name="/queue/a", q="order 4")
+        assert found["items"] == [] and found["looked_count"] == 3 and found["next"]
+        found = await stage.get("messages", name="/queue/a", q="order 4", **{"from": found["next"]})
+        assert [row["preview"] for row in found["items"]] == ["Order 4"] and found["next"] is None
+
+
+class TestRecords:
+    async def test_records_are_found_by_index_and_by_time(self, stage: AdminStage) -> None:
+        """A page at a time; nothing is consumed."""
+        client = await stage.connect()
+        for number in range(6):
+            await client.sent("/log/events", f"record {number}", kind="test")
+            await trio.sleep(10)
+        found = await stage.get("records", name="events", **{"from": "2"}, limit=2)
+        assert [(row["index"], row["preview"]) for row in found["items"]] == [(2, "record 2"), (3, "record 3")]
+        assert found["items"][0]["headers"]["kind"] == "test" and found["items"][0]["size_bytes"] == len("record 2")
+        assert (found["first"], found["next"], found["from"]) == (0, 6, 4)
+        times = [row["timestamp_ms"] for row in (await stage.get("records", name="events"))["items"]]
+        assert len(times) == 6 and times == sorted(times)
+        found = await stage.get("records", name="/log/events", **{"from": f"time:{times[4]}"})
+        assert [row["index"] for row in found["items"]] == [4, 5] and found["from"] is None
+        found = await stage.get("records", name="/log/events", **{"from": "latest"}, limit=1)
+        assert [row["index"] for row in found["items"]] == [5]
+        assert (await stage.get("log", name="events"))["groups"] == []
+
+    async def test_what_is_no_place_is_refused(self, stage: AdminStage) -> None:
+        client = await stage.connect()
+        await client.sent("/log/events", "x")
+        for place in ("yesterday", "time:soon", "-1"):
+            response = await stage.http.get("/api/v1/records", params={"name": "events", "from": place})
+            assert (response.status_code, error_of(response)) == (400, "bad-request")
+        response = await stage.http.get("/api/v1/records", params={"name": "none"})
+        assert (response.status_code, error_of(response)) == (404, "not-found")
 
 
 class TestNames:

@@ -31,7 +31,7 @@ def test_markup_is_shown_as_text_everywhere(open_page: Open, tmp_path: Path) -> 
             assert_harmless(page)
         page.evaluate("address => { location.hash = address }", f"#/destination?name={quote(name)}")
         expect(page.locator("h1")).to_have_text(name)
-        page.get_by_role("link", name="Look at messages").click()
+        page.get_by_role("link", name="Browse messages").click()
         for row, view in ((0, "text"), (1, "JSON")):
             page.locator("td.lead button").nth(row).click()
             detail = page.get_by_label("One message")

@@ -64,22 +64,28 @@ class Everything(LawStage, AdminStage, LogStage):
         await trio.sleep(3)
 
 
+TABLES: Final = ("limit=500", "limit=500&offset=9400&sort=-name&q=9")
+
+
 def _asked(route: ApiRoute) -> list[str]:
     """Requests of this route, the dearest and one that finds little."""
     of: dict[str, list[str]] = {
         "chains": ["id=x"],
         "destination": ["name=/queue/q1", "name=/topic/durables"],
         "log": ["name=/log/l1"],
-        "messages": ["name=/queue/q1"],
+        "history": ["", "name=/queue/q1"],
+        "records": ["name=/log/l1"],
+        "destinations": [*TABLES, "limit=500&sort=-state"],
+        "connections": [*TABLES, "limit=500&sort=-state"],
+        "messages": ["name=/queue/q1", "name=/queue/q1&q=nothing"],
         "message": ["name=/queue/q1&message_id=x"],
         "trails": ["correlation_id=77", "correlation_id=none", "message_id=none"],
         "map": ["", "limit=500"],
         "subscriptions": ["limit=500", "destination=/topic/durables"],
     }
     name = route.path.rpartition("/")[2]
-    tables = ["limit=500", "limit=500&offset=9400&sort=-name&q=9"]
     paged = any(parameter.name == "offset" for parameter in route.query)
-    return [f"{route.path}?{query}" for query in of.get(name, tables if paged else [""])]
+    return [f"{route.path}?{query}" for query in of.get(name, TABLES if paged else [""])]
 
 
 @pytest.mark.slow
@@ -95,6 +101,9 @@ async def test_whoever_looks() -> None:
             with _noting(troubles), stage.law(f"GET {path}", limit="one request", crowd=CROWD) as counting:
                 counting.measures_with(stage.services.pace, stage.broker.metrics._pace)
                 await _apart(stage, path)
+        with _noting(troubles), stage.law("a point of history", limit="one point", crowd=CROWD) as counting:
+            counting.measures_with(stage.services.pace)
+            await stage.services.pace.run(stage.services.history.note_in_steps())
         asker = await stage.client()
         await asker.subscribe("/temp-queue/r")
         for of in ("", *LISTS):

@@ -145,6 +145,14 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+SHARE = ROOT / "deploy" / "share"
+
+
+def is_shared(name: str) -> bool:
+    """Whether a file of a wheel is no code, but goes to `share` of its environment."""
+    return ".data/data/share/" in name
+
+
 def contents(wheel: Path) -> dict[str, int]:
     """The checksum of each file."""
     with zipfile.ZipFile(wheel) as packed:
@@ -152,7 +160,7 @@ def contents(wheel: Path) -> dict[str, int]:
 
 
 def test_the_wheel_takes_two_names(wheel: Path) -> None:
-    tops = {name.partition("/")[0] for name in contents(wheel)}
+    tops = {name.partition("/")[0] for name in contents(wheel) if not is_shared(name)}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"sluiceway", "pyspark_stomp"}
 
 
@@ -165,7 +173,14 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     wanted = {f"sluiceway/{name}" if name.partition("/")[0] in CORE else name for name in there}
-    assert {name for name in contents(wheel) if ".dist-info/" not in name} == wanted
+    assert {name for name in contents(wheel) if ".dist-info/" not in name and not is_shared(name)} == wanted
+
+
+def test_the_wheel_installs_man_pages_and_completion(wheel: Path) -> None:
+    """Below `share` of the environment, where `man` and the shells look."""
+    there = {path.relative_to(SHARE).as_posix() for path in SHARE.rglob("*") if path.is_file()}
+    assert {"man/man1/sluiceway.1", "man/man1/sluiceway-purge.1", "zsh/site-functions/_sluiceway"} <= there
+    assert {name.partition("/data/share/")[2] for name in contents(wheel) if is_shared(name)} == there
 
 
 @pytest.mark.parametrize("how", ["pytest", "python -m pytest"])
@@ -213,7 +228,7 @@ def test_an_editable_install_has_no_copies(tmp_path: Path) -> None:
     code = "import sys; from hatchling.build import build_editable as build; build(sys.argv[1])"
     run(sys.executable, "-c", code, str(tmp_path), cwd=ROOT)
     (built,) = tmp_path.iterdir()
-    files = {name for name in contents(built) if ".dist-info/" not in name}
+    files = {name for name in contents(built) if ".dist-info/" not in name and not is_shared(name)}
     assert files == {"_sluiceway.pth"}
     with zipfile.ZipFile(built) as packed:
         assert packed.read("_sluiceway.pth").decode().splitlines() == [str(ROOT)]
@@ -223,6 +238,7 @@ def test_a_copy_of_a_checkout_builds_the_same(wheel: Path, tmp_path: Path) -> No
     """With its links, as an image is built from: they lead to where the copy is."""
     copy = tmp_path / "copy"
     copy.mkdir()
+    shutil.copytree(SHARE, copy / SHARE.relative_to(ROOT))
     for name in (*PACKAGES, "pyproject.toml", "README.md", "LICENSE"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -41,6 +41,43 @@ export function purge(context, name, count) {
   });
 }
 
+/** Drop single messages. */
+export function drop(context, name, ids) {
+  confirm({
+    title: ids.length === 1 ? "Delete a message" : `Delete ${format.things(ids.length, "message")}`,
+    words: `${format.things(ids.length, "message")} of ${name} ${ids.length === 1 ? "is" : "are"} dropped permanently. A message that a consumer holds stays.`,
+    label: "Delete",
+    danger: true,
+    go: asked(context, "purge", { name, message_ids: ids, confirm: name }),
+  });
+}
+
+/** Put a message into a queue or a topic. */
+export function publish(context, name) {
+  confirm({
+    title: `Publish to ${name}`,
+    words: "The message is in the destination as if a client had sent it.",
+    label: "Publish",
+    fields: [
+      { name: "body", label: "Body", type: "textarea", value: "" },
+      { name: "type", label: "Content type", value: "text/plain;charset=utf-8" },
+      { name: "priority", label: "Priority", value: "4", options: [...Array(10).keys()].map((priority) => [String(priority), String(priority)]) },
+      { name: "kept", label: "Durability", value: "no", options: [["no", "in memory"], ["yes", "persistent"]] },
+      { name: "headers", label: "More headers", type: "textarea", value: "", hint: "One per line: name:value" },
+    ],
+    go: asked(context, "publish", ({ body, type, priority, kept, headers }) => ({
+      to: name,
+      body,
+      headers: { ...headersOf(headers), priority, ...(type ? { "content-type": type } : {}), ...(kept === "yes" ? { persistent: "true" } : {}) },
+    })),
+  });
+}
+
+function headersOf(text) {
+  const lines = text.split("\n").filter((line) => line.includes(":"));
+  return Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf(":")).trim(), line.slice(line.indexOf(":") + 1).trim()]));
+}
+
 export function retry(context, name, ids, count) {
   confirm({
     title: "Send back to where they came from",

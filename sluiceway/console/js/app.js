@@ -173,6 +173,13 @@ addEventListener("hashchange", () => {
   document.getElementById("content")?.focus();
 });
 document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "")) {
+    const search = document.querySelector("main input[type=search]");
+    if (search) {
+      event.preventDefault();
+      search.focus();
+    }
+  }
   if (!document.querySelector("dialog[open]")) state.view?.key?.(event);
 });
 document.querySelector(".skip").addEventListener("click", (event) => {

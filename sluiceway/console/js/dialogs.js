@@ -86,7 +86,9 @@ function fieldOf(field, values, draw) {
     field.label,
     field.options
       ? h("select", { value: values[field.name], onchange: changed }, field.options.map(([value, words]) => h("option", { value }, words)))
-      : h("input", { type: field.type ?? "text", value: values[field.name], oninput: changed, autocomplete: "off" }),
+      : field.type === "textarea"
+        ? h("textarea", { rows: 4, value: values[field.name], oninput: changed, spellcheck: "false" })
+        : h("input", { type: field.type ?? "text", value: values[field.name], oninput: changed, autocomplete: "off" }),
     field.hint && h("span", { class: "hint" }, field.hint),
   );
 }

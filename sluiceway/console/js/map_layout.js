@@ -35,7 +35,7 @@ export function laidOut(map, width, before) {
   const below = new Set(columns[3]);
   const stacks = ordered([columns[0], columns[1], [...columns[2], ...columns[3]]], links, below, before?.stacks ?? null);
   const order = [stacks[0], stacks[1], stacks[2].filter((id) => !below.has(id)), stacks[2].filter((id) => below.has(id))];
-  const layout = narrow ? listed(order, nodes, edges, width) : columned(order, nodes, edges, width, slots, links);
+  const layout = narrow ? listed(order, nodes, edges, width) : columned(order, nodes, edges, width, slots, links, before?.y ?? null);
   return { ...layout, narrow, width, stacks, next: neighbours(edges, nodes) };
 }
 
@@ -78,10 +78,10 @@ function neighbours(edges, nodes) {
 
 // ---------------------------------------------------------------------------------------------------- three columns
 
-function columned(order, nodes, edges, width, slots, links) {
+function columned(order, nodes, edges, width, slots, links, before) {
   const box = Math.max(128, Math.min(300, Math.floor((width - 150) / 3)));
   const step = (width - box) / 2;
-  const y = heights(order, slots, links);
+  const y = heights(order, slots, links, before);
   const placed = new Map();
   order.forEach((ids, column) => {
     for (const id of ids) {
@@ -96,11 +96,14 @@ function columned(order, nodes, edges, width, slots, links) {
   }
   const drawn = curves(edges, nodes, placed);
   for (const slot of slots.keys()) placed.delete(slot);
-  return { height: bottom + 8, nodes: placed, edges: drawn, titles };
+  return { height: bottom + 8, nodes: placed, edges: drawn, titles, y };
 }
 
-/** Where each id of each column is: near to what it is linked to, in order, without touching. */
-function heights(order, slots, links) {
+/**
+ * Where each id of each column is: near to what it is linked to, in order, without touching. `before`: where each was,
+ * which is where it stays unless a new one takes its room.
+ */
+function heights(order, slots, links, before) {
   const high = (id) => (slots.has(id) ? SLOT : HEIGHT);
   const y = new Map();
   // The last column stands below the third.
@@ -121,16 +124,18 @@ function heights(order, slots, links) {
     });
   }
   const tallest = Math.max(...stacks.map((stack) => (stack.length ? y.get(stack.at(-1)) + high(stack.at(-1)) : TOP)));
-  for (let round = 0; round < 4; round++) {
-    for (const stack of round % 2 ? [...stacks].reverse() : stacks) settle(stack, y, pulls, high, extra, tallest);
+  const lowest = before ? Math.max(tallest, ...[...before].filter(([id]) => y.has(id)).map(([id, at]) => at + high(id))) : tallest;
+  for (let round = 0; round < (before ? 1 : 4); round++) {
+    for (const stack of round % 2 ? [...stacks].reverse() : stacks) settle(stack, y, pulls, high, extra, lowest, before);
   }
   return y;
 }
 
 /** Move one stack towards its neighbours, between TOP and `bottom`, keeping order and distance. */
-function settle(stack, y, pulls, high, extra, bottom) {
+function settle(stack, y, pulls, high, extra, bottom, before) {
   const middleOf = (id) => y.get(id) + high(id) / 2;
   const wish = stack.map((id) => {
+    if (before?.has(id)) return before.get(id);
     const found = pulls.get(id);
     return found ? found.reduce((sum, other) => sum + middleOf(other), 0) / found.length - high(id) / 2 : y.get(id);
   });

@@ -1,5 +1,5 @@
 // Which node stands above which, in each column of the flow map: as few crossings as a few sweeps find (Sugiyama 1981,
-// barycentres), and no change without need, so that the picture stands still while its numbers move.
+// barycentres), found once: later ones are put in beside their neighbours by name, so that the picture stands still.
 
 const SWEEPS = 6;
 
@@ -9,8 +9,7 @@ const SWEEPS = 6;
  */
 export function ordered(columns, links, below, before) {
   const kept = before ? columns.map((ids, at) => asBefore(ids, before[at] ?? [])) : columns.map((ids) => [...ids]);
-  const comers = columns.some((ids, at) => ids.some((id) => !(before?.[at] ?? []).includes(id)));
-  if (before && !comers) return kept;
+  if (before) return kept;
   let best = kept;
   let fewest = crossings(kept, links);
   let trial = kept.map((ids) => [...ids]);

@@ -75,7 +75,7 @@ function ways(node) {
   const links = {
     destination: node.name.startsWith("/log/")
       ? [[to("log", { name: node.name }), "Open the log"]]
-      : [[to("destination", { name: node.name }), "Open the destination"], [to("messages", { name: node.name }), "Look at its messages"]],
+      : [[to("destination", { name: node.name }), "Open the destination"], [to("messages", { name: node.name }), "Browse its messages"]],
     connection: [[to("connections", { q: node.name }), "Open the connection"]],
     subscription: [[to("consumers", { q: node.name }), "Open the subscription"], [to("connections", { q: node.name.split(" of ").at(-1) }), "Open its connection"]],
     store: [[to("store"), "Open the store"]],

@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import * as format from "./format.js";
 import { STATES, mark } from "./glyphs.js";
 import { drawn } from "./map_drawing.js";
+import { chosen, GROUP, grouped } from "./map_choice.js";
 import { first, towards } from "./map_keys.js";
 import { laidOut, NARROW } from "./map_layout.js";
 import { LASTING_SECONDS } from "./overview_facts.js";
@@ -13,6 +14,10 @@ import { called, trimmed } from "./map_names.js";
 import { panel } from "./map_panel.js";
 
 const ARROWS = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home"]);
+
+/** Nodes that are asked for, of which some are shown: with their paths. */
+const FEW = 150;
+const MANY = 500;
 
 let views_count = 0;
 
@@ -22,6 +27,12 @@ export class MapView {
     this.context = context;
     this.limit = limit;
     this.map = null;
+    this.answer = null;
+    /** Only nodes with this in their name, and their paths. */
+    this.q = "";
+    /** Groups that are open, and nodes that stay for a while. */
+    this.open = new Set();
+    this.stay = new Map();
     this.chain = null;
     this.picked = null;
     this.focused = null;
@@ -44,9 +55,37 @@ export class MapView {
   }
 
   async load() {
-    const [map, chain] = await Promise.all([ask("/map", { limit: this.limit }), this.picked ? this.loadChain(this.picked) : null]);
-    this.map = trimmed(map);
+    const [map, chain] = await Promise.all([ask("/map", { limit: this.limit <= 30 && !this.q ? FEW : MANY }), this.picked ? this.loadChain(this.picked) : null]);
+    this.answer = trimmed(map);
+    this.choose();
     if (this.picked && chain && chain.id === this.picked) this.chain = chain;
+  }
+
+  /** Of the last answer what is shown. */
+  choose() {
+    if (!this.answer) return;
+    const all = this.answer.nodes.length > this.limit && !this.q ? grouped(this.answer, this.open) : this.answer;
+    this.map = chosen(all, { limit: this.limit, stay: this.stay, now: performance.now() / 1000, q: this.q });
+  }
+
+  /** Show only what has this in its name, and its paths. */
+  filter(q) {
+    this.q = q;
+    this.stay.clear();
+    this.layout = null;
+    this.choose();
+    this.context.redraw();
+    this.context.soon();
+  }
+
+  /** Open a group, or (null) close all. */
+  openGroup(id) {
+    if (id === null) this.open.clear();
+    else this.open.add(id);
+    this.stay.clear();
+    this.layout = null;
+    this.choose();
+    this.context.redraw();
   }
 
   async loadChain(id) {
@@ -60,6 +99,7 @@ export class MapView {
 
   /** Open the panel of a node. */
   async pick(id) {
+    if (id.startsWith(GROUP)) return this.openGroup(id);
     this.picked = id;
     this.focused = id;
     this.chain = null;
@@ -144,6 +184,12 @@ export class MapView {
         {},
         h("h2", {}, "What is blocked by what"),
         h("span", { class: "hint" }, "Open a node to follow what it waits for"),
+        h(
+          "span",
+          { class: "end" },
+          this.open.size > 0 && h("button", { class: ["button", "tiny"], type: "button", onclick: () => this.openGroup(null) }, "Close groups"),
+          h("input", { class: "search", type: "search", value: this.q, placeholder: "Find in the map", "aria-label": "Find in the map", oninput: (event) => this.filter(event.target.value) }),
+        ),
       ),
       h(
         "div",
@@ -161,6 +207,7 @@ export class MapView {
   }
 
   canvas(lit) {
+    if (!this.map.nodes.length && this.q) return h("p", { class: "empty" }, `Nothing on the map has «${this.q}» in its name.`);
     if (!this.map.nodes.length) return h("p", { class: "empty" }, "Nothing is connected yet, and there are no destinations. They show up here by themselves.");
     this.layout = laidOut(this.map, this.width, this.layout?.narrow === this.width < NARROW ? this.layout : null);
     if (!this.focused || !this.layout.nodes.has(this.focused)) this.focused = first(this.layout);
@@ -180,7 +227,7 @@ export class MapView {
   }
 
   foot() {
-    const more = this.map?.omitted?.nodes_count ?? 0;
+    const tally = this.map?.omitted?.nodes_count ?? 0;
     const edge = (kind, width) => h("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, h("path", { class: ["edge", ...kind.split(" ")], d: "M1 6h28", "stroke-width": width }));
     return h(
       "footer",
@@ -188,7 +235,7 @@ export class MapView {
       STATES.map((state) => h("span", { key: state, class: ["sample", `is-${state}`] }, mark(state), state)),
       h("span", { class: "sample" }, edge("flow", 5), "flow, wider is faster"),
       h("span", { class: "sample" }, edge("block", 2), "waits, since when"),
-      more > 0 && h("span", { class: "end" }, `and ${format.count(more)} more that are not blocked`),
+      tally > 0 && h("span", { class: "end" }, `and ${format.count(tally)} more that are not blocked`),
     );
   }
 

@@ -6,6 +6,7 @@ import { h } from "../dom.js";
 import * as format from "../format.js";
 import { move, retry } from "../actions.js";
 import { to } from "../router.js";
+import { reasonOf } from "./messages.js";
 
 export function deadLetters(context) {
   let queues = [];
@@ -44,7 +45,7 @@ function cardOf(context, queue) {
     h(
       "div",
       { class: ["body", "grid-2"] },
-      h("div", { class: "section" }, h("h3", {}, "Why"), bars(countsOf(queue.reasons, "reason"))),
+      h("div", { class: "section" }, h("h3", {}, "Why"), bars(countsOf(queue.reasons.map((entry) => ({ ...entry, reason: entry.reason && reasonOf({ "dead-letter-reason": entry.reason }) })), "reason"))),
       h("div", { class: "section" }, h("h3", {}, "From where"), bars(countsOf(queue.origins, "origin"))),
     ),
   );

@@ -70,7 +70,7 @@ function head(context, found) {
     h("a", { class: "crumbs", href: to("destinations") }, "← All destinations"),
     found.paused ? stateOf("paused") : null,
     h("span", { class: "tag" }, found.kind),
-    h("span", { class: ["row", "end"] }, h("a", { class: ["button", "tiny"], href: to("messages", { name: found.name }) }, "Look at messages"), buttons(context, found)),
+    h("span", { class: ["row", "end"] }, h("a", { class: ["button", "tiny"], href: to("messages", { name: found.name }) }, "Browse messages"), buttons(context, found, { publishing: true })),
   );
 }
 

@@ -1,6 +1,6 @@
 // All queues and topics: what flows, what waits, and when that ends.
 
-import { pause, purge, resume } from "../actions.js";
+import { pause, publish, purge, resume } from "../actions.js";
 import { spanChoice, spark } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
@@ -67,13 +67,15 @@ export function forecast(seconds, needed = false) {
   return format.age(seconds);
 }
 
-export function buttons(context, row) {
+export function buttons(context, row, { publishing = false } = {}) {
   if (!row.may_admin) return null;
   return [
     row.paused
       ? h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Resume ${row.name}`, onclick: () => resume(context, row.name) }, "Resume")
       : h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Pause ${row.name}`, onclick: () => pause(context, row.name) }, "Pause"),
     " ",
+    publishing && h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Publish to ${row.name}`, onclick: () => publish(context, row.name) }, "Publish"),
+    publishing && " ",
     row.kind.includes("queue") && h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Purge ${row.name}`, disabled: !row.depth_count, onclick: () => purge(context, row.name, row.depth_count) }, "Purge"),
   ];
 }

@@ -1,6 +1,6 @@
 // Looking into a queue without taking anything: a page of messages, and one of them with headers and body.
 
-import { move, retry } from "../actions.js";
+import { drop, move, publish, retry } from "../actions.js";
 import { ask } from "../api.js";
 import { bodyView } from "../body_view.js";
 import { h } from "../dom.js";
@@ -11,12 +11,29 @@ import { table } from "../tables.js";
 const LIMIT = 50;
 const REASON = "dead-letter-reason";
 const ORIGIN = "dead-letter-destination";
+const TIME = "dead-letter-time";
+
+const REASONS = {
+  redeliveries: "rejected or requeued too often",
+  rejected: "refused by a consumer",
+  expired: "expired",
+  full: "its queue was full",
+};
+
+/** Why a message was given up, as a sentence. */
+export function reasonOf(headers) {
+  const reason = headers[REASON];
+  if (!reason) return "–";
+  const count = headers["dead-letter-count"];
+  return `${REASONS[reason] ?? reason}${reason === "redeliveries" && count ? ` (${count} times)` : ""}`;
+}
 
 export function messages(context) {
   const name = context.query.name ?? "";
   const letters = Boolean(context.query.letters);
   const before = [];
   let from = "";
+  let q = context.query.q ?? "";
   let found = null;
   let picked = context.query.message ?? null;
   let place = "";
@@ -40,7 +57,7 @@ export function messages(context) {
     context.soon();
   };
   const columnsOf = () => [
-    letters && found.may_admin && {
+    found.may_admin && !name.startsWith("/topic/") && {
       name: "", class: "check",
       cell: (row) => h("input", { type: "checkbox", checked: chosen.has(row.message_id), "aria-label": `Choose ${row.message_id}`, onchange: (event) => {
         if (event.target.checked) chosen.add(row.message_id);
@@ -49,7 +66,8 @@ export function messages(context) {
       } }),
     },
     { name: "Message", lead: true, cell: (row) => h("button", { class: ["button", "plain", "tiny", "mono"], type: "button", onclick: () => open(row.message_id, row.place) }, row.message_id) },
-    letters && { name: "Why", cell: (row) => row.headers[REASON] ?? "–" },
+    letters && { name: "Why", cell: (row) => reasonOf(row.headers) },
+    letters && { name: "Since", cell: (row) => format.day(format.number(row.headers[TIME])) },
     letters && { name: "From", cell: (row) => row.headers[ORIGIN] ?? "–" },
     !letters && { name: "State", cell: (row) => h("span", { class: "tag" }, row.state, row.redelivered && ", redelivered") },
     { name: "Size", num: true, cell: (row) => format.size(row.size_bytes) },
@@ -60,7 +78,7 @@ export function messages(context) {
   return {
     title: letters ? "Dead letters" : "Messages",
     load: async () => {
-      found = await ask("/messages", { name, from, limit: LIMIT });
+      found = await ask("/messages", { name, from, limit: LIMIT, q });
       if (picked && !message) {
         try {
           message = await ask("/message", { name, message_id: picked, place });
@@ -81,6 +99,10 @@ export function messages(context) {
           h("a", { class: "crumbs", href: letters ? to("dead-letters") : to("destination", { name }) }, letters ? "← All dead letters" : "← Back to the destination"),
           h("b", {}, name),
           h("span", { class: "muted" }, "Browsing does not consume."),
+          h("span", { class: ["row", "end"] },
+            h("input", { class: "search", type: "search", value: q, placeholder: "Search in headers and bodies", "aria-label": "Search in headers and bodies", oninput: (event) => { q = event.target.value; before.length = 0; context.adjust({ q }); turn(""); } }),
+            !letters && found.may_admin && h("button", { class: ["button", "tiny"], type: "button", onclick: () => publish(context, name) }, "Publish"),
+          ),
         ),
         h(
           "div",
@@ -88,13 +110,17 @@ export function messages(context) {
           h(
             "section",
             { class: "card" },
-            letters && chosen.size > 0 && h(
+            chosen.size > 0 && h(
               "header",
               {},
-              `${format.things(chosen.size, "letter")} chosen`,
-              h("span", { class: "end" }, h("button", { class: ["button", "tiny"], type: "button", onclick: () => move(context, name, [...chosen]) }, "Move"), h("button", { class: ["button", "tiny", "main"], type: "button", onclick: () => retry(context, name, [...chosen]) }, "Retry")),
+              `${format.things(chosen.size, letters ? "letter" : "message")} chosen`,
+              h("span", { class: "end" },
+                h("button", { class: ["button", "tiny", "danger"], type: "button", onclick: () => drop(context, name, [...chosen]) }, "Delete"),
+                h("button", { class: ["button", "tiny"], type: "button", onclick: () => move(context, name, [...chosen]) }, "Move"),
+                letters && h("button", { class: ["button", "tiny", "main"], type: "button", onclick: () => retry(context, name, [...chosen]) }, "Retry"),
+              ),
             ),
-            h("div", { class: ["body", "flush"] }, table({ columns: picked ? columns.filter((column) => column.name !== "Begins with") : columns, rows: found.items, idOf: (row) => row.message_id, picked: picked ?? undefined, caption: `Messages of ${name}`, empty: from ? "No messages from here on." : "It is empty." })),
+            h("div", { class: ["body", "flush"] }, table({ columns: picked ? columns.filter((column) => column.name !== "Begins with") : columns, rows: found.items, idOf: (row) => row.message_id, picked: picked ?? undefined, caption: `Messages of ${name}`, empty: q ? `None of ${format.things(found.looked_count, "message")} has «${q}» in it.` : from ? "No messages from here on." : "It is empty." })),
             (from || found.next) &&
               h(
                 "nav",
@@ -108,14 +134,14 @@ export function messages(context) {
                 ),
               ),
           ),
-          picked && detail(context, { name, picked, message, view, retried: letters && found.may_admin, onview: (wanted) => { view = wanted; context.redraw(); }, onclose: () => open(null) }),
+          picked && detail(context, { name, picked, message, view, letters, may: found.may_admin && !name.startsWith("/topic/"), onview: (wanted) => { view = wanted; context.redraw(); }, onclose: () => open(null) }),
         ),
       ];
     },
   };
 }
 
-function detail(context, { name, picked, message, view, retried, onview, onclose }) {
+function detail(context, { name, picked, message, view, letters, may, onview, onclose }) {
   return h(
     "section",
     { class: ["card", "detail"], "aria-label": "One message" },
@@ -127,7 +153,11 @@ function detail(context, { name, picked, message, view, retried, onview, onclose
         "span",
         { class: "end" },
         context.may().admin !== false && h("a", { class: ["button", "tiny"], href: to("trail", { message_id: picked }) }, "Where has it been?"),
-        retried && message && !message.gone && h("button", { class: ["button", "tiny", "main"], type: "button", onclick: () => retry(context, name, [picked]) }, "Retry"),
+        may && message && !message.gone && [
+          h("button", { class: ["button", "tiny", "danger"], type: "button", onclick: () => drop(context, name, [picked]) }, "Delete"),
+          h("button", { class: ["button", "tiny"], type: "button", onclick: () => move(context, name, [picked]) }, "Move"),
+          letters && h("button", { class: ["button", "tiny", "main"], type: "button", onclick: () => retry(context, name, [picked]) }, "Retry"),
+        ],
         h("button", { class: ["button", "tiny"], type: "button", onclick: onclose }, "Close"),
       ),
     ),
@@ -136,6 +166,7 @@ function detail(context, { name, picked, message, view, retried, onview, onclose
     message && !message.gone && h(
       "div",
       { class: "body" },
+      message.headers?.[REASON] && h("p", {}, h("b", {}, "Dead letter: "), reasonOf(message.headers), `, from ${message.headers[ORIGIN] ?? "somewhere"}, ${format.day(format.number(message.headers[TIME]))}`),
       h(
         "div",
         { class: "section" },

@@ -1,0 +1,251 @@
+"""Commands that change something in a running broker, over its admin port: purge, move, retry, pause, resume, close and
+drain.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sluiceway.cli.completion import complete_destination
+from sluiceway.cli.exits import Exit, fail
+from sluiceway.flow.words import count_in_words
+
+if TYPE_CHECKING:
+    from sluiceway.client.admin import AdminLink
+
+ADMIN_URL: Final = "http://127.0.0.1:8161"
+DEAD_LETTERS: Final = "/queue/dead-letters"
+PAGE_ROWS: Final = 500
+
+
+def admin_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that name the admin port, hands the command its `AdminLink` as `admin`, and ends it with a
+    message and an exit code when something can't be done.
+    """
+
+    @wraps(command)
+    def with_link(admin_url: str, login: str | None, passcode: str | None, ca: str | None, **options: Any) -> None:
+        from sluiceway.client.admin import AdminError, AdminLink
+        from sluiceway.client.errors import ClientError
+
+        try:
+            link = AdminLink(admin_url, login=login, passcode=passcode, ca=ca)
+        except (ValueError, OSError) as error:
+            raise click.BadParameter(str(error), param_hint="--admin-url") from None
+        try:
+            command(admin=link, **options)
+        except AdminError as error:
+            who = "\nThey come from --login and SLUICEWAY_PASSCODE, or from the URL." if error.status == 401 else ""
+            fail(Exit.REFUSED, f"{error}{who}")
+        except ClientError as error:
+            fail(Exit.CONNECT, f"{error}; start the broker with `--admin HOST:PORT`, or name it with --admin-url")
+
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as JSON, for programs."),
+        click.option("--ca", metavar="FILE", help="PEM file with the authorities to trust, with https://."),
+        click.option(
+            "--passcode",
+            envvar="SLUICEWAY_PASSCODE",
+            help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
+        ),
+        click.option("--login", help="Login name. Overrides the one in the URL."),
+        click.option(
+            "--admin-url",
+            envvar="SLUICEWAY_ADMIN_URL",
+            default=ADMIN_URL,
+            show_default=True,
+            help="The admin port of the broker: http://[LOGIN:PASSCODE@]HOST:PORT, or https://. Also from "
+            "SLUICEWAY_ADMIN_URL.",
+        ),
+    ):
+        with_link = option(with_link)
+    return with_link
+
+
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+_ids_option = click.option(
+    "--message-id", "message_ids", multiple=True, metavar="ID", help="Only this message; may be repeated."
+)
+_all_option = click.option("--all", "is_all", is_flag=True, help="All messages that no consumer holds.")
+_destination_argument = click.argument("destination", shell_complete=complete_destination)
+
+
+def _confirmed(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("no terminal to ask for confirmation: give --yes")
+    click.confirm(question, abort=True)
+
+
+def _tell(answer: Mapping[str, Any], *, as_json: bool) -> None:
+    click.echo(json.dumps(answer, ensure_ascii=False) if as_json else str(answer.get("words", "done")))
+
+
+def _which(message_ids: tuple[str, ...], *, is_all: bool) -> dict[str, Any]:
+    if bool(message_ids) is is_all:
+        raise click.UsageError("give --all, or --message-id once or more")
+    return {"all": True} if is_all else {"message_ids": list(message_ids)}
+
+
+def _named(which: Mapping[str, Any]) -> str:
+    ids = which.get("message_ids")
+    return "all messages" if ids is None else count_in_words(len(ids), "message")
+
+
+@click.command()
+@_destination_argument
+@_ids_option
+@_yes_option
+@admin_options
+def purge(admin: AdminLink, destination: str, message_ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Drop the messages of the queue DESTINATION, in memory and on disk, or single ones of them.
+
+    Messages that consumers hold stay with them.
+
+    \b
+    Examples:
+      sluiceway purge /queue/orders
+      sluiceway purge /queue/orders --message-id 5f0c11ab-1042
+      sluiceway purge /queue/orders --yes --json | jq .done.purged_count
+    """
+    which = {"message_ids": list(message_ids)} if message_ids else {}
+    _confirmed(f"Drop {_named(which)} of {destination}?", yes=yes)
+    _tell(admin.act("purge", {"name": destination, "confirm": destination, **which}), as_json=as_json)
+
+
+@click.command()
+@click.argument("source", metavar="FROM", shell_complete=complete_destination)
+@click.argument("target", metavar="TO", shell_complete=complete_destination)
+@_all_option
+@_ids_option
+@_yes_option
+@admin_options
+def move(
+    admin: AdminLink,
+    source: str,
+    target: str,
+    is_all: bool,
+    message_ids: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Move messages from the queue FROM to the destination TO.
+
+    A message is in TO before it leaves FROM. Without room in TO the rest stays in FROM.
+
+    \b
+    Examples:
+      sluiceway move /queue/orders /queue/orders-2 --all
+      sluiceway move /queue/orders /queue/odd --message-id 5f0c11ab-1042
+    """
+    which = _which(message_ids, is_all=is_all)
+    _confirmed(f"Move {_named(which)} from {source} to {target}?", yes=yes)
+    _tell(admin.act("move", {"from": source, "to": target, "confirm": source, **which}), as_json=as_json)
+
+
+@click.command()
+@click.argument("destination", default=DEAD_LETTERS, metavar="[QUEUE]", shell_complete=complete_destination)
+@_all_option
+@_ids_option
+@click.option("--republish", is_flag=True, help="Also what a subscriber of a topic refused, to all its subscribers.")
+@_yes_option
+@admin_options
+def retry(
+    admin: AdminLink,
+    destination: str,
+    is_all: bool,
+    message_ids: tuple[str, ...],
+    republish: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Send the dead letters in QUEUE, by default /queue/dead-letters, back to the destinations they came from.
+
+    \b
+    Examples:
+      sluiceway retry --all
+      sluiceway retry /queue/dead-letters --message-id 5f0c11ab-1042 --yes
+    """
+    which = _which(message_ids, is_all=is_all)
+    _confirmed(f"Send {_named(which)} of {destination} back?", yes=yes)
+    body = {"name": destination, "confirm": destination, "republish": republish, **which}
+    _tell(admin.act("retry", body), as_json=as_json)
+
+
+@click.command()
+@_destination_argument
+@admin_options
+def pause(admin: AdminLink, destination: str, as_json: bool) -> None:
+    """Deliver nothing from DESTINATION until `sluiceway resume`, or a restart of the broker.
+
+    \b
+    Example:
+      sluiceway pause /queue/orders
+    """
+    _tell(admin.act("pause", {"name": destination}), as_json=as_json)
+
+
+@click.command()
+@_destination_argument
+@admin_options
+def resume(admin: AdminLink, destination: str, as_json: bool) -> None:
+    """Deliver from DESTINATION again, after `sluiceway pause`.
+
+    \b
+    Example:
+      sluiceway resume /queue/orders
+    """
+    _tell(admin.act("resume", {"name": destination}), as_json=as_json)
+
+
+@click.command()
+@click.argument("connection")
+@_yes_option
+@admin_options
+def close(admin: AdminLink, connection: str, yes: bool, as_json: bool) -> None:
+    """Close CONNECTION, named by its client-id, its address or its session, with an ERROR.
+
+    Messages that it has not acknowledged go to other consumers.
+
+    \b
+    Examples:
+      sluiceway close billing-2
+      sluiceway close 127.0.0.1:57148 --yes
+    """
+    rows = admin.ask("connections", q=connection, limit=PAGE_ROWS).get("items") or []
+    found = [row for row in rows if connection in (row.get("session"), row.get("client_id"), row.get("peer"))]
+    if len(found) != 1:
+        if not found:
+            fail(Exit.REFUSED, f"there is no connection {connection!r}; `sluiceway stat` lists them")
+        peers = ", ".join(str(row.get("peer")) for row in found)
+        fail(Exit.REFUSED, f"{len(found)} connections are called {connection!r}: name one by its address: {peers}")
+    row = found[0]
+    held = count_in_words(int(row.get("unsettled_count") or 0), "unacknowledged message")
+    client = f"{row['client_id']} ({row['peer']})" if row.get("client_id") else row["peer"]
+    _confirmed(f"Close {client}, which holds {held}?", yes=yes)
+    _tell(admin.act("close-connection", {"session": row["session"], "confirm": row["session"]}), as_json=as_json)
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(0, 86_400), help="Stop after this many seconds [default: 60].")
+@_yes_option
+@admin_options
+def drain(admin: AdminLink, seconds: float | None, yes: bool, as_json: bool) -> None:
+    """Accept no new connections, let consumers finish, then stop the broker.
+
+    \b
+    Examples:
+      sluiceway drain
+      sluiceway drain --seconds 300 --yes
+    """
+    name = str(admin.ask("overview")["broker"]["name"])
+    _confirmed(f"Drain the broker {name}, and stop it?", yes=yes)
+    limit = {} if seconds is None else {"seconds": seconds}
+    _tell(admin.act("drain", {"confirm": name, **limit}), as_json=as_json)
