@@ -157,6 +157,6 @@ def test_without_room_for_copies_nothing_is_repaired(directory: Directory, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Quarantine, "put", full)
-    with pytest.raises(EngineFailedError, match="attic"):
+    with pytest.raises(EngineFailedError, match="quarantine"):
         directory.open_engine()
     assert manifest.read_bytes() == bytes(100)
