@@ -277,7 +277,7 @@ class DestinationRegistry:
         self._policies_age = 0
         """Number of times that policies have been replaced."""
         self._router = environment.dead_letters
-        self._destinations_max = destinations_max
+        self.destinations_max = destinations_max
         self.attachments = AttachmentPool(attachments_max, manager=environment.manager, clock=environment.clock)
         self._account = AttachmentAccount(self.attachments)
         self.selectors = SelectorTable(selectors_bytes_max, manager=environment.manager, clock=environment.clock)
@@ -336,7 +336,7 @@ class DestinationRegistry:
         self._policy_for = policy_for
         self._own_segments = frozenset(own_segments)
         self._policies_age += 1
-        self._destinations_max = destinations_max
+        self.destinations_max = destinations_max
         self.attachments.resize(attachments_max)
         self.selectors.resize(selectors_bytes_max)
         if self._router is not None:
@@ -365,9 +365,9 @@ class DestinationRegistry:
                     f"{address.canonical} was closed after a bug of the broker: confirmed messages are safe, and "
                     "available again after a restart"
                 )
-            if len(self.destinations) >= self._destinations_max and not is_stored:
+            if len(self.destinations) >= self.destinations_max and not is_stored:
                 raise DestinationLimitError(
-                    f"cannot make {address.canonical}: the broker holds {self._destinations_max} destinations already "
+                    f"cannot make {address.canonical}: the broker holds {self.destinations_max} destinations already "
                     "(destinations_max): reuse names, or lower auto_delete_seconds"
                 )
             if not is_stored and not is_ours:

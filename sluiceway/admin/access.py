@@ -281,6 +281,10 @@ class Access:
         """Whether the caller has the permission."""
         return caller.is_known and self._guard.may(caller.identity, action, destination)
 
+    def stamp(self, caller: Caller) -> str | None:
+        """Return the value of the header `user` of what a caller publishes; None: messages get no such header."""
+        return caller.identity.user if self._guard.stamps_user else None
+
     def require(self, caller: Caller, action: Action, destination: str | None = None) -> None:
         """Raises ApiError if it may not."""
         if not caller.is_known:

@@ -15,6 +15,7 @@ from sluiceway.admin.schema import Schema
 from sluiceway.admin.tables import Row
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import Action
+from sluiceway.protocols.stomp.head import FORGEABLE_HEADERS
 from sluiceway.queues.durables import DurableNameError
 
 IDS_MAX: Final = 5_000
@@ -23,9 +24,7 @@ DRAIN_SECONDS_MAX: Final = 24 * 3600
 PUBLISHED_LENGTH_MAX: Final = 262_144
 """Characters of a published body."""
 PUBLISHED_HEADERS_MAX: Final = 50
-OWN_HEADERS: Final = frozenset(
-    {"destination", "receipt", "transaction", "content-length", "message-id", "subscription"}
-)
+OWN_HEADERS: Final = FORGEABLE_HEADERS | {"destination", "content-length"}
 """Headers that the broker writes, or that belong to a frame of a client."""
 
 log = get_logger("sluiceway.admin")
@@ -68,6 +67,8 @@ async def _publish(call: Call) -> Done:
     own = sorted(set(headers) & OWN_HEADERS)
     if own:
         raise bad_request(f"the header {own[0]} is not for a published message", "Leave it out.")
+    if (user := call.services.access.stamp(call.caller)) is not None:
+        headers = {**headers, "user": user}
     return call.services.operations.publish(name, headers, call.body["body"].encode())
 
 

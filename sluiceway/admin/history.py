@@ -1,8 +1,9 @@
 """The last hour of the numbers that the console draws: one point every STEP_SECONDS, in rings of a fixed size.
 
 The broker as a whole has one ring for each of its numbers, and each of the DESTINATIONS_MAX destinations and logs that
-did something last has rings of its own. Longer history is the task of Prometheus. The rings are charged to an account
-that counts as memory of the broker; a walk is made in steps.
+did something last has rings of its own; where more are busy, those that were first keep theirs. Longer history is the
+task of Prometheus. The rings, and the counts of all destinations, are charged to an account that counts as memory of
+the broker; a walk is made in steps.
 
 A ring holds rates as they were between two points. A walk that takes long makes the next point late: then the points
 between are NaN, as before a destination was known.
@@ -39,14 +40,21 @@ OF_STORE: Final = ("written_count", "cancelled_count", "syncs_count", "paged_out
 """Counters of the store's report; kept as rates."""
 OBJECTS_BYTES: Final = 1024
 """Bytes that a destination's rings take beside their points."""
+COUNTS_BYTES: Final = 256
+"""Bytes that the counts of a destination take beside its name."""
 
 
 class Rings:
-    """Several numbers over the same time, the point of a tick at `tick % POINTS_COUNT`."""
+    """Several numbers over the same time, the point of a tick at `tick % POINTS_COUNT`.
 
-    __slots__ = ("_numbers", "_tick")
+    Attributes:
+        moved_tick: the last tick at which something came in or went out.
+    """
+
+    __slots__ = ("_numbers", "_tick", "moved_tick")
 
     def __init__(self, names: tuple[str, ...]) -> None:
+        self.moved_tick = 0
         self._numbers = {name: array("f", [math.nan]) * POINTS_COUNT for name in names}
         self._tick: int | None = None
 
@@ -105,13 +113,20 @@ class History(FlowResource):
         self._destinations: OrderedDict[str, Rings] = OrderedDict()
         """The one that did something last is the last."""
         self._counts: dict[str, tuple[int, int]] = {}
-        """Counts of what came in and went out, of each destination with rings, at the last tick."""
+        """Counts of what came in and went out, of each destination that ever did anything, at the last tick."""
+        self._counts_bytes = 0
+        self._counts_charged = (0, 0)
+        """Destinations and bytes of the counts, as they are charged."""
         self._stored: dict[str, float] = {}
         self._last_seconds: float | None = None
         self._held = Account(
             self,
             Flow("the last hour of numbers"),
-            SizeLimiter((DESTINATIONS_MAX + 2) * (RING_BYTES * len(OF_BROKER) + OBJECTS_BYTES), clock=manager.clock),
+            SizeLimiter(
+                (DESTINATIONS_MAX + 2) * (RING_BYTES * len(OF_BROKER) + OBJECTS_BYTES)
+                + shard.registry.destinations_max * 2 * COUNTS_BYTES,
+                clock=manager.clock,
+            ),
             clock=manager.clock,
         )
 
@@ -125,6 +140,7 @@ class History(FlowResource):
         self._held.release(1, RING_BYTES * (len(OF_BROKER) + len(OF_STORE)) + OBJECTS_BYTES)
         while self._destinations:
             self._forget()
+        self._held.release(*self._counts_charged)
         self.close()
 
     async def run(self) -> None:
@@ -147,20 +163,21 @@ class History(FlowResource):
         passed_seconds = None if self._last_seconds is None else max(0.001, now - self._last_seconds)
         self._last_seconds, self._tick = now, self._now_tick()
         totals = dict.fromkeys(OF_BROKER, 0.0)
+        known, self._counts, self._counts_bytes = self._counts, {}, 0
         for destination in list(self._shard.registry.destinations.values()):
             yield
             counts = figure("added_count", destination), figure("delivered_count", destination)
             depth_count = figure("depth_count", destination)
             totals["unsettled_count"] += figure("unsettled_count", destination)
-            self._note_one(destination.name, counts, depth_count, passed_seconds, totals)
+            before = known.get(destination.name)
+            self._note_one(destination.name, counts, before, depth_count, passed_seconds, totals)
         for log in () if self._shard.logs is None else list(self._shard.logs):
             yield
             counts = log.records.next_index, sum([outlet.delivered_count for outlet in log.outlets])
-            self._note_one(log.name, counts, 0, passed_seconds, totals)
-        for name in list(self._counts):
-            yield
-            if name not in self._destinations:
-                del self._counts[name]
+            self._note_one(log.name, counts, known.get(log.name), 0, passed_seconds, totals)
+        self._held.release(*self._counts_charged)
+        self._counts_charged = len(self._counts), self._counts_bytes
+        self._held.charge(*self._counts_charged, None)
         memory = MemorySum()
         for resource in list(self._manager.resources):
             yield from memory.take_in_steps(resource)
@@ -173,15 +190,17 @@ class History(FlowResource):
         self,
         name: str,
         counts: tuple[int, int],
+        before: tuple[int, int] | None,
         depth_count: int,
         passed_seconds: float | None,
         totals: dict[str, float],
     ) -> None:
-        before = self._counts.get(name)
         totals["depth_count"] += depth_count
         rings = self._destinations.get(name)
         if rings is None and not (depth_count or any(counts)):
             return  # never did anything
+        self._counts[name] = counts
+        self._counts_bytes += COUNTS_BYTES + len(name)
         numbers: dict[str, float] = {"depth_count": depth_count}
         moved = before is None or before != counts
         if before is not None and passed_seconds is not None:
@@ -190,14 +209,29 @@ class History(FlowResource):
             totals["in_per_second"] += came
             totals["out_per_second"] += went
         if rings is None:
+            if not self._has_place(moved=moved):
+                return
             rings = self._destinations[name] = Rings(OF_DESTINATIONS)
             self._held.charge(1, _bytes_of(name), None)
         elif moved:
             self._destinations.move_to_end(name)
-        self._counts[name] = counts
+        if moved:
+            rings.moved_tick = self._tick
         rings.note(self._tick, numbers)
-        if len(self._destinations) > DESTINATIONS_MAX:
-            self._forget()
+
+    def _has_place(self, *, moved: bool) -> bool:
+        """Make a place for one more destination that `moved` since the last point; False: there is none, for all that
+        have one did something at this point or at the last.
+        """
+        if len(self._destinations) < DESTINATIONS_MAX:
+            return True
+        if not moved:
+            return False
+        oldest = next(iter(self._destinations.values()))
+        if oldest.moved_tick >= self._tick - 1:
+            return False
+        self._forget()
+        return True
 
     def _forget(self) -> None:
         name, _rings = self._destinations.popitem(last=False)

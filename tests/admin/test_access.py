@@ -162,6 +162,20 @@ class TestSessions:
             assert (await first.get("/api/v1/overview")).status_code == 200
             assert (await second.get("/api/v1/overview")).status_code == 401
 
+    async def test_what_is_published_says_who_did(self) -> None:
+        async with AdminStage(security=attrs.evolve(SECURITY, stamp_user=True)) as stage:
+            answer = await stage.http.post(
+                "/api/v1/actions/publish", json={"to": "/queue/bob.a", "body": "x"}, headers=basic("bob", "bobpass")
+            )
+            assert answer.status_code == 200, answer.text
+            client = await stage.connect(login="ann", passcode="annpass")
+            await client.subscribe("/queue/bob.a")
+            assert (await client.next_message()).headers["user"] == "bob"
+            answer = await stage.http.post(
+                "/api/v1/actions/publish", json={"to": "/queue/secret", "body": "x"}, headers=basic("bob", "bobpass")
+            )
+            assert (answer.status_code, error_of(answer)) == (403, "not-permitted")
+
     async def test_sessions_end_when_permissions_change(self, guarded: AdminStage) -> None:
         """A user that was removed, or has another passcode, is out at once; also with remembered credentials."""
         http, _csrf = await logged_in(guarded)

@@ -202,6 +202,8 @@ class TestPublish:
         "body",
         [
             {"to": "/queue/a", "body": "x", "headers": {"receipt": "1"}},
+            {"to": "/queue/a", "body": "x", "headers": {"user": "root"}},
+            {"to": "/queue/a", "body": "x", "headers": {"dead-letter-destination": "/queue/b"}},
             {"to": "/queue/a", "body": "x", "headers": {"priority": "often"}},
             {"to": "/queue/a,/queue/b", "body": "x"},
             {"to": "/log/a", "body": "x"},

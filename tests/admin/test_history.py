@@ -62,7 +62,24 @@ class TestHistory:
         assert (await stage.get("history", name="/queue/q0"))["series"] == {}
         assert (await stage.get("history", name="/queue/q8"))["series"]["depth_count"][-1] == 1
         one_bytes = history.RING_BYTES * 3 + history.OBJECTS_BYTES + len("/queue/q0")
-        assert kept.controllers[0].limiter.used_bytes == empty_bytes + 3 * one_bytes
+        counts_bytes = 9 * (history.COUNTS_BYTES + len("/queue/q0"))
+        assert kept.controllers[0].limiter.used_bytes == empty_bytes + 3 * one_bytes + counts_bytes
+        at_once(kept.note_in_steps())  # those that do nothing keep their history, and take no other's
+        assert (await stage.get("history", name="/queue/q8"))["series"]["depth_count"][-2:] == [1, 1]
+
+    async def test_where_more_are_busy_the_first_keep_their_history(
+        self, stage: AdminStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(history, "DESTINATIONS_MAX", 3)
+        web = await stage.connect(name="web")
+        for _round in range(4):
+            for number in range(5):
+                await web.sent(f"/queue/q{number}", "x")
+            at_once(stage.services.history.note_in_steps())
+            await trio.sleep(STEP_SECONDS)
+        found = [(await stage.get("history", name=f"/queue/q{number}"))["series"] for number in range(5)]
+        assert [bool(series) for series in found] == [True, True, True, False, False]
+        assert found[0]["depth_count"][-4:] == [1, 2, 3, 4]
 
     async def test_a_walk_over_many_is_made_in_many_steps(self, stage: AdminStage) -> None:
         web = await stage.connect(name="web")

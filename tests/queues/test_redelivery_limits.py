@@ -433,7 +433,7 @@ def test_dead_letter_queue_that_can_not_be_made_is_tried_again() -> None:
     estate.fail(consumer)
     assert estate.queue.elements.live_count == 1
     assert "destinations" in str(estate.queue.facts()["because"])
-    estate.registry._destinations_max = 2
+    estate.registry.destinations_max = 2
     estate.world.advance(1.1)
     assert estate.queue.elements.live_count == 0
     assert len(estate.buried()) == 1
