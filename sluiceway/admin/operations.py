@@ -18,7 +18,7 @@ import trio
 from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
 from sluiceway.flow import Flow, FlowClosedError, SourceController
 from sluiceway.flow.kinds import ResourceKind
-from sluiceway.flow.words import count_in_words
+from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.head import SendHead
@@ -439,8 +439,8 @@ class Operations:
         ended_count = self._broker.drain(limit_seconds)
         return Done(
             {"ended_connections_count": ended_count, "seconds": limit_seconds},
-            f"The broker takes no new connections, and stops when its consumers are done, after {limit_seconds:g} "
-            f"seconds at most. {count_in_words(ended_count, 'connection')} that only sent ended.",
+            f"The broker takes no new connections, and stops when its consumers are done, after "
+            f"{age_in_words(limit_seconds)} at most. {count_in_words(ended_count, 'connection')} that only sent ended.",
         )
 
     async def reload(self) -> Done:

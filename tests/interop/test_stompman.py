@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
+import stompman
 
 from sluiceway import EmbeddedBroker
 from tests.asyncio_apart import run_apart
 from tests.interop.conftest import PATIENT
 from tests.interop.raw_client import DEADLINE_SECONDS
-
-stompman = pytest.importorskip("stompman")
 
 
 def run(scenario: Callable[[Any], Awaitable[None]], address: tuple[str, int], **options: Any) -> None:

@@ -100,7 +100,7 @@ def test_drain_ends_the_broker() -> None:
     config = attrs.evolve(Config(), admin=AdminConfig(address="127.0.0.1:0"))
     with EmbeddedBroker(config) as running:
         result = run(running, "drain", "--seconds", "1", "--yes")
-    assert result.exit_code == 0 and "takes nobody in any more" in result.stdout
+    assert result.exit_code == 0 and "takes no new connections" in result.stdout
 
 
 # -- completion --------------------------------------------------------------------------------------------------------
