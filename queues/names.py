@@ -122,7 +122,10 @@ def meant_by(canonical: str) -> str:
     if not slash or not name or written in _NEAR:
         return ""
     word = written.lower().replace("_", "-")
-    near = next((known for known in _NEAR if word in (known, f"{known}s") or _is_slip(word, known)), None)
+    one = word.removesuffix("s")  # /topics/a, and with a slip /topcs/a
+    near = next(
+        (known for known in _NEAR if known in (word, one) or _is_slip(word, known) or _is_slip(one, known)), None
+    )
     return "" if near is None else f"/{near}/{name}"
 
 

@@ -202,7 +202,7 @@ class State:
         """Raises ApiError if there is none, now."""
         found = self._broker.registry.destinations.get(name)
         if found is None:
-            remedy = "Ask for /api/v1/destinations; it is made again by the next SEND or SUBSCRIBE."
+            remedy = "The list of destinations names those there are; the next SEND or SUBSCRIBE makes it."
             if name.startswith("/log/"):
                 remedy = "It is a log: ask for /api/v1/log."
             raise not_found(f"there is no destination {name[:200]!r} now", remedy)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sluiceway.cli.completion import complete_destination
+from sluiceway.cli.connecting import CREDENTIALS
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.flow.words import count_in_words
 
@@ -49,12 +50,7 @@ def admin_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as JSON, for programs."),
         click.option("--ca", metavar="FILE", help="PEM file with the authorities to trust, with https://."),
-        click.option(
-            "--passcode",
-            envvar="SLUICEWAY_PASSCODE",
-            help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
-        ),
-        click.option("--login", help="Login name. Overrides the one in the URL."),
+        *CREDENTIALS,
         click.option(
             "--admin-url",
             envvar="SLUICEWAY_ADMIN_URL",

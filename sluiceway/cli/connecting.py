@@ -26,6 +26,17 @@ _REQUEST_REMEDIES: Final = {
 }
 
 
+CREDENTIALS: Final = (
+    click.option(
+        "--passcode",
+        envvar="SLUICEWAY_PASSCODE",
+        help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
+    ),
+    click.option("--login", help="Login name. Overrides the one in the URL."),
+)
+"""Options of every command that logs in."""
+
+
 def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the broker's address and the login; the command gets its `Address` as `address`. Ends the
     command with a message and an exit code on an error.
@@ -63,12 +74,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
             metavar="FILE",
             help="PEM file with the authorities to trust, with stomp+ssl:// [default: the system's].",
         ),
-        click.option(
-            "--passcode",
-            envvar="SLUICEWAY_PASSCODE",
-            help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
-        ),
-        click.option("--login", help="Login name. Overrides the one in the URL."),
+        *CREDENTIALS,
         click.option(
             "--url",
             envvar="SLUICEWAY_URL",

@@ -44,6 +44,7 @@ def commands(tmp_path: Path) -> Path:
     for minor in ("3.11", "3.12", "3.13", "3.14"):
         put(folder / f"python{minor}", "echo 'version not installed' >&2; exit 127")
     put(folder / "chromium", "exit 0")
+    put(folder / "npm", "exit 1")
     put(folder / "apt-get", 'echo "apt-get $*"; exit 1')
     return folder
 

@@ -102,7 +102,7 @@ def test_a_program_prints_what_the_page_says(language: Language, tmp_path: Path)
         )
 
     if shutil.which(language.needs[0]) is None or do(language.needs).returncode:
-        pytest.skip(f"no runtime or client library for {language.file} here")
+        pytest.skip(f"no runtime or client library for {language.file} here: {' '.join(language.needs)} failed")
     (tmp_path / language.file).write_text(programs()[language.file], encoding="utf-8")
     if language.build:
         built = do(language.build)

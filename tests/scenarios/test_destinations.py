@@ -305,6 +305,8 @@ async def test_any_other_name_is_a_queue_of_that_name(stage: Stage, version: Ver
         ("/Queue/a", "/queue/a"),
         ("/queues/a.b/c", "/queue/a.b/c"),
         ("/tpoic/a", "/topic/a"),
+        ("/topcs/a", "/topic/a"),
+        ("/qeues/a", "/queue/a"),
         ("/temp_queue/a", "/temp-queue/a"),
         ("/logs/a", "/log/a"),
         ("//queue/a", "/queue/a"),
