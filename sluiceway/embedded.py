@@ -24,6 +24,7 @@ from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, Listener
 from sluiceway.config.model import configuration
 from sluiceway.embedded_messages import TIMEOUT_SECONDS, Message, Subscription, browse, publish
+from sluiceway.queues.names import parse
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -262,7 +263,7 @@ class EmbeddedBroker:
         from sluiceway.embedded_reset import purge
 
         def purged(broker: Broker) -> int:
-            there = broker.registry.destinations.get(destination)
+            there = broker.registry.destinations.get(parse(destination).canonical)
             return 0 if there is None else purge(there)
 
         return self.call(purged)
@@ -314,8 +315,11 @@ class EmbeddedBroker:
         return "; ".join(found["words"] for found in self.report()["bottlenecks"]) or "no sender is blocked"
 
     def destination(self, name: str) -> dict[str, Any]:
-        """Return the row of a destination in `report()["destinations"]`; empty if there is no such destination."""
-        return next((row for row in self.report()["destinations"] if row["name"] == name), {})
+        """Return the row of a destination in `report()["destinations"]`; empty if there is no such destination. Raises
+        ValueError for an impossible name.
+        """
+        canonical = parse(name).canonical
+        return next((row for row in self.report()["destinations"] if row["name"] == canonical), {})
 
     def advance(self, seconds: float) -> None:
         """Make time pass at once, for a broker with `fake_clock`: messages expire, delayed ones come, heart-beats are

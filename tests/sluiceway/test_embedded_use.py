@@ -131,6 +131,15 @@ def test_waiting_ends_when_it_is_so_and_says_how_it_is_if_not() -> None:
             broker.wait_for("/queue/orders", depth=1)
 
 
+def test_a_bare_name_is_that_of_a_queue_in_every_call() -> None:
+    with EmbeddedBroker() as broker:
+        broker.publish("orders", "x")
+        assert broker.destination("orders")["name"] == "/queue/orders"
+        with pytest.raises(TimeoutError, match="orders has depth_count=1"):
+            broker.wait_for("orders", depth_count=0, timeout_seconds=0.02)
+        assert broker.purge("orders") == 1
+
+
 def test_a_reset_broker_is_as_new_but_for_connections_that_are_kept(tmp_path: Path) -> None:
     with (
         EmbeddedBroker(store={"engine": "memory"}, broker={"data_dir": tmp_path}) as broker,
