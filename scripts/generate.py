@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
+from configuration import markdown
 from dashboard import dashboard
+from manual import pages as manual_pages
 from pictures import pictures
+from reference import metrics, routes
+from roff import pages as roff_pages
 
 from pyspark_stomp.options import OPTIONS
-from sluiceway.admin.reference import reference as routes
 from sluiceway.cli.completion import SHELLS, script
-from sluiceway.cli.manual import pages as manual_pages
-from sluiceway.cli.roff import pages as roff_pages
-from sluiceway.config.sample import markdown, toml_sample
-from sluiceway.metrics.reference import reference as metrics
+from sluiceway.config.sample import toml_sample
 from sluiceway.protocols.stomp.session_states import MOVES, SessionEvent, SessionState
 
 ROOT = Path(__file__).resolve().parent.parent

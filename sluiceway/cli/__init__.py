@@ -2,13 +2,11 @@
 
     exits      exit codes, and the end of a command with one
     serve      a broker in the foreground
-    client     stomp.py behind a small blocking interface; maps its exceptions
     messages   send, receive and browse
     log        logs: list, describe, groups, seek, truncate, delete; log_tail reads, log_append writes, log_view draws,
                log_asking has their common parts
     stat       the flow map of a running broker
     stat_view  display of that answer; answers reads it
-    requests   requests to a broker with a JSON reply
     waiting    messages of a command that waits for the broker
     trail      where is my message?; trail_view draws the answer
     acting     purge, move, retry, pause, resume, close, drain: over the admin port
@@ -22,7 +20,6 @@
     secret     hashes of passcodes
     settings   config and version
     suggestions  suggestions for a mistyped command
-    manual     man pages, made from the commands; roff writes those for `man`
 
 Each command is imported on its first use, and imports its dependencies when it runs: `sluiceway send` should load
 neither a broker nor the modules of other commands.

@@ -6,8 +6,9 @@ import re
 import tomllib
 from pathlib import Path
 
+from scripts.configuration import markdown
 from sluiceway.config import Config
-from sluiceway.config.sample import markdown, toml_sample
+from sluiceway.config.sample import toml_sample
 from sluiceway.config.structure import known_keys, structure
 from sluiceway.queues import names
 from sluiceway.queues.policy import QueuePolicy
