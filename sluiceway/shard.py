@@ -45,7 +45,8 @@ from sluiceway.store.engine import Engine
 from sluiceway.store.io_threads import InlineWorker, ThreadWorker, Worker
 from sluiceway.store.large import BodyFiles
 from sluiceway.store.log_storage import LogDisk
-from sluiceway.store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.metadata import MetadataManagers, StoredMetadata
 from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
 
@@ -308,7 +309,8 @@ class Shard:
         """The managers are behind the store, if there is one: for durable subscriptions and groups of logs."""
         shared = self._environment
         if self.store is None:
-            self._managers = MemoryMetadata(shared.dispatcher.executor(label="metadata"))
+            worker = InlineWorker(MemoryEngine(), shared.dispatcher.executor(label="metadata"))
+            self._managers = StoredMetadata(worker, contain=shared.contain)
         else:
             self._managers = StoredMetadata(self.store.worker, scheduling=shared.dispatcher, contain=shared.contain)
         self._durables = DurableRecords(self._managers)

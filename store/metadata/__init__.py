@@ -2,13 +2,11 @@
 
 records     the values, and their bytes
 port        the managers, versions and errors: the contract of every implementation
-memory      implementation without a store
 operations  many operations in one write on the store's worker
 stored      implementation behind the store's engine
 damage      unreadable records, and their repairs
 """
 
-from .memory import MemoryMetadata
 from .port import (
     BadVersionError,
     MetadataClosedError,
@@ -39,7 +37,6 @@ from .stored import StoredMetadata
 __all__ = [
     "BadVersionError",
     "HubInfo",
-    "MemoryMetadata",
     "MetadataClosedError",
     "MetadataError",
     "MetadataFailedError",

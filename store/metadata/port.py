@@ -22,8 +22,8 @@ A MetadataFailedError leaves it open whether the change happened. Read again, an
 
 Arguments that can never be stored (a name that is too long) are mistakes of the caller: ValueError, at once.
 
-Implementations: MemoryMetadata (memory.py), StoredMetadata (stored.py; behind an Engine). One contract suite holds for
-all: tests/contract/test_metadata.py. One on ZooKeeper would keep a znode for each record.
+Implementation: StoredMetadata (stored.py), behind an Engine. The contract suite, tests/contract/test_metadata.py, is
+for any. One on ZooKeeper would keep a znode for each record.
 
 Source: seed 003 "Metadata Management"; DESIGN section 8.
 """

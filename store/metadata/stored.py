@@ -1,4 +1,4 @@
-"""Metadata in the broker's own store, behind an Engine.
+"""Metadata in the broker's own store, behind an Engine; in memory for brokers without one.
 
 Records: FORMAT.md, families o (owner), r (page ranges), u (preferences) and v (state, with the version of the whole
 subscription). A state update writes v alone; an update of preferences writes both, so that the version advances.
@@ -11,7 +11,7 @@ later version is refused, unless as many writes have come since.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from ...queues.environment import Scheduling
 from .. import keys
@@ -34,9 +34,7 @@ from .port import (
     next_version,
 )
 from .records import (
-    HubInfo,
     MetadataFormatError,
-    PageRanges,
     SubscriptionData,
     SubscriptionPreferences,
     SubscriptionState,
@@ -67,95 +65,60 @@ def _keys_of(topic: str, subscriber: str) -> tuple[bytes, bytes]:
     )
 
 
-def _reader(key: bytes, decode: Callable[[bytes], tuple[T, int]]) -> Callable[[View], Versioned[T] | None]:
-    def read(view: View) -> Versioned[T] | None:
+class StoredTopics(Generic[T]):
+    """One value for each topic: TopicOwnershipManager and TopicPersistenceManager."""
+
+    def __init__(
+        self,
+        line: OperationLine,
+        family: bytes,
+        encode: Callable[[T, int], bytes],
+        decode: Callable[[bytes], tuple[T, int]],
+        what: str,
+        none_error: type[MetadataError],
+    ) -> None:
+        """`what` names the value in errors; `none_error` is that of a topic without one."""
+        self._line = line
+        self._family = family
+        self._encode = encode
+        self._decode = decode
+        self._what = what
+        self._none_error = none_error
+
+    def read(self, topic: str, done: OnRead[T]) -> None:
+        key = _key_of(self._family, topic)
+        self._line.read(lambda view: self._stored(view, key), done)
+
+    def write(self, topic: str, value: T, version: Version, done: OnWritten, *, durable: bool = True) -> None:
+        key = _key_of(self._family, topic)
+
+        def write(view: View) -> Version:
+            new = self._next(view, key, topic, version, new=True)
+            view.put(key, self._encode(value, new.number))
+            return new
+
+        self._line.change(write, done, durable=durable)
+
+    def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
+        key = _key_of(self._family, topic)
+
+        def drop(view: View) -> None:
+            self._next(view, key, topic, version, new=False)
+            view.delete(key)
+
+        self._line.change(drop, done, durable=durable)
+
+    def _stored(self, view: View, key: bytes) -> Versioned[T] | None:
         stored = view.get(key)
         if stored is None:
             return None
-        value, version = decode(stored)
+        value, version = self._decode(stored)
         return Versioned(value, Version(version))
 
-    return read
-
-
-def _writer(
-    key: bytes,
-    read: Callable[[View], Versioned[T] | None],
-    encode: Callable[[int], bytes],
-    version: Version,
-    what: str,
-    none_error: type[MetadataError],
-) -> Callable[[View], Version]:
-    def write(view: View) -> Version:
-        there = read(view)
-        new = next_version(what, None if there is None else there.version, version, none_error)
-        view.put(key, encode(new.number))
-        return new
-
-    return write
-
-
-def _dropper(
-    key: bytes,
-    read: Callable[[View], Versioned[T] | None],
-    version: Version,
-    what: str,
-    none_error: type[MetadataError],
-) -> Callable[[View], None]:
-    def drop(view: View) -> None:
-        there = read(view)
-        next_version(what, None if there is None else there.version, version, none_error, new=False)
-        view.delete(key)
-
-    return drop
-
-
-class StoredOwnership:
-    """TopicOwnershipManager."""
-
-    def __init__(self, line: OperationLine) -> None:
-        self._line = line
-
-    def read(self, topic: str, done: OnRead[HubInfo]) -> None:
-        self._line.read(_reader(_key_of(keys.OWNER, topic), decode_owner), done)
-
-    def write(self, topic: str, owner: HubInfo, version: Version, done: OnWritten, *, durable: bool = True) -> None:
-        key = _key_of(keys.OWNER, topic)
-        read = _reader(key, decode_owner)
-        write = _writer(
-            key, read, lambda number: encode_owner(owner, number), version, f"owner of {topic}", NoTopicOwnerInfoError
-        )
-        self._line.change(write, done, durable=durable)
-
-    def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
-        key = _key_of(keys.OWNER, topic)
-        drop = _dropper(key, _reader(key, decode_owner), version, f"owner of {topic}", NoTopicOwnerInfoError)
-        self._line.change(drop, done, durable=durable)
-
-
-class StoredPersistence:
-    """TopicPersistenceManager."""
-
-    def __init__(self, line: OperationLine) -> None:
-        self._line = line
-
-    def read(self, topic: str, done: OnRead[PageRanges]) -> None:
-        self._line.read(_reader(_key_of(keys.PAGE_RANGES, topic), decode_page_ranges), done)
-
-    def write(self, topic: str, ranges: PageRanges, version: Version, done: OnWritten, *, durable: bool = True) -> None:
-        key = _key_of(keys.PAGE_RANGES, topic)
-        read = _reader(key, decode_page_ranges)
-        what = f"persistence info of {topic}"
-        write = _writer(
-            key, read, lambda number: encode_page_ranges(ranges, number), version, what, NoTopicPersistenceInfoError
-        )
-        self._line.change(write, done, durable=durable)
-
-    def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
-        key = _key_of(keys.PAGE_RANGES, topic)
-        read = _reader(key, decode_page_ranges)
-        drop = _dropper(key, read, version, f"persistence info of {topic}", NoTopicPersistenceInfoError)
-        self._line.change(drop, done, durable=durable)
+    def _next(self, view: View, key: bytes, topic: str, version: Version, *, new: bool) -> Version:
+        there = self._stored(view, key)
+        current = None if there is None else there.version
+        return next_version(f"{self._what} of {topic}", current, version, self._none_error, new=new)
 
 
 class StoredSubscriptions:
@@ -308,12 +271,20 @@ class StoredMetadata:
         self._line = OperationLine(
             worker, scheduling=scheduling, sync_interval_seconds=sync_interval_seconds, contain=contain
         )
-        self.ownership = StoredOwnership(self._line)
-        self.persistence = StoredPersistence(self._line)
+        self.ownership = StoredTopics(
+            self._line, keys.OWNER, encode_owner, decode_owner, "owner", NoTopicOwnerInfoError
+        )
+        self.persistence = StoredTopics(
+            self._line,
+            keys.PAGE_RANGES,
+            encode_page_ranges,
+            decode_page_ranges,
+            "persistence info",
+            NoTopicPersistenceInfoError,
+        )
         self.subscriptions = StoredSubscriptions(self._line)
 
     def flush(self, done: OnDone) -> None:
-        """See MetadataManagers."""
         self._line.flush(done)
 
     def statistics(self) -> MetadataStatistics:

@@ -15,7 +15,7 @@ from sluiceway.store.engine import Engine
 from sluiceway.store.io_threads import InlineWorker, ThreadWorker, Worker
 from sluiceway.store.leveldb import LevelDbEngine
 from sluiceway.store.memory import MemoryEngine
-from sluiceway.store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
+from sluiceway.store.metadata import MetadataManagers, StoredMetadata
 from tests.store.faulty import FaultyEngine
 
 ANSWER_SECONDS_MAX = 20.0
@@ -77,20 +77,6 @@ class Maker(Protocol):
 
     def close(self) -> None:
         """Everything."""
-
-
-class MakesMemoryManagers:
-    def __init__(self) -> None:
-        self.loop = Loop()
-
-    def open(self) -> MetadataManagers:
-        return MemoryMetadata(self.loop.submit)
-
-    def reopen(self) -> MetadataManagers | None:
-        return None
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class MakesStoredManagers:
@@ -163,9 +149,7 @@ def maker_of(kind: str, folder: Path) -> Maker:
 
     match kind:
         case "memory":
-            return MakesMemoryManagers()
-        case "stored, memory":
             return MakesStoredManagers(MemoryEngine, threads=False, again=closed)
-        case "stored, leveldb":
+        case "leveldb":
             return MakesStoredManagers(lambda: LevelDbEngine(folder / "db"), threads=True, again=reopened)
     return faulty()

@@ -32,7 +32,7 @@ from sluiceway.store.metadata import (
 )
 from tests.contract.managers import Answer, Loop, Maker, maker_of
 
-KINDS = ("memory", "stored, memory", "stored, leveldb", "stored, faulty")
+KINDS = ("memory", "leveldb", "faulty")
 
 LOG = "/log/a"
 OWNER = HubInfo("host-1", 61613, 1_700_000_000_000)
@@ -493,7 +493,7 @@ def data_of(number: int) -> SubscriptionData:
     return SubscriptionData(SubscriptionPreferences({"n": str(number)}), SubscriptionState(number))
 
 
-@pytest.mark.parametrize("kind", ["memory", "stored, memory", "stored, faulty"])
+@pytest.mark.parametrize("kind", ["memory", "faulty"])
 @given(steps=STEPS)
 def test_whatever_is_asked_for_is_answered_as_by_a_model(kind: str, steps: list[tuple[Any, ...]]) -> None:
     """Operations at random, with right and wrong versions; between them the process dies, if anything outlives it."""
@@ -502,7 +502,7 @@ def test_whatever_is_asked_for_is_answered_as_by_a_model(kind: str, steps: list[
         store = Store(maker.open(), maker.loop)
         model = Model()
         for operation, name, which, number, durable, restart in steps:
-            if restart and kind == "stored, faulty":
+            if restart and kind == "faulty":
                 following = maker.reopen()
                 assert following is not None
                 store = Store(following, maker.loop)
