@@ -32,11 +32,10 @@ from collections.abc import Callable
 from typing import Final
 
 from .config import DispatcherConfig
-from .context import DONE, MORE, PRIORITY_DEFAULT, PRIORITY_HIGHEST, DispatchContext
+from .context import DONE, MORE, PRIORITY_DEFAULT, PRIORITY_HIGHEST, DispatchContext, ReadyLists
 from .errors import DispatcherClosedError, DispatcherStateError
 from .executor import CallableExecutor
 from .inbox import Inbox
-from .ready import ReadyLists
 from .statistics import DispatcherStatistics
 from .timers import Timer, TimerHeap
 

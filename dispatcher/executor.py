@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .context import DONE, MORE, DispatchContext
-from .ready import ReadyLists
+from .context import DONE, MORE, DispatchContext, ReadyLists
 
 
 class CallableExecutor:

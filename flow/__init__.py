@@ -43,7 +43,7 @@ from .limiters import (
 )
 from .manager import FlowManager
 from .residency import ResidencyLimiter
-from .resource import Flow, FlowResource, FlowSink, FlowSource, WaitEdge
+from .resource import Flow, FlowResource, WaitEdge
 from .shares import MemoryBudget, Share
 from .snapshot import (
     BlockCycle,
@@ -77,9 +77,7 @@ __all__ = [
     "FlowLimiter",
     "FlowManager",
     "FlowResource",
-    "FlowSink",
     "FlowSnapshot",
-    "FlowSource",
     "LimiterSnapshot",
     "MemoryBudget",
     "NegativeAmountError",

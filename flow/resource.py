@@ -8,8 +8,7 @@ for each flow that it takes in or sends on (`sluiceway.flow.account`); an opened
 Granular flows: a connection has one flow for each destination that it sends to, so that a full queue blocks only the
 sends to that queue.
 
-Deliberately not here: blocking (controllers), limits (limiters). Source: seed 002 "Flow Control" (Flow, FlowResource,
-FlowSink, FlowSource).
+Deliberately not here: blocking (controllers), limits (limiters). Source: seed 002 "Flow Control" (Flow, FlowResource).
 """
 
 from __future__ import annotations
@@ -178,31 +177,3 @@ class FlowResource:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.resource_id} {self.kind} {self.name}>"
-
-
-class FlowSource(FlowResource):
-    """The role of a resource that sends elements on."""
-
-    __slots__ = ()
-
-    @property
-    def blocked(self) -> bool:
-        """A sink blocks at least one flow of this resource. O(flows): for people, not for the hot path."""
-        return any(controller.blocked for controller in self._controllers)
-
-
-class FlowSink(FlowResource):
-    """The role of a resource that takes elements in."""
-
-    __slots__ = ()
-
-    @property
-    def throttled(self) -> bool:
-        """Whether at least one limiter of this resource is throttled. O(flows): for people, not for the hot path."""
-        return any(limiter.throttled for c in self._controllers if (limiter := c.sink_limiter) is not None)
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes that its limiters hold. O(flows)."""
-        limiters = {id(limiter): limiter for c in self._controllers if (limiter := c.sink_limiter) is not None}
-        return sum(limiter.used_bytes for limiter in limiters.values())

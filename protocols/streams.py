@@ -13,14 +13,24 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+import attrs
 import trio
 
 from .framing import PLAIN, Framing
 
-if TYPE_CHECKING:
-    from .tls import PeerCertificate
+
+@attrs.frozen
+class PeerCertificate:
+    """A client's certificate, which has been found good."""
+
+    names: tuple[str, ...]
+    """The common name of its subject if it has one, then its DNS names and e-mail addresses."""
+    fingerprint_sha256: str
+    """Fingerprint of the DER form, 64 hexadecimal digits, lower case."""
+    not_after: float
+    """End of validity, in seconds since the epoch."""
 
 
 class ByteStream(Protocol):

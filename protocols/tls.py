@@ -28,12 +28,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import trio
 
 from .framing import PLAIN
 from .settings import TlsConfig
-from .streams import ByteStream
+from .streams import ByteStream, PeerCertificate
 
 SEAL_BYTES: Final = 128 * 1024
 """Plain bytes encrypted for one system call, and at most ahead of the kernel."""
@@ -73,18 +72,6 @@ class CertificateError(ValueError):
     """The certificate of the broker, its key or the authorities for clients can't be used. The message names the file
     and the remedy.
     """
-
-
-@attrs.frozen
-class PeerCertificate:
-    """A client's certificate, which has been found good."""
-
-    names: tuple[str, ...]
-    """The common name of its subject if it has one, then its DNS names and e-mail addresses."""
-    fingerprint_sha256: str
-    """Fingerprint of the DER form, 64 hexadecimal digits, lower case."""
-    not_after: float
-    """End of validity, in seconds since the epoch."""
 
 
 class TlsServer:

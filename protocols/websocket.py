@@ -27,8 +27,7 @@ from wsproto.utilities import RemoteProtocolError
 from . import wsframes
 from .framing import Framing
 from .settings import WebSocketConfig
-from .streams import ByteStream
-from .tls import PeerCertificate
+from .streams import ByteStream, PeerCertificate
 from .wsframes import FrameError, FrameReader, WebSocketFraming
 
 SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")

@@ -375,7 +375,6 @@ class TrackingCursor(Cursor):
         return self._above_front(self._attempts)
 
     def seen(self) -> dict[int, int]:
-        """See Cursor."""
         return self._above_front(super().seen())
 
     def _above_front(self, attempts: Mapping[int, int]) -> dict[int, int]:
@@ -431,7 +430,6 @@ class TrackingCursor(Cursor):
         return sequence in self._returned_set
 
     def forget(self, sequences: Iterable[int]) -> None:
-        """See Cursor."""
         super().forget(sequences)
         if self.withdrawn:
             self.withdrawn.difference_update(sequences)
@@ -455,7 +453,6 @@ class TrackingCursor(Cursor):
         return self._move_front(front)
 
     def requeue(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> int:
-        """See Cursor."""
         wanted = [sequence for sequence in sequences if sequence >= self.front]
         for sequence in wanted:
             if sequence in self._settled:

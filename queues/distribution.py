@@ -69,11 +69,9 @@ class ConsumedDistribution(ABC):
         """See `Distribution`."""
 
     def credited(self, subscription: Subscription) -> bool:
-        """See `Distribution`."""
         return True
 
     def is_seeking(self, subscription: Subscription) -> bool:
-        """See `Distribution`."""
         return False
 
     def arrived(self, messages: list[Message]) -> None:
@@ -83,7 +81,6 @@ class ConsumedDistribution(ABC):
         """See `Distribution`."""
 
     def reading_blocks(self) -> Iterable[int]:
-        """See `Distribution`."""
         return ()
 
     # ------------------------------------------------------------------ blocks

@@ -92,7 +92,6 @@ class CompositeObserver:
 
     @property
     def origin(self) -> SourceController | None:
-        """See Observer."""
         return self._first.origin
 
     @origin.setter
@@ -100,56 +99,45 @@ class CompositeObserver:
         self._first.origin = self._second.origin = source
 
     def accepted(self, messages: list[Message], first: int, end: int) -> None:
-        """See Observer."""
         self._first.accepted(messages, first, end)
         self._second.accepted(messages, first, end)
 
     def sent(self, to: str, sequences: SequenceOf[int], *, auto: bool) -> None:
-        """See Observer."""
         self._first.sent(to, sequences, auto=auto)
         self._second.sent(to, sequences, auto=auto)
 
     def settled(self, by: str, sequences: SequenceOf[int]) -> None:
-        """See Observer."""
         self._first.settled(by, sequences)
         self._second.settled(by, sequences)
 
     def returned(self, by: str, sequences: SequenceOf[int], *, attempted: bool, refused: bool) -> None:
-        """See Observer."""
         self._first.returned(by, sequences, attempted=attempted, refused=refused)
         self._second.returned(by, sequences, attempted=attempted, refused=refused)
 
     def left(self, fate: Fate, sequences: SequenceOf[int], detail: str) -> None:
-        """See Observer."""
         self._first.left(fate, sequences, detail)
         self._second.left(fate, sequences, detail)
 
     def missed(self, by: str, first: int, end: int) -> None:
-        """See Observer."""
         self._first.missed(by, first, end)
         self._second.missed(by, first, end)
 
     def outside(self, fate: Fate, messages: SequenceOf[Message], detail: str) -> None:
-        """See Observer."""
         self._first.outside(fate, messages, detail)
         self._second.outside(fate, messages, detail)
 
     def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
-        """See Observer."""
         self._first.stored(sequences, synced=synced)
         self._second.stored(sequences, synced=synced)
 
     def paged(self, first: int, end: int, *, paged_in: bool) -> None:
-        """See Observer."""
         self._first.paged(first, end, paged_in=paged_in)
         self._second.paged(first, end, paged_in=paged_in)
 
     def restored(self, end: int) -> None:
-        """See Observer."""
         self._first.restored(end)
         self._second.restored(end)
 
     def closed(self, reason: str) -> None:
-        """See Observer."""
         self._first.closed(reason)
         self._second.closed(reason)

@@ -113,7 +113,6 @@ class _Tap:
             self.account.changed(1)
 
     def close_on(self, queue: MessageQueue) -> Subscription | None:
-        """See Taker."""
         subscription = self.subscriptions.pop(queue, None)
         if subscription is not None and self.account is not None:
             self.account.changed(-1)

@@ -568,7 +568,6 @@ class MessageQueue(FlowResource):
         raise AssertionError("only topics have durable subscriptions")
 
     def make_readers(self, count_max: int) -> int:
-        """See `Stored`."""
         return 0
 
     def seen(self) -> Mapping[int, int]:

@@ -159,7 +159,6 @@ class Refusals:
         return self.cursor.attempts_of(sequence)
 
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
-        """See `GivesUp`."""
         queue, store, left = self._queue, self._environment.store, sorted(sequences)
         queue.dead_lettered_count += len(left)
         if queue.observer is not None:

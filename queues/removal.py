@@ -78,7 +78,6 @@ class Removal:
         states.dead_lettering.move()
 
     def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
-        """See IntakeOwner."""
         letters = self._states.dead_lettering
         return letters is not None and not self._queue.fits(count, wire_bytes) and letters.hold_back(source)
 
@@ -155,7 +154,6 @@ class Removal:
         return [sequence for sequence in sequences if sequence not in out]
 
     def expire(self, sequences: SequenceOf[int]) -> None:
-        """See ExpiryOwner."""
         elements, waits = self._queue.elements, self._states.waits
         gone = [s for s in sequences if waits(s) and elements.get(s) is not None]
         if elements.outside_count:

@@ -17,7 +17,7 @@ from .head import SendHead
 from .staging import Bodies
 
 if TYPE_CHECKING:
-    from ..tls import PeerCertificate
+    from ..streams import PeerCertificate
     from .left_behind import LeftBehind
 
 

@@ -18,7 +18,7 @@ from .frames import Connect
 from .hub import Hub, LoginRefusedError
 
 if TYPE_CHECKING:
-    from ..tls import PeerCertificate
+    from ..streams import PeerCertificate
 
 SHOWN_MAX: Final = 60
 """Characters of a client-id."""

@@ -69,7 +69,7 @@ from .temporary import TemporaryDestinations, names_temporary
 from .transactions import Transactions
 
 if TYPE_CHECKING:
-    from ..tls import PeerCertificate
+    from ..streams import PeerCertificate
 
 RECEIPT_BYTES: Final = 64
 """Approximate memory of one waiting RECEIPT; turns `receipts_pending_max` into bytes of control frames."""

@@ -105,14 +105,12 @@ class QueueTrail(Ring):
         self._settled: list[Any] | None = None
 
     def seal(self, *, give_back: bool = False) -> None:
-        """See Ring."""
         self._accepted = self._sent = self._settled = None
         super().seal(give_back=give_back)
 
     # ------------------------------------------------------------------ notifications of the queue
 
     def accepted(self, messages: list[Message], first: int, end: int) -> None:
-        """See Observer."""
         origin, self.origin = self.origin, None
         who = "" if origin is None else origin.resource.name
         count = len(messages)
@@ -157,7 +155,6 @@ class QueueTrail(Ring):
             start = stop
 
     def sent(self, to: str, sequences: SequenceOf[int], *, auto: bool) -> None:
-        """See Observer."""
         if type(sequences) is not range:
             self._add_listed(SENT_AUTO if auto else SENT, sequences, to)
             return
@@ -181,7 +178,6 @@ class QueueTrail(Ring):
             self.is_full()
 
     def settled(self, by: str, sequences: SequenceOf[int]) -> None:
-        """See Observer."""
         if type(sequences) is not range:
             self._add_listed(SETTLED, sequences, by)
             return
@@ -222,20 +218,16 @@ class QueueTrail(Ring):
         self._accepted = self._sent = self._settled = None
 
     def returned(self, by: str, sequences: SequenceOf[int], *, attempted: bool, refused: bool) -> None:
-        """See Observer."""
         self._add_listed(REFUSED if refused else RETURNED_SEEN if attempted else RETURNED, sequences, by)
 
     def left(self, fate: Fate, sequences: SequenceOf[int], detail: str) -> None:
-        """See Observer."""
         self._add_listed(_OF_FATE[fate], sequences, detail)
 
     def missed(self, by: str, first: int, end: int) -> None:
-        """See Observer."""
         if first < end:
             self._add((MISSED, self._clock(), first, end, by, None))
 
     def outside(self, fate: Fate, messages: SequenceOf[Message], detail: str) -> None:
-        """See Observer."""
         kind, seconds = PARKED if fate is Fate.PARKED else TURNED_AWAY, self._clock()
         number, count = messages[0].number, len(messages)
         if messages[-1].number - number == count - 1:
@@ -245,11 +237,9 @@ class QueueTrail(Ring):
             self._add((kind, seconds, numbers[0], numbers[-1] + 1, detail, numbers))
 
     def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
-        """See Observer."""
         self._add_listed(STORED_SYNCED if synced else STORED, sequences, "")
 
     def paged(self, first: int, end: int, *, paged_in: bool) -> None:
-        """See Observer."""
         self._add((PAGED_IN if paged_in else PAGED_OUT, self._clock(), first, end, "", None))
         if paged_in and first < self._restored_end:
             self._recall(first)
@@ -271,13 +261,11 @@ class QueueTrail(Ring):
             self._add((RECALLED, self._clock(), block.base, end, "", numbers))
 
     def restored(self, end: int) -> None:
-        """See Observer."""
         if end:
             self._restored_end = end
             self._add((RESTORED, self._clock(), 0, end, "", None))
 
     def closed(self, reason: str) -> None:
-        """See Observer."""
         if self.queue is not None:
             self._add((CLOSED, self._clock(), 0, UNBOUNDED, reason, None))
             self.queue = None
@@ -308,7 +296,6 @@ class QueueTrail(Ring):
             self._add((kind, self._clock(), first, last + 1, who, list(sequences)))
 
     def bounds_of(self, columns: list[tuple[Any, ...]]) -> tuple[int, int, int, int]:
-        """See Ring."""
         found, _seconds, lows, highs, _who, extras = columns
         numbers_first, numbers_end = NOTHING
         if ACCEPTED in found:
@@ -333,7 +320,6 @@ class QueueTrail(Ring):
         return first, end, numbers_first, numbers_end
 
     def forgotten(self) -> None:
-        """See Ring."""
         if self.queue is None and not self.parts:
             self._trails.forget(self)
 
@@ -356,7 +342,6 @@ class Correlations(Ring):
             self.is_full()
 
     def bounds_of(self, columns: list[tuple[Any, ...]]) -> tuple[int, int, int, int]:
-        """See Ring."""
         return (*NOTHING, min(columns[0]), max(columns[2]))
 
     def numbers_of(self, correlation_id: str) -> Iterator[list[int]]:

@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 import attrs
 
@@ -16,7 +16,6 @@ from sluiceway.protocols.stomp.escaping import unescape
 from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound
 
 if TYPE_CHECKING:
-    from sluiceway.client.reader import Reader
     from sluiceway.client.reading_link import ReadingLink
 
 T = TypeVar("T")
@@ -55,11 +54,21 @@ class Record(Generic[T]):
         return f"{self.index + 1}@{log_id}" if log_id else str(self.index + 1)
 
 
+class DeliversRecords(Protocol):
+    """Reader of a log at a broker, which made a delivery."""
+
+    log: str
+    broker: str
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Settle the delivery at its broker."""
+
+
 @attrs.define(slots=True, eq=False)
 class Delivery:
     """Content of one MESSAGE: a run of records, acknowledged together."""
 
-    reader: Reader
+    reader: DeliversRecords
     link: ReadingLink
     token: str | None
     """Header `ack` of the MESSAGE."""

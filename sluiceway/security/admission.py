@@ -16,7 +16,7 @@ from sluiceway.security.gate import SecurityGate
 from sluiceway.security.rules import Rules, rules_of, slow_logins
 
 if TYPE_CHECKING:
-    from sluiceway.protocols.tls import PeerCertificate
+    from sluiceway.protocols.streams import PeerCertificate
 
 log = get_logger("sluiceway.security")
 

@@ -43,7 +43,7 @@ from sluiceway.security.rules import Rules, make_rules
 from sluiceway.security.secrets import Secret
 
 if TYPE_CHECKING:
-    from sluiceway.protocols.tls import PeerCertificate
+    from sluiceway.protocols.streams import PeerCertificate
 
 CACHE_MAX: Final = 10_000
 _SHOWN: Final = 80

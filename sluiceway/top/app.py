@@ -136,7 +136,6 @@ class TopApp(App[None]):
     # ------------------------------------------------------------------ life
 
     def compose(self) -> ComposeResult:
-        """See Textual."""
         yield Static(id="head")
         yield Static(id="troubles")
         yield Static(id="views")

@@ -45,14 +45,12 @@ class HelpScreen(ModalScreen[None]):
         self._view = view
 
     def compose(self) -> ComposeResult:
-        """See Textual."""
         said = [HELP_KEYS, f"{self._view.value}:"]
         said += [f"  {column.heading:<12} {column.about}" for column in COLUMNS[self._view] if column.about]
         with VerticalScroll(classes="over"):
             yield Static(Text("\n".join(said)))
 
     def on_mount(self) -> None:
-        """See Textual."""
         self.query_one(VerticalScroll).focus()
 
 
@@ -72,7 +70,6 @@ class ChainScreen(ModalScreen[None]):
         self._chain: Chain | None = None
 
     def compose(self) -> ComposeResult:
-        """See Textual."""
         with Vertical(classes="over"):
             yield Static(Text("Chain of waits: ↓ or Enter continues, Escape leaves"), id="chain-head")
             yield OptionList(id="steps")
@@ -80,7 +77,6 @@ class ChainScreen(ModalScreen[None]):
                 yield Static(id="details")
 
     def on_mount(self) -> None:
-        """See Textual."""
         self.query_one(OptionList).focus()
         self.renew()
 

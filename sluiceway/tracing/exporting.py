@@ -51,7 +51,6 @@ class SdkSpans:
     def span(
         self, name: str, kind: str, parent: TraceContext, start_ns: int, end_ns: int, attributes: Attributes, error: str
     ) -> TraceContext:
-        """See SpanSink."""
         state = TraceState.from_header([parent.tracestate]) if parent.tracestate else TraceState()
         remote = SpanContext(
             parent.trace_id, parent.span_id, is_remote=True, trace_flags=TraceFlags(1), trace_state=state
@@ -84,7 +83,6 @@ class TellingExporter(SpanExporter):
         self.lost_count = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See SpanExporter."""
         result = self._inner.export(spans)
         failed = result is not SpanExportResult.SUCCESS
         if failed:
@@ -97,11 +95,9 @@ class TellingExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """See SpanExporter."""
         self._inner.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """See SpanExporter."""
         return self._inner.force_flush(timeout_millis)
 
 

@@ -143,7 +143,6 @@ class QueueTracing:
         """Followed messages by sequence."""
 
     def accepted(self, messages: list[Message], first: int, end: int) -> None:
-        """See Observer."""
         arriving = self._tracing.arriving
         if not arriving:
             return
@@ -179,7 +178,6 @@ class QueueTracing:
             self._end(sequence)
 
     def sent(self, to: str, sequences: SequenceOf[int], *, auto: bool) -> None:
-        """See Observer."""
         if not self.traced:
             return
         now_ns = self._tracing.now_ns()
@@ -190,19 +188,16 @@ class QueueTracing:
                 traced.deliveries[to] = now_ns
 
     def settled(self, by: str, sequences: SequenceOf[int]) -> None:
-        """See Observer."""
         if self.traced:
             self._delivered(by, sequences, "settled", "", done=not self.is_topic)
 
     def returned(self, by: str, sequences: SequenceOf[int], *, attempted: bool, refused: bool) -> None:
-        """See Observer."""
         if self.traced:
             outcome = "nacked" if refused else "returned"
             error = "refused by the consumer" if refused else "not acknowledged" if attempted else ""
             self._delivered(by, sequences, outcome, error, done=False)
 
     def left(self, fate: Fate, sequences: SequenceOf[int], detail: str) -> None:
-        """See Observer."""
         if not self.traced or fate is Fate.GIVEN_UP:
             return
         now_ns = self._tracing.now_ns()
@@ -215,11 +210,9 @@ class QueueTracing:
             self._end(sequence)
 
     def closed(self, reason: str) -> None:
-        """See Observer."""
         self.left(Fate.DROPPED, list(self.traced), f"the queue was deleted: {reason}")
 
     def outside(self, fate: Fate, messages: SequenceOf[Message], detail: str) -> None:
-        """See Observer."""
         arriving = self._tracing.arriving
         if not arriving or fate is Fate.PARKED:
             return  # pending: accept takes longer

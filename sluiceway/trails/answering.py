@@ -232,12 +232,10 @@ class BrokerTrails:
     # ------------------------------------------------------------------ port of a search
 
     def queues(self) -> Iterator[MessageQueue]:
-        """See Surroundings."""
         for destination in list(self._shard.registry.destinations.values()):
             yield from destination.queues
 
     def holder_of(self, queue: MessageQueue, sequence: int) -> Steps[str | None]:
-        """See Surroundings."""
         passed_count = 0
         for connection in list(self._connections):
             passed_count += 1
@@ -257,12 +255,10 @@ class BrokerTrails:
         return None
 
     def correlation_of(self, message: Message) -> str | None:
-        """See Surroundings."""
         head = message.head
         return head.header("correlation-id") if isinstance(head, SendHead) and head.marked else None
 
     def now_ms(self) -> int:
-        """See Surroundings."""
         return self._now_ms()
 
 

@@ -34,19 +34,6 @@ KNOWN: Final = [
     ),
     frozenset(
         {
-            "sluiceway.client.inbox",
-            "sluiceway.client.reader",
-            "sluiceway.client.records",
-        }
-    ),
-    frozenset(
-        {
-            "sluiceway.dispatcher.context",
-            "sluiceway.dispatcher.ready",
-        }
-    ),
-    frozenset(
-        {
             "sluiceway.flow.account",
             "sluiceway.flow.graph",
             "sluiceway.flow.limiters",
@@ -64,12 +51,6 @@ KNOWN: Final = [
             "sluiceway.protocols.stomp.lanes",
             "sluiceway.protocols.stomp.left_behind",
             "sluiceway.protocols.stomp.temporary",
-        }
-    ),
-    frozenset(
-        {
-            "sluiceway.protocols.streams",
-            "sluiceway.protocols.tls",
         }
     ),
     frozenset(

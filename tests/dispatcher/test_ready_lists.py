@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sluiceway.dispatcher.context import DONE, PRIORITY_COUNT, DispatchContext
-from sluiceway.dispatcher.ready import ReadyLists
+from sluiceway.dispatcher.context import DONE, PRIORITY_COUNT, DispatchContext, ReadyLists
 
 INTERVAL = 20
 LONGEST_WAIT = INTERVAL * (PRIORITY_COUNT - 1)

@@ -12,8 +12,6 @@ from sluiceway.flow import (
     FlowController,
     FlowManager,
     FlowResource,
-    FlowSink,
-    FlowSource,
     RateLimiter,
     RegistrationError,
     SizeLimiter,
@@ -78,20 +76,6 @@ class TestRegistry:
         assert tank.resource.is_open and not tank.controller.closed
         assert tank.controller.close() == [("b", 1)]
         tank.resource.close()
-
-    def test_roles_answer_for_all_flows(self, manager: FlowManager, clock: ManualClock) -> None:
-        class Stage(FlowSink, FlowSource):
-            __slots__ = ()
-
-        stage = Stage("stage", "stage", manager)
-        first, second = (sink_on(stage, SizeLimiter(10, clock=clock), clock) for _ in range(2))
-        SourceController(stage, Flow("out"), clock=clock)
-        first.charge(1, 4, None)
-        second.charge(1, 10, None)
-        assert stage.used_bytes == 14 and stage.throttled and not stage.blocked
-        second.release(1, 10)
-        first.block(second)
-        assert stage.blocked and not stage.throttled
 
 
 class TestSums:
