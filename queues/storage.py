@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from collections.abc import Sequence as SequenceOf
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..flow import FlowResource, SourceController, WaitEdge
 from .blocks import Outside
@@ -21,7 +21,14 @@ from .message import Message
 from .observer import Observer
 
 Saved = Callable[[str], None]
-"""Callback that is called once with the durability of elements: "disk" or "consumed"."""
+"""Callback that is called once with the durability of elements: DISK, SHARED or CONSUMED."""
+
+DISK: Final = "disk"
+"""Durability of what is on the disk of this machine, synced."""
+SHARED: Final = "shared"
+"""Durability of what is committed in a database, which may outlive this machine."""
+CONSUMED: Final = "consumed"
+"""Durability of what was acknowledged before it had to be written."""
 
 
 class RestoredCursor(Protocol):

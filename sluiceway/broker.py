@@ -29,7 +29,7 @@ from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.config.model import configuration
 from sluiceway.connections import Connections
-from sluiceway.data_folder import OnProgress, engine_kind
+from sluiceway.data_folder import OnProgress, SharedShard, engine_kind
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.draining import Draining
 from sluiceway.expiry import ExpiryWatch
@@ -182,7 +182,11 @@ class Broker:
         self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
         self.shard = Shard(
             config,
-            attrs.evolve(self._location, engine_kind=engine_kind(config, serving=self._serving)),
+            attrs.evolve(
+                self._location,
+                engine_kind=engine_kind(config, serving=self._serving),
+                shared=SharedShard(config.store.url, config.broker.name),
+            ),
             ShardEnvironment(
                 dispatcher=self.dispatcher,
                 manager=self.manager,

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from sluiceway.config import Config
+from sluiceway.extras import needs
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.durables import Durable
@@ -29,6 +30,7 @@ from sluiceway.store.keys import FORMAT_VERSION_MIN
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.pages import clear as clear_pages
 from sluiceway.store.recovery import Recovered, closing_records, opening_records, recover
+from sluiceway.store.scratch import Scratch
 from sluiceway.store.storequeue import NUMBERS_AHEAD
 
 PROGRESS_SECONDS: Final = 1.0
@@ -37,10 +39,27 @@ PROGRESS_SECONDS: Final = 1.0
 RESTORED_PER_STEP: Final = 32
 """Queues of an earlier run that are made in one go: some 3 ms."""
 
+SCRATCH: Final = "scratch"
+"""Folder in the data folder of what a broker with a database keeps on this machine."""
+
 OnProgress = Callable[[int | None], None]
 """Callback with the number of stored messages found so far; None: the reading is over."""
 
 log = get_logger("sluiceway.store")
+
+
+@attrs.frozen
+class SharedShard:
+    """Place of a shard in a database."""
+
+    url: str = attrs.field(repr=False)
+    """URL of the database; may have a password."""
+    broker_name: str
+    """Name of the broker, for people who look at the database's sessions."""
+    number: int = 0
+    """Number of the shard."""
+    epoch: int | None = None
+    """Epoch of this owner, as agreed with other hubs. None: there are none."""
 
 
 @attrs.define
@@ -52,7 +71,21 @@ class OpenDataFolder:
     token: bytes
     """First part of every message-id."""
     directory: Directory | None
-    """None: in memory."""
+    """Folder of LevelDB. None: the store has none."""
+    scratch: Scratch | None = None
+    """Local folder beside a database. None: there is no database."""
+
+    @property
+    def local(self) -> Directory | Scratch | None:
+        """Folder on this machine. None: the store is in memory, and nothing blocks."""
+        return self.directory or self.scratch
+
+    @property
+    def engine_name(self) -> str:
+        """Name of the engine, as in the configuration."""
+        if self.scratch is not None:
+            return "postgresql"
+        return "memory" if self.directory is None else "leveldb"
 
     async def write_last(self, worker: Worker, changes: list[Change], next_number: int) -> None:
         """Let the worker finish, write these changes, and record a clean end. Raises EngineError if that can't be
@@ -63,14 +96,14 @@ class OpenDataFolder:
             worker.close()
             self.engine.write([*changes, *closing_records(next_number)], sync=True)
 
-        if self.directory is None:
+        if self.local is None:
             write()  # nothing that blocks
         else:
             await trio.to_thread.run_sync(write)
 
     async def close(self) -> None:
         """Free the folder for others. Without `write_last`, the next start takes this end for a crash."""
-        if self.directory is None:
+        if self.local is None:
             self.abandon()
         else:
             await trio.to_thread.run_sync(self.abandon)
@@ -78,12 +111,12 @@ class OpenDataFolder:
     def abandon(self) -> None:
         """The same at once, as far as the disk allows."""
         self.engine.close()
-        if self.directory is not None:
-            self.directory.close()
+        if self.local is not None:
+            self.local.close()
 
 
 def engine_kind(config: Config, *, serving: bool) -> str:
-    """Return the engine to use: `leveldb`, `memory` or `none`."""
+    """Return the engine to use: `leveldb`, `postgresql`, `memory` or `none`."""
     kind = config.store.engine
     if kind == "auto":
         return "leveldb" if serving else "none"
@@ -91,12 +124,18 @@ def engine_kind(config: Config, *, serving: bool) -> str:
 
 
 async def open_data_folder(
-    folder: Path, kind: str, *, engine: Engine | None = None, on_progress: OnProgress | None = None
+    folder: Path,
+    kind: str,
+    *,
+    engine: Engine | None = None,
+    shared: SharedShard | None = None,
+    on_progress: OnProgress | None = None,
 ) -> OpenDataFolder | None:
     """Open the store of this kind, one for the disk in `folder`. None: there is none. `engine`: use this one, already
-    open. `on_progress` is called from another thread, in place of log lines.
+    open. `shared`: place in the database of the kind `postgresql`, with a scratch folder in `folder`. `on_progress` is
+    called from another thread, in place of log lines.
 
-    Raises DirectoryError, EngineError and StoreFormatError, with nothing left open.
+    Raises DirectoryError, EngineError, StoreFormatError and MissingExtraError, with nothing left open.
     """
     if engine is None:
         if kind == "none":
@@ -105,6 +144,9 @@ async def open_data_folder(
             engine = MemoryEngine()
     if engine is not None:
         return _read(engine, None, on_progress)
+    if kind == "postgresql":
+        assert shared is not None, "the caller says where"
+        return await trio.to_thread.run_sync(partial(_open_shared, folder / SCRATCH, shared, on_progress))
     return await trio.to_thread.run_sync(partial(_open_folder, folder, on_progress))
 
 
@@ -170,11 +212,34 @@ def _open_folder(folder: Path, on_progress: OnProgress | None) -> OpenDataFolder
         raise
 
 
+def _open_shared(folder: Path, shared: SharedShard, on_progress: OnProgress | None) -> OpenDataFolder:
+    with needs("postgresql", 'store.engine = "postgresql"'):
+        from sluiceway.store.postgresql import PostgresqlEngine
+    scratch = Scratch(folder)
+    try:
+        engine = PostgresqlEngine(shared.url, shard=shared.number, epoch=shared.epoch, name=shared.broker_name)
+    except BaseException:
+        scratch.close()
+        raise
+    for warning in engine.warnings:
+        log.warning("the database does not keep what it confirms", found=warning)
+    try:
+        opened = _read(engine, None, on_progress, scratch)
+    except BaseException:
+        engine.close()
+        scratch.close()
+        raise
+    log.info("shard claimed in the database", shard=shared.number, epoch=engine.epoch, database=engine.place)
+    return opened
+
+
 def _cannot_give_back(error: EngineError) -> None:
     log.error("cannot delete a file of values", error=str(error), effect="tried again with the next write")
 
 
-def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress | None) -> OpenDataFolder:
+def _read(
+    engine: Engine, directory: Directory | None, on_progress: OnProgress | None, scratch: Scratch | None = None
+) -> OpenDataFolder:
     started_seconds = time.monotonic()
     told_seconds = started_seconds
 
@@ -194,9 +259,9 @@ def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress |
     mending: list[Change] = []
     for fault in recovered.faults:
         place: object = None
-        if directory is not None:
+        if (local := directory or scratch) is not None:
             try:
-                place = directory.attic_put(f"record-{fault.key.hex()}", fault.value)
+                place = local.attic_put(f"record-{fault.key.hex()}", fault.value)
             except DirectoryError as full:
                 place = f"nowhere: {full}"
             else:
@@ -214,4 +279,4 @@ def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress |
             closed_in_order=recovered.clean,
             seconds=round(time.monotonic() - started_seconds, 3),
         )
-    return OpenDataFolder(engine, recovered, token, directory)
+    return OpenDataFolder(engine, recovered, token, directory, scratch)

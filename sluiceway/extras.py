@@ -18,6 +18,7 @@ OURS: Final = ("sluiceway", "pyspark_stomp")
 
 PACKAGES: Final = {
     "console": {"hypercorn": "hypercorn", "starlette": "starlette", "prometheus_client": "prometheus-client"},
+    "postgresql": {"psycopg": "psycopg"},
     "top": {"textual": "textual"},
     "tracing": {
         "opentelemetry.sdk.trace": "opentelemetry-sdk",

@@ -166,11 +166,15 @@ async def open_logs(
     boot: str | None = None,
     marked: MarkedFolder | None = None,
     inline: bool,
+    refusal: str = "",
 ) -> Logs:
     """Open the logs of an earlier run. `folder`: None for a temporary one, in which nothing is synced: RECEIPTs say so.
-    `marked`: the same folder, if it has a mark. `inline`: no threads. Raises DiskError and MetadataError.
+    `marked`: the same folder, if it has a mark. `inline`: no threads. `refusal`: why no log can be made.
+    Raises DiskError and MetadataError.
     """
-    storage = LogStorage(folder, config, now_ms=environment.now_ms, boot=boot, files=files, marked=marked)
+    storage = LogStorage(
+        folder, config, now_ms=environment.now_ms, boot=boot, files=files, marked=marked, refusal=refusal
+    )
     opened = {}
     if folder is not None:
         opened = open_all(storage) if inline else await trio.to_thread.run_sync(open_all, storage)

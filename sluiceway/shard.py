@@ -18,6 +18,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
@@ -25,7 +26,7 @@ import trio
 from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import CLAIM_LOG_PREFIX, Claims
 from sluiceway.config import Config
-from sluiceway.data_folder import OnProgress, OpenDataFolder, open_data_folder, restore_destinations
+from sluiceway.data_folder import OnProgress, OpenDataFolder, SharedShard, open_data_folder, restore_destinations
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.durables import DurableRecords
 from sluiceway.flow import FlowManager
@@ -38,6 +39,7 @@ from sluiceway.queues.logs.table import LogTable
 from sluiceway.queues.names import parse
 from sluiceway.queues.observer import ObserverOf
 from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.storage import DISK, SHARED
 from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.store.bigarray import Files
 from sluiceway.store.directory import LARGE, LOGS, Directory
@@ -50,17 +52,24 @@ from sluiceway.store.metadata import MetadataManagers, StoredMetadata
 from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
 
+NO_LOGS: Final = (
+    'logs are not kept with store.engine = "postgresql" yet, so this destination can\'t be made: they would be on the '
+    "disk of this machine alone. Use a queue, or a broker with its own data folder"
+)
+
 
 @attrs.frozen
 class Location:
     """Location of a shard's data."""
 
     engine_kind: str
-    """`leveldb`, `memory` or `none`."""
+    """`leveldb`, `postgresql`, `memory` or `none`."""
     folder: Path
     """Folder of LevelDB, large bodies and logs."""
     engine: Engine | None = None
     """A store that is open already, in place of `engine_kind`. Used without threads; the shard closes the engine."""
+    shared: SharedShard | None = None
+    """Place in the database, for `postgresql`."""
     large_folder: Path | None = None
     """Folder of large bodies, where `folder` is not used. None: every body is held in memory."""
     journal_folder: Path | None = None
@@ -208,7 +217,11 @@ class Shard:
     async def _open_folder(self) -> None:
         location = self._location
         folder = self._folder = await open_data_folder(
-            location.folder, location.engine_kind, engine=location.engine, on_progress=location.on_reading
+            location.folder,
+            location.engine_kind,
+            engine=location.engine,
+            shared=location.shared,
+            on_progress=location.on_reading,
         )
         if folder is not None:
             self._parts.opened(self._close_folder, abandon=self._abandon_folder)
@@ -261,7 +274,7 @@ class Shard:
         if folder is None:
             return
         worker: Worker
-        if folder.directory is None:
+        if folder.local is None:
             worker = InlineWorker(folder.engine, shared.dispatcher.executor(label="store"))
         else:
             worker = ThreadWorker(folder.engine, shared.dispatcher.submit)
@@ -280,11 +293,12 @@ class Shard:
             clock=shared.clock,
             manager=shared.manager,
             log=get_logger("sluiceway.store"),
-            folder=folder.directory,
+            folder=folder.local,
             recovered=folder.recovered,
-            engine_name="memory" if folder.directory is None else "leveldb",
+            engine_name=folder.engine_name,
+            durability=DISK if folder.scratch is None else SHARED,
             bodies=self.bodies,
-            pages=None if folder.directory is None else folder.directory.paged_path,
+            pages=None if folder.local is None else folder.local.paged_path,
             contain=shared.contain,
         )
         store.reserve_numbers(self.next_number)
@@ -350,7 +364,7 @@ class Shard:
         """Open the logs of an earlier run, before clients connect."""
         location, directory = self._location, self._directory
         # Data in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
-        inline = directory is None
+        inline = self._folder is None or self._folder.local is None
         dispatcher, environment = self._environment.dispatcher, self.registry.environment
         disk = LogDisk.inline(dispatcher.executor(label="logs")) if inline else LogDisk.threads(dispatcher.submit)
         logs = await open_logs(
@@ -365,6 +379,7 @@ class Shard:
             files=location.journal_files,
             boot=location.boot,
             inline=inline,
+            refusal="" if self._folder is None or self._folder.scratch is None else NO_LOGS,
         )
 
         async def close() -> None:

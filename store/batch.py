@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..queues.durables import DurableReader
 from ..queues.observer import Observer
-from ..queues.storage import Saved
+from ..queues.storage import DISK, Saved
 from .chunks import Part
 from .engine import Change
 from .pages import Page, PagesError
@@ -45,6 +45,7 @@ class Batch:
     __slots__ = (
         "changes",
         "consumed",
+        "durability",
         "noting",
         "page_outs",
         "paged_count",
@@ -63,14 +64,16 @@ class Batch:
         "written",
     )
 
-    def __init__(self, started_seconds: float) -> None:
+    def __init__(self, started_seconds: float, durability: str = DISK) -> None:
+        """`durability`: what is said to those who wait for the disk."""
         self.started_seconds = started_seconds
+        self.durability = durability
         self.changes: list[Change] = []
         self.size_bytes = 0
         self.sync = False
         """Whether the write is synced: a callback waits for the disk."""
         self.saved: list[Saved] = []
-        """Callbacks that get "disk" when the batch is synced."""
+        """Callbacks that get its durability when the batch is synced."""
         self.consumed: list[Saved] = []
         """Callbacks that get "consumed", because nothing was left to write."""
         self.waiters: list[Callable[[], None]] = []
@@ -130,7 +133,7 @@ class Batch:
         for page_out in self.page_outs:
             yield page_out.answer
         for saved in self.saved:
-            yield partial(saved, "disk")
+            yield partial(saved, self.durability)
         yield from self.written
         yield from self.waiters
 

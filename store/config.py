@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-ENGINES: Final = ("auto", "leveldb", "memory", "none")
+ENGINES: Final = ("auto", "leveldb", "postgresql", "memory", "none")
 MIB: Final = 1024 * 1024
 
 
@@ -34,9 +34,20 @@ class StoreConfig:
         validator=_engine,
         metadata={
             "unit": "",
-            "doc": "`leveldb`: in the folder `data_dir` of the broker. `memory`: like it, but gone when the broker "
+            "doc": "`leveldb`: in the folder `data_dir` of the broker. `postgresql`: in a database (`url`), which may "
+            "outlive this machine; needs the extra `postgresql`. `memory`: like it, but gone when the broker "
             "is; for tests of what a store does. `none`: nothing is kept; RECEIPTs say `durability:memory`, and queues "
             "hold what fits into memory. `auto`: `leveldb` for `sluiceway serve`, `none` for an embedded broker.",
+        },
+    )
+    url: str = attrs.field(
+        default="",
+        metadata={
+            "unit": "",
+            "secret": True,
+            "doc": 'The database of `engine = "postgresql"`, as `postgresql://user:password@host:5432/database`, or '
+            "with several hosts behind commas. What it leaves out comes from libpq's variables (`PGHOST`, "
+            "`PGPASSWORD`, `PGPASSFILE`). `?options=-csearch_path%3DNAME` chooses a schema.",
         },
     )
     flush_delay_min_seconds: float = attrs.field(

@@ -264,7 +264,7 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
     path = Path(path)
     with told_of(path):
         _make_folder(path, create)
-        lock = _locked(path)
+        lock = locked(path)
         directory = Directory(path, lock)
         try:
             _check_space(path)
@@ -391,8 +391,8 @@ def _make_folder(path: Path, create: bool) -> None:
     make_private_folder(path)
 
 
-def _locked(path: Path) -> int:
-    """The descriptor of the lock file, locked."""
+def locked(path: Path) -> int:
+    """Return the descriptor of the lock file of a folder, locked. Raises LockedError, OSError."""
     # Not inherited: a child process must not keep the lock.
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

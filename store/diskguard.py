@@ -13,7 +13,7 @@ from ..dispatcher import Periodic
 from ..queues.environment import Scheduling
 from .config import StoreConfig
 from .directory import DirectoryError
-from .engine import EngineError
+from .engine import EngineError, FencedError
 from .io_threads import Worker
 
 GUARD_SECONDS: Final = 1.0
@@ -45,10 +45,12 @@ class DiskGuard:
         beside_bytes: Callable[[], int] = lambda: 0,
         changed: Callable[[bool, int], None],
         sized: Callable[[int], None],
+        fenced: Callable[[FencedError], None],
         trouble: Tell,
     ) -> None:
         """`changed`: called when the disk has become low or has room again, with the free bytes; `sized`: called with
-        the size of the engine's files and of those beside it, which `beside_bytes` returns.
+        the size of the engine's files and of those beside it, which `beside_bytes` returns; `fenced`: called when the
+        engine has lost its shard, which an idle store would not notice.
         """
         self._config = config
         self._folder = folder
@@ -56,6 +58,7 @@ class DiskGuard:
         self._beside_bytes = beside_bytes
         self._changed = changed
         self._sized = sized
+        self._fenced = fenced
         self._trouble = trouble
         self._size_bytes = 0
         self._is_low = False
@@ -88,3 +91,5 @@ class DiskGuard:
         if not isinstance(result, EngineError):
             self._size_bytes = result + self._beside_bytes()
             self._sized(self._size_bytes)
+        elif isinstance(result, FencedError):
+            self._fenced(result)

@@ -16,8 +16,8 @@ until that succeeds: all changes set a key to a value or to nothing, hence once 
 Every call may block, for milliseconds as a rule and for as long as the disk takes when it is slow: all of them, those
 of iterators too, come from ONE worker thread, never from the event loop.
 
-Adapters: LevelDbEngine (leveldb.py), MemoryEngine (memory.py), FaultyEngine (tests/store/faulty.py). One contract suite
-holds for all: tests/contract/test_engine.py.
+Adapters: LevelDbEngine (leveldb.py), PostgresqlEngine (postgresql.py), MemoryEngine (memory.py), FaultyEngine
+(tests/store/faulty.py). One contract suite holds for all: tests/contract/test_engine.py.
 
 Not here: what keys and values mean (keys.py, chunks.py); when to write and when to sync (the store's queue).
 
@@ -58,7 +58,7 @@ def delete_range(start: bytes, stop: bytes) -> Change:
 
 
 class EngineError(Exception):
-    """Error of the store below. Base of all errors that engines raise. Base of all errors that engines raise."""
+    """Error of the store below. Base of all errors that engines raise."""
 
 
 def raise_it(error: Exception) -> None:
@@ -92,6 +92,12 @@ class EngineMissingError(EngineError):
 
 class CorruptionError(EngineError):
     """A record differs from what was written. Another attempt does not help."""
+
+
+class FencedError(EngineError):
+    """The shard has another owner, or its data is older than what was confirmed. Nothing more can be read or written:
+    the caller abandons the shard, and confirms and delivers nothing more of it.
+    """
 
 
 class EngineClosedError(EngineError):

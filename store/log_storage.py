@@ -141,10 +141,12 @@ class LogStorage:
         boot: str | None = None,
         files: Files | None = None,
         marked: MarkedFolder | None = None,
+        refusal: str = "",
     ) -> None:
         """`folder`: None for a temporary one. `boot`: see `boot_id`; `files`: for tests. `marked`: the same folder, if
-        it is to be known again.
+        it is to be known again. `refusal`: why no log can be made; empty: they can.
         """
+        self._refusal = refusal
         self._folder = folder
         self._marked = marked
         self._temporary: Path | None = None
@@ -223,6 +225,8 @@ class LogStorage:
 
     def _checked_folder(self, name: str) -> Path:
         """Raises DiskError; LogError."""
+        if self._refusal:
+            raise LogError(INVALID_TOPIC, f"{name}: {self._refusal}")
         try:
             folder = self.folder_of(name)
         except OSError as error:

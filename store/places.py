@@ -159,7 +159,7 @@ class GroupRecord:
 
     def when_saved(self, _first: int, _end: int, callback: Callable[[str], None]) -> None:
         """Call back when settled records are saved: a place has no elements."""
-        self.when_settled(lambda: callback("disk"))
+        self.when_settled(lambda: callback(self._store.durability))
 
     def attach(
         self,

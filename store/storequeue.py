@@ -31,7 +31,7 @@ from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, Source
 from ..flow.kinds import ResourceKind
 from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
-from ..queues.storage import Confirms, PulledQueue
+from ..queues.storage import DISK, Confirms, PulledQueue
 from . import keys
 from .batch import BATCH_BYTES, Batch
 from .beside import Beside
@@ -41,7 +41,7 @@ from .counters import StoreCounters
 from .damage import DamageReports
 from .dirty import Dirty
 from .diskguard import DiskGuard
-from .engine import Change, EngineError, put, raise_it
+from .engine import Change, EngineError, FencedError, put, raise_it
 from .going_on import GoingOn
 from .gradual import Gradual
 from .io_threads import Worker
@@ -101,14 +101,15 @@ class StoreQueue(FlowResource):
         folder: DataFolder | None = None,
         recovered: Recovered | None = None,
         engine_name: str = "memory",
+        durability: str = DISK,
         bodies: BodyFiles | None = None,
         pages: Path | None = None,
         contain: Callable[[Exception], None] = raise_it,
     ) -> None:
         """`contain` handles errors raised by answers, a mistake of one destination or connection. `worker` does
         blocking work; `heads` reads and writes header blocks; `recovered`: state of an earlier run; `bodies` has the
-        files of large bodies; `pages`: an empty folder for blocks that are only paged out (None: the engine stores
-        them).
+        files of large bodies; `durability`: what RECEIPTs say of a synced message; `pages`: an empty folder for blocks
+        that are only paged out (None: the engine stores them).
         """
         super().__init__("store", ResourceKind.STORE, manager)
         self.worker = worker
@@ -125,6 +126,8 @@ class StoreQueue(FlowResource):
         self.corrupt, self.lost = damage.corrupt, damage.lost
         self._config = config
         self.engine_name = engine_name
+        self.durability = durability
+        """Durability of a message that is written and synced."""
         self._scheduling = scheduling
         self._at_turn_end = at_turn_end
         self._log = log
@@ -183,6 +186,7 @@ class StoreQueue(FlowResource):
                 beside_bytes=lambda: self.paged.size_bytes,
                 changed=self._disk_changed,
                 sized=self._sized,
+                fenced=self.fenced,
                 trouble=log.error,
             )
             self._guard.start()
@@ -433,7 +437,7 @@ class StoreQueue(FlowResource):
 
     def _gather(self) -> Batch:
         now_seconds = self.clock()
-        batch = Batch(now_seconds)
+        batch = Batch(now_seconds, self.durability)
         self._together.begin_gathering()
         self._beside.begin(batch)
         if batch.waiters:
@@ -584,7 +588,13 @@ class StoreQueue(FlowResource):
 
     # ------------------------------------------------------------------ failing
 
+    def fenced(self, error: FencedError) -> None:
+        """Raise the error: the shard has another owner, so what is in memory here is no longer true."""
+        raise error
+
     def _write_failed(self, batch: Batch, error: EngineError) -> None:
+        if isinstance(error, FencedError):
+            self.fenced(error)
         self.counters.failures_count += 1
         if not (was_failing := self.is_failing):
             self._log.error(
@@ -642,7 +652,7 @@ class StoreQueue(FlowResource):
         self._gradual.finish()
         under_way, self._batch = self._batch, None
         changes = list(under_way.changes) if under_way is not None else []
-        batch = Batch(self.clock())
+        batch = Batch(self.clock(), self.durability)
         self._beside.begin(batch)
         for shelf in self.shelves.values():
             while True:
@@ -657,7 +667,7 @@ class StoreQueue(FlowResource):
         self.counters.count(batch, self.clock())
         self.counters.syncs_count += 1
         last = [batch] if under_way is None else [under_way, batch]
-        self._last_waiters = [partial(saved, "disk") for one in last for saved in one.saved]
+        self._last_waiters = [partial(saved, self.durability) for one in last for saved in one.saved]
         self._last_waiters += [partial(saved, "consumed") for one in last for saved in one.consumed]
         self._last_waiters += [waiter for one in last for waiter in [*one.written, *one.waiters]]
         return changes + batch.changes

@@ -8,6 +8,7 @@ logging is for one test only, and no test leaves anything in the checkout.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -52,6 +53,12 @@ def logging_is_not_set_up() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # of the processes of pytest-xdist, the one that sees all of them end
         config.pluginmanager.register(checkout.CheckoutStaysClean(), "checkout-stays-clean")
+
+
+def pytest_unconfigure() -> None:
+    started = sys.modules.get("tests.postgresql_server")
+    if started is not None:
+        started.stop_server()
 
 
 @pytest.fixture(autouse=True)

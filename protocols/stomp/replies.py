@@ -12,7 +12,7 @@ from typing import Final
 
 from ...flow.latch import Latch
 from ...queues.logs.log import Log
-from ...queues.storage import Confirms, Store
+from ...queues.storage import CONSUMED, DISK, SHARED, Confirms, Store
 from ..outbound import Outbound
 from ..reading import CountedHold
 from .encoder import BEHIND_NUL, indexed_receipts, receipt, receipts
@@ -20,10 +20,6 @@ from .escaping import Version
 
 MEMORY: Final = "memory"
 """Promise of the RECEIPT of a SEND: the broker has the message, a restart would lose it."""
-DISK: Final = "disk"
-"""Promise: the message is on the disk, synced."""
-CONSUMED: Final = "consumed"
-"""Promise: the message was acknowledged before it had to be written."""
 
 RECEIPT_OVERHEAD_BYTES: Final = 64
 """Memory of a receipt id beside its characters."""
@@ -33,7 +29,10 @@ LATER_BYTES: Final = 512
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
-DURABILITY: Final = {how: (("durability", how),) for how in (MEMORY, DISK, CONSUMED)}
+ORDER: Final = (MEMORY, DISK, SHARED, CONSUMED)
+"""Promises of RECEIPTs, the least first."""
+
+DURABILITY: Final = {how: (("durability", how),) for how in ORDER}
 
 
 class Owed:
@@ -221,8 +220,8 @@ class Replies:
         """Note that one of the queues has taken the messages, or never will; `durability`: how safe they are there."""
         if owed is not None:
             owed.legs_count -= 1
-            if durability == MEMORY or (durability == DISK and owed.durability == CONSUMED):
-                owed.durability = durability
+            if durability != owed.durability:
+                owed.durability = min(durability, owed.durability, key=ORDER.index)
             if not owed.legs_count and owed.is_commit:
                 for receipt_id in owed.receipt_ids:
                     self.receipt(receipt_id)

@@ -85,6 +85,12 @@ def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
             config = load(config_file, environment=os.environ, flags=flags, tell=warn)
         except ConfigError as error:
             fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
+        if config.store.engine == "postgresql" and data_dir is None:
+            fail(
+                Exit.USAGE,
+                'the messages are in a database (store.engine = "postgresql"), and this command is for data folders: '
+                "back up and look with the tools of PostgreSQL, or name a folder with --data",
+            )
         try:
             command(folder=Path(config.broker.data_dir), **options)
         except StoreFormatError as error:

@@ -13,6 +13,7 @@ from sluiceway.store.leveldb import LevelDbEngine
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.segments import SegmentFiles
 from sluiceway.store.values import SUFFIX, ValueLog, ValueOptions
+from tests.postgresql_server import server
 from tests.store.faulty import FaultyEngine, FaultySegments
 
 TINY: Final = ValueOptions(record_bytes_min=2, batch_bytes_min=3, segment_bytes=200, moved_bytes=40, ahead_bytes=100)
@@ -50,6 +51,30 @@ class MakesMemory:
     def reopen(self, engine: Engine) -> Engine | None:
         engine.close()
         return None
+
+
+class MakesPostgresql:
+    """On a real server; a new one is another shard, in tables that were emptied."""
+
+    def __init__(self) -> None:
+        self._shard = 0
+
+    def open(self) -> Engine:
+        from sluiceway.store.postgresql import PostgresqlEngine
+
+        self._shard += 1
+        schema = "contract"
+        server().execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        self._url = server().url_of(schema)
+        engine = PostgresqlEngine(self._url, shard=self._shard)
+        server().execute(f"TRUNCATE {schema}.sluiceway_records")
+        return engine
+
+    def reopen(self, engine: Engine) -> Engine | None:
+        from sluiceway.store.postgresql import PostgresqlEngine
+
+        engine.close()
+        return PostgresqlEngine(self._url, shard=self._shard)
 
 
 class MakesFaulty:

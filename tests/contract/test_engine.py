@@ -17,16 +17,19 @@ from tests.contract.engines import (
     MakesFaultyValueLogs,
     MakesLevelDb,
     MakesMemory,
+    MakesPostgresql,
     MakesValueLogs,
 )
 
-KINDS = ("leveldb", "memory", "faulty", "values", "faulty-values")
+KINDS = ("leveldb", "memory", "faulty", "values", "faulty-values", "postgresql")
 LAST = b"\xff" * 8
 
 
 def maker_of(kind: str, folder: Path) -> Maker:
     if kind == "leveldb":
         return MakesLevelDb(folder)
+    if kind == "postgresql":
+        return MakesPostgresql()
     if kind == "values":
         return MakesValueLogs(folder)
     if kind == "faulty-values":

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
-DURABLE = ("disk", "consumed")
+DURABLE = ("disk", "shared", "consumed")
 
 
 class ClaimError(AssertionError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -59,8 +59,20 @@ def _now_ms() -> int:
 class KillRound:
     """See the module."""
 
-    def __init__(self, folder: Path, random: Random, *, kills_count: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        random: Random,
+        *,
+        kills_count: int,
+        store: str = "",
+        disturb: Callable[[], object] | None = None,
+    ) -> None:
+        """`store`: the section of the configuration; empty: LevelDB. `disturb`: called in a thread, in each life that
+        ends with a kill, at a random moment; it makes the store fail for a while.
+        """
         self.random = random
+        self._disturb = disturb
         self.claims = Claims(time.monotonic, _now_ms, exact=False)
         # What the kernel took and the reader never saw is gone, with ack `auto`.
         self.claims.lossy.update(AUTO_QUEUES)
@@ -69,6 +81,7 @@ class KillRound:
         self._clients: list[RandomClient] = []
         self._clients_count = 0
         self._dead = False
+        self.disturbed_count = 0
         self._habits = Habits(
             queues=QUEUES,
             auto_queues=AUTO_QUEUES,
@@ -88,7 +101,7 @@ class KillRound:
             large_count_max=random.choice((200, 1_000)),
         )
         configuration = CONFIGURATION.format(transaction_bytes_max=random.choice((60_000, 64 << 20)))
-        (folder / "sluiceway.toml").write_text(configuration, encoding="utf-8")
+        (folder / "sluiceway.toml").write_text(configuration + store, encoding="utf-8")
 
     async def run(self) -> None:
         """All lives, and the drain. Raises ClaimError, with the folder in it."""
@@ -115,6 +128,11 @@ class KillRound:
                 before, deadline = self._progress(), trio.current_time() + UNDER_WAY_SECONDS_MAX
                 while self._progress() == before and trio.current_time() < deadline:  # noqa: ASYNC110 - of sockets
                     await trio.sleep(0.02)  # however slow the machine is: it dies under load
+                if self._disturb is not None and random.random() < 0.7:
+                    self.claims.disk_fails = True
+                    await trio.sleep(0.3 * random.random())
+                    await trio.to_thread.run_sync(self._disturb)
+                    self.disturbed_count += 1
                 await trio.sleep(random.choice((0.1, 0.6, 1.2)) * random.random())
                 self._dead = True
                 process.kill()
@@ -130,7 +148,8 @@ class KillRound:
 
     def _log_is_clean(self, process: BrokerProcess) -> None:
         """It complained of nothing that it found."""
-        bad = [line for line in process.log.splitlines() if "lost" in line or "corrupt" in line or "Traceback" in line]
+        words = ("corrupt", "Traceback") if self._disturb is not None else ("lost", "corrupt", "Traceback")
+        bad = [line for line in process.log.splitlines() if any(word in line for word in words)]
         if bad:
             raise ClaimError(f"the broker's log: {bad[:3]}")
 

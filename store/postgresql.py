@@ -1,0 +1,416 @@
+"""The engine on PostgreSQL, through psycopg: what is confirmed survives this machine.
+
+*Round trips.* A batch is one transaction in libpq's pipeline mode: one round trip, and the commit of the server (with
+a synchronous standby that of the standby, too). A look-up is one; a range is two, and one more for each MIB of it.
+
+*Every batch is synced*, whatever `sync` says. The server may crash while the broker lives on, which then would rely on
+records that are gone; and PostgreSQL joins commits of sessions, but there is one session that writes.
+
+*When the connection is lost* it is not known whether the batch is there. It is written again, once at once, then as
+callers like; with a higher number, which keeps the lost attempt from taking effect later (postgresql_schema.py).
+
+*Epochs.* A batch is written only while the shard is this engine's. If not, FencedError is raised, by every call from
+then on: the caller abandons the shard.
+
+*Iterations* are server-side cursors in one transaction at READ COMMITTED, where each has the snapshot of its own
+beginning. Rows come in portions of about a mebibyte. A lost connection cuts them.
+
+Two threads at once, one that writes and one that reads: each has a session of its own. The thread that writes may read,
+too; what it wrote is committed.
+
+Bound: one portion of rows for each open iteration, and a batch twice, as a message of the protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import psycopg
+
+from .engine import DELETE, PUT, Change, EngineClosedError, EngineError, EngineFailedError, FencedError
+from .postgresql_schema import FENCE, NOT_NULL_VIOLATION, check_row, claim, end_ghosts, hold, open_schema
+from .postgresql_sessions import Connection, Database, Session, is_lost
+
+T = TypeVar("T")
+
+MIB: Final = 1 << 20
+PORTION_BYTES: Final = MIB
+"""About the size of what one round trip of an iteration brings."""
+ROWS_FIRST: Final = 8
+"""Rows of the first round trip of an iteration: chunks are up to 768 KiB each, and mostly there are few."""
+ROWS_MAX: Final = 4096
+GROWTH: Final = 8
+"""Factor by which the rows of a round trip grow at most, as long as they are small."""
+STATEMENT_BYTES: Final = 4 * MIB
+"""Size at which the records of a batch go into another statement of its transaction."""
+
+_UPSERT: Final = (
+    b"INSERT INTO sluiceway_records (shard, key, value) "
+    b"SELECT %s, given.key, given.value FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value) "
+    b"ON CONFLICT (shard, key) DO UPDATE SET value = EXCLUDED.value"
+)
+_DELETE: Final = b"DELETE FROM sluiceway_records WHERE shard = %s AND key = ANY(%b::bytea[])"
+_DELETE_RANGE: Final = b"DELETE FROM sluiceway_records WHERE shard = %s AND key >= %b AND key < %b"
+_GET: Final = b"SELECT value FROM sluiceway_records WHERE shard = %s AND key = %b"
+_SIZE: Final = "pg_total_relation_size('sluiceway_records')"
+
+
+class PostgresqlEngine:
+    """Engine for one shard in a database. Several shards, and their processes, may use one database."""
+
+    __slots__ = (
+        "_closed",
+        "_confirmed",
+        "_database",
+        "_dropped",
+        "_epoch",
+        "_fenced",
+        "_name",
+        "_number",
+        "_reader",
+        "_reading",
+        "_shard",
+        "_walks",
+        "_walks_count",
+        "_writer",
+        "_writing",
+        "warnings",
+    )
+
+    def __init__(self, url: str, *, shard: int = 0, epoch: int | None = None, name: str = "sluiceway") -> None:
+        """Connect, make the tables if need be, and claim the shard. `epoch`: see `claim`. `name`: that of the broker,
+        for people who look at the server's sessions.
+
+        Raises UnusableUrlError, SchemaError, ShardInUseError, FencedError and other EngineErrors.
+        """
+        self._database = database = Database(url)
+        self._shard = shard
+        self._closed = False
+        self._fenced: str | None = None
+        self._name = f"{name[:24]} shard {shard} {secrets.token_hex(4)}"
+        self._writing = threading.Lock()
+        """Held while something is written."""
+        self._reading = threading.RLock()
+        """Held for each round trip of the session that reads. Reentrant: an iteration may be collected anywhere."""
+        self._writer = Session(database, f"{self._name} writes", self._begin_writing)
+        self._reader = Session(database, f"{self._name} reads", self._begin_reading)
+        self._dropped: deque[str] = deque()
+        """Cursors that are no longer wanted, and not closed yet."""
+        self._walks: set[str] = set()
+        """Open cursors of the session that reads."""
+        self._walks_count = 0  # made so far
+        self._epoch = self._number = self._confirmed = 0
+        self.warnings: list[str] = []
+        """Settings of the server with which a confirmed message may be lost, in words."""
+        self._epoch, self._number = self._open(epoch)
+        self._confirmed = self._number
+
+    def _open(self, epoch: int | None) -> tuple[int, int]:
+        database = self._database
+        owner = f"{self._name}, process {os.getpid()} on {socket.gethostname()}"
+        with database.telling("opening"):
+            connection = self._writer.connection()
+            try:
+                open_schema(connection, database.words)
+                claimed = claim(database, connection, self._shard, epoch, owner)
+                (fsync,) = connection.execute("SHOW fsync").fetchone() or ("",)
+            except BaseException:
+                self._writer.give_up()
+                raise
+        if fsync == "off":
+            self.warnings.append(f"{database.words} has fsync off: a crash of its machine loses confirmed messages")
+        return claimed
+
+    def _begin_writing(self, connection: Connection) -> None:
+        if self._epoch:
+            end_ghosts(connection, f"{self._name} writes")
+            hold(connection, self._shard)
+            self._check_row(connection)
+
+    def _begin_reading(self, connection: Connection) -> None:
+        self._dropped.clear()
+        self._walks.clear()
+        self._check_row(connection)
+
+    def _check_row(self, connection: Connection, also: str = "NULL") -> object:
+        try:
+            return check_row(connection, self._database.words, self._shard, self._epoch, self._confirmed, also=also)
+        except FencedError as error:
+            self._fenced = str(error)
+            raise
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of this owner."""
+        return self._epoch
+
+    @property
+    def place(self) -> str:
+        """Name of the database, without secrets."""
+        return self._database.words
+
+    # ------------------------------------------------------------------ reading
+
+    def get(self, key: bytes) -> bytes | None:
+        def read(connection: Connection) -> bytes | None:
+            row = connection.cursor(binary=True).execute(_GET, (self._shard, key)).fetchone()
+            return None if row is None else _bytes(row[0])
+
+        return self._read(f"reading the key {key.hex()}", read)
+
+    def iterate(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        return _Walk(self, "key, value", start, stop, "DESC" if reverse else "ASC", _both)
+
+    def iterate_keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
+        return _Walk(self, "key", start, stop, "ASC", _first)
+
+    def size_bytes(self) -> int:
+        """Return the size of the tables, of all shards. Raises FencedError if the shard has another owner."""
+        size_bytes = self._read("reading its size", lambda connection: self._check_row(connection, _SIZE))
+        assert isinstance(size_bytes, int), "a number"
+        return size_bytes
+
+    def _read(self, doing: str, read: Callable[[Connection], T]) -> T:
+        """Read with the session for it; with a new connection if the one that was open is lost."""
+        with self._reading:
+            was_open = self._reader.is_open
+            try:
+                return self._read_once(doing, read)
+            except EngineError as error:
+                if not was_open or not is_lost(error.__cause__):
+                    raise
+            return self._read_once(doing, read)
+
+    def _read_once(self, doing: str, read: Callable[[Connection], T]) -> T:
+        self.check_open()
+        with self._reader.using(doing) as connection:
+            self._close_dropped(connection)
+            return read(connection)
+
+    def _close_dropped(self, connection: Connection) -> None:
+        while self._dropped:
+            name = self._dropped.popleft()
+            if name in self._walks:
+                self._walks.remove(name)
+                connection.execute(f"CLOSE {name}".encode() if self._walks else b"COMMIT")
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
+        with self._writing:
+            was_open = self._writer.is_open
+            try:
+                self._write_once(changes)
+            except EngineError as error:
+                if not was_open or not is_lost(error.__cause__):
+                    raise
+                self._write_once(changes)
+
+    def _write_once(self, changes: Sequence[Change]) -> None:
+        self.check_open()
+        shard = self._shard
+        number = self._number = self._number + 1
+        puts, gone, ranges = net_changes(changes)
+        with self._writer.using("writing") as connection:
+            try:
+                with connection.pipeline():
+                    connection.execute("BEGIN")
+                    fence = connection.execute(FENCE, {"shard": shard, "epoch": self._epoch, "number": number})
+                    for start, stop in ranges:
+                        connection.execute(_DELETE_RANGE, (shard, start, stop))
+                    if gone:
+                        connection.execute(_DELETE, (shard, gone))
+                    for keys, values in _portions(puts):
+                        connection.execute(_UPSERT, (shard, keys, values))
+                    commit = connection.execute("COMMIT")
+            except psycopg.errors.NotNullViolation as error:
+                raise self._why_refused(error) from error
+            assert commit.statusmessage == "COMMIT", "an error before it would have been raised"
+            if fence.rowcount != 1:
+                self._check_row(connection)
+        self._confirmed = number
+
+    def _why_refused(self, error: psycopg.Error) -> EngineError:
+        """Return why the row of the shard did not let a batch in."""
+        assert error.sqlstate == NOT_NULL_VIOLATION, "what the fence raises"
+        self._writer.give_up()
+        with self._writer.using("writing") as connection:
+            self._check_row(connection)
+        self._fenced = (
+            f"{self._database.words}: shard {self._shard} has a later batch than this broker wrote, with its epoch: "
+            "another process writes it, or the table was changed by hand. Look who else uses it."
+        )
+        return FencedError(self._fenced)
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Vacuum the table, which autovacuum does anyway."""
+        with self._writing:
+            self.check_open()
+            with self._writer.using("compacting") as connection:
+                connection.execute("SET statement_timeout = 0")
+                connection.execute("VACUUM sluiceway_records")
+                connection.execute("RESET statement_timeout")
+
+    def close(self) -> None:
+        self._closed = True
+        with self._writing, self._reading:
+            self._writer.give_up()
+            self._reader.give_up()
+
+    # ------------------------------------------------------------------ of iterations
+
+    def check_open(self) -> None:
+        """Raise EngineClosedError after `close`, FencedError once another owner was seen."""
+        if self._closed:
+            raise EngineClosedError(f"{self._database.words}: the store is closed; nothing can be read or written")
+        if self._fenced is not None:
+            raise FencedError(self._fenced)
+
+    def begin_walk(self, columns: str, start: bytes, stop: bytes, order: str) -> tuple[str, int, list[Any]]:
+        """Begin an iteration: returns the name of its cursor, the generation of the connection, and first rows."""
+        self._walks_count += 1
+        name = f"walk_{self._walks_count}"
+        query = (
+            f"DECLARE {name} NO SCROLL CURSOR FOR SELECT {columns} FROM sluiceway_records "
+            f"WHERE shard = %s AND key >= %b AND key < %b ORDER BY key {order}"
+        ).encode()
+
+        def begin(connection: Connection) -> list[Any]:
+            with connection.pipeline():
+                if not self._walks:
+                    connection.execute(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+                connection.execute(query, (self._shard, start, stop))
+                rows = connection.cursor(binary=True).execute(f"FETCH {ROWS_FIRST} FROM {name}".encode())
+            self._walks.add(name)
+            return rows.fetchall()
+
+        with self._reading:
+            rows = self._read(f"reading from the key {start.hex()}", begin)
+            return name, self._reader.generation, rows
+
+    def go_on(self, name: str, generation: int, count: int) -> list[Any]:
+        """Return the next rows of an iteration."""
+        with self._reading:
+            self.check_open()
+            if generation != self._reader.generation or not self._reader.is_open:
+                raise EngineFailedError(
+                    f"{self._database.words}: the connection was lost, which cut an iteration. Begin it again."
+                )
+            query = f"FETCH {count} FROM {name}".encode()
+            return self._read_once(
+                "reading on", lambda connection: connection.cursor(binary=True).execute(query).fetchall()
+            )
+
+    def end_walk(self, name: str, generation: int) -> None:
+        """Close an iteration that came to its end."""
+        with self._reading:
+            if not self._closed and generation == self._reader.generation and self._reader.is_open:
+                self._dropped.append(name)
+                with self._reader.using("reading") as connection:
+                    self._close_dropped(connection)
+
+    def drop_walk(self, name: str, generation: int) -> None:
+        """Close an iteration with the next use of the session: from any thread, at any time."""
+        if generation == self._reader.generation:
+            self._dropped.append(name)
+
+
+class _Walk(Generic[T]):
+    """One iteration."""
+
+    __slots__ = ("__weakref__", "_engine", "_generation", "_made", "_name", "_rows", "_rows_max")
+
+    def __init__(
+        self, engine: PostgresqlEngine, columns: str, start: bytes, stop: bytes, order: str, made: Callable[[Any], T]
+    ) -> None:
+        """`made` makes an item of a row."""
+        self._engine = engine
+        self._made = made
+        self._rows: deque[Any] = deque()
+        self._rows_max = ROWS_FIRST
+        self._name: str | None = None
+        """Name of the cursor. None: all rows are fetched."""
+        self._name, self._generation, rows = engine.begin_walk(columns, start, stop, order)
+        self._take(rows)
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        self._engine.check_open()
+        if not self._rows and self._name is not None:
+            self._take(self._engine.go_on(self._name, self._generation, self._rows_max))
+        if not self._rows:
+            raise StopIteration
+        return self._made(self._rows.popleft())
+
+    def _take(self, rows: list[Any]) -> None:
+        self._rows.extend(rows)
+        if len(rows) < self._rows_max:
+            name, self._name = self._name, None
+            assert name is not None, "rows were fetched from it"
+            self._engine.end_walk(name, self._generation)
+            return
+        row_bytes = sum(len(column) for row in rows for column in row) // len(rows) + 1
+        self._rows_max = max(1, min(self._rows_max * GROWTH, PORTION_BYTES // row_bytes, ROWS_MAX))
+
+    def __del__(self) -> None:
+        name = getattr(self, "_name", None)
+        if name is not None:
+            self._engine.drop_walk(name, self._generation)
+
+
+def net_changes(changes: Sequence[Change]) -> tuple[dict[bytes, bytes], list[bytes], list[tuple[bytes, bytes]]]:
+    """Return what a batch comes to if ranges are deleted first, then keys, and values are put last: values to put, keys
+    to delete, ranges to delete.
+    """
+    puts: dict[bytes, bytes] = {}
+    gone: dict[bytes, None] = {}
+    ranges: list[tuple[bytes, bytes]] = []
+    for kind, key, value in changes:
+        if kind == PUT:
+            puts[key] = value
+            gone.pop(key, None)
+        elif kind == DELETE:
+            puts.pop(key, None)
+            gone[key] = None
+        elif key < value:
+            ranges.append((key, value))
+            for put_before in [each for each in puts if key <= each < value]:
+                del puts[put_before]
+    return puts, list(gone), ranges
+
+
+def _portions(puts: dict[bytes, bytes]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Cut the values of a batch into those of its statements."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    size_bytes = 0
+    for key, value in puts.items():
+        keys.append(key)
+        values.append(value)
+        size_bytes += len(key) + len(value)
+        if size_bytes >= STATEMENT_BYTES:
+            yield keys, values
+            keys, values, size_bytes = [], [], 0
+    if keys:
+        yield keys, values
+
+
+def _first(row: tuple[bytes]) -> bytes:
+    return row[0]
+
+
+def _both(row: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    return row
+
+
+def _bytes(value: object) -> bytes:
+    assert isinstance(value, bytes), "the column is bytea, in binary"
+    return value

@@ -1,0 +1,25 @@
+"""A real broker and its real PostgreSQL, killed at random moments under load: all promises are kept (see claims.py).
+
+`FAULT_KILLS=500 scripts/test tests/faults/store/test_postgresql_kill.py` kills so often.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.faults.store.postgresql_kill import run_round
+
+KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "4"))
+KILLS_AT_ONCE: Final = 2
+
+pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(180)]
+
+
+@pytest.mark.parametrize("seed", range(-(-KILLS_COUNT // KILLS_AT_ONCE)))
+def test_promises_are_kept_through_kill_9_and_crashes_of_the_database(tmp_path: Path, seed: int) -> None:
+    claims = run_round(tmp_path, seed, kills_count=KILLS_AT_ONCE).claims
+    assert claims.delivered_count, "it was under load"

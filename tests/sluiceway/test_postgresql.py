@@ -1,0 +1,126 @@
+"""A broker process whose messages are in a real PostgreSQL."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from sluiceway.cli.exits import Exit
+from tests.interop.raw_client import RawClient
+from tests.postgresql_server import Server, server
+from tests.sluiceway.broker_process import BrokerProcess
+
+DEADLINE_SECONDS: Final = 20.0
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def url() -> str:
+    return server().new_schema()
+
+
+@pytest.fixture
+def start(tmp_path: Path, url: str) -> Callable[[], BrokerProcess]:
+    config = tmp_path / "sluiceway.toml"
+    config.write_text(f'[store]\nengine = "postgresql"\nurl = "{url}"\n')
+
+    def starts() -> BrokerProcess:
+        return BrokerProcess(tmp_path, "--config", str(config), "--data", str(tmp_path / "data"))
+
+    return starts
+
+
+def send(client: RawClient, name: str, *, destination: str = "/queue/a") -> None:
+    client.send(f"SEND\ndestination:{destination}\npersistent:true\nreceipt:{name}\n\n{name}\0".encode())
+
+
+def receive(client: RawClient, *names: str) -> None:
+    """Get these messages, and acknowledge them."""
+    client.send(b"SUBSCRIBE\ndestination:/queue/a\nid:s\nack:client-individual\n\n\0")
+    messages = [client.expect("MESSAGE") for _name in names]
+    assert [message.body.decode() for message in messages] == list(names)
+    for message in messages:
+        client.send(f"ACK\nid:{message['ack']}\nreceipt:{message['ack']}\n\n\0".encode())
+        assert client.expect("RECEIPT")["receipt-id"] == message["ack"]
+
+
+def store_of(broker: BrokerProcess) -> dict[str, Any]:
+    with RawClient(broker.address) as client:
+        client.connect()
+        store: dict[str, Any] = client.report()["store"]
+        return store
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until_seconds = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < until_seconds, "it does not come"
+        time.sleep(0.05)
+
+
+def test_what_is_receipted_is_shared_and_there_after_kill_9(start: Callable[[], BrokerProcess]) -> None:
+    with start() as broker, RawClient(broker.address) as client:
+        client.connect()
+        send(client, "one")
+        assert client.expect("RECEIPT")["durability"] == "shared"
+        assert store_of(broker)["engine"] == "postgresql"
+        broker.kill()
+    with start() as broker, RawClient(broker.address) as client:
+        client.connect()
+        receive(client, "one")
+        client.send(b"DISCONNECT\nreceipt:bye\n\n\0")
+        client.expect("RECEIPT")
+        broker.signal(signal.SIGTERM)
+        assert broker.wait() == Exit.OK
+
+
+def test_senders_wait_while_the_database_is_down_and_go_on_by_themselves(start: Callable[[], BrokerProcess]) -> None:
+    database: Server = server()
+    with start() as broker, RawClient(broker.address) as client:
+        client.connect()
+        send(client, "one")
+        client.expect("RECEIPT")
+        database.stop("immediate")
+        try:
+            send(client, "two")
+            wait_until(lambda: store_of(broker)["state"] == "failing")
+            assert "Look whether the server runs" in store_of(broker)["error"]
+            send(client, "three")
+        finally:
+            database.start()
+        assert [client.expect("RECEIPT")["receipt-id"] for _ in range(2)] == ["two", "three"]
+        wait_until(lambda: store_of(broker)["state"] == "ok")
+        receive(client, "one", "two", "three")
+
+
+def test_a_broker_whose_shard_went_to_another_owner_ends(start: Callable[[], BrokerProcess], url: str) -> None:
+    """Idle, too: what it would deliver from memory is not its own any more."""
+    from sluiceway.store.postgresql import PostgresqlEngine
+
+    with start() as broker:
+        other = PostgresqlEngine(url, epoch=1000)
+        assert broker.wait() == Exit.STORE
+        assert "has another owner" in broker.log
+        other.close()
+
+
+def test_logs_are_refused_in_words(start: Callable[[], BrokerProcess]) -> None:
+    with start() as broker, RawClient(broker.address) as client:
+        client.connect()
+        send(client, "one", destination="/log/a")
+        error = client.expect("ERROR")
+        assert "not kept with store.engine" in error.body.decode() + error["message"]
+
+
+def test_a_wrong_url_ends_the_start_with_words(tmp_path: Path, url: str) -> None:
+    config = tmp_path / "sluiceway.toml"
+    config.write_text('[store]\nengine = "postgresql"\nurl = "postgresql://user:hidden@/nowhere?host=/nowhere"\n')
+    with pytest.raises(AssertionError, match="Look whether the server runs") as caught:
+        BrokerProcess(tmp_path, "--config", str(config), "--data", str(tmp_path / "data"))
+    assert "hidden" not in str(caught.value)
