@@ -155,6 +155,13 @@ class FlowLimiter(ABC):
             self._resume()
         self._refused_alone = False
 
+    def resume_below_capacity(self) -> None:
+        """Resume if usage is below the capacity, above the resume threshold too: for a limit that was raised, which
+        sources should notice at once. Poll the controller.
+        """
+        if self.throttled and not self.refused and not self._is_full():
+            self._resume()
+
     def _is_full(self) -> bool:
         """Return whether usage has reached the capacity."""
         return self.throttled

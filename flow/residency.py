@@ -52,13 +52,28 @@ class ResidencyLimiter(FlowLimiter):
         ThresholdError for a limit below 1.
         """
         super().__init__(label, clock)
-        for limit in (capacity_bytes, count_max, quota_bytes):
-            if limit is not None and limit < 1:
-                raise ThresholdError(f"{label} limiter: a limit of {limit} lets nothing pass; give at least 1")
         self.total_count = 0
         self.total_bytes = 0
         self.excused_bytes = 0
         """Bytes that must stay in memory for their readers, and are allowed beside the capacity. Read only."""
+        self._set(capacity_bytes, count_max, quota_bytes)
+
+    def resize(self, capacity_bytes: int, *, count_max: int | None, quota_bytes: int | None) -> None:
+        """Set all limits anew; may throttle or resume at once.
+
+        A controller does not see this: call its `poll` afterwards. Raises ThresholdError as the constructor does;
+        nothing changes then.
+        """
+        self._set(capacity_bytes, count_max, quota_bytes)
+        if self.throttled:
+            self._resume_if_relieved()
+        elif self._is_full():
+            self._throttle()
+
+    def _set(self, capacity_bytes: int, count_max: int | None, quota_bytes: int | None) -> None:
+        for limit in (capacity_bytes, count_max, quota_bytes):
+            if limit is not None and limit < 1:
+                raise ThresholdError(f"{self.label} limiter: a limit of {limit} lets nothing pass; give at least 1")
         self._capacity_bytes = capacity_bytes
         self._count_max = UNLIMITED if count_max is None else count_max
         self._quota_bytes = UNLIMITED if quota_bytes is None else quota_bytes

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 MAKERS: Final = {"queue": shared_queue, "relay": relay_queue}
 """Functions that make a queue, by kind: `policy.QUEUE_KINDS`."""
 
+NO_CHANGES: Final[Mapping[str, ChangedLimit]] = MappingProxyType({})
+
 
 @attrs.define
 class Welcome:
@@ -47,12 +51,21 @@ class Welcome:
         return wildcard.number <= self.made_count and id(wildcard.consumer) not in self.left
 
 
+@attrs.frozen(slots=True)
+class ChangedLimit:
+    """Limit that an operator has changed while the broker runs."""
+
+    value: int | None
+    configured: int | None
+
+
 class Destination:
     """One name: its queues by priority (and part), its policy, how many senders are attached."""
 
     __slots__ = (
         "_environment",
         "address",
+        "changed_limits",
         "delay_queues",
         "durable_ids",
         "idle_since_seconds",
@@ -76,6 +89,8 @@ class Destination:
         """Delay queues of a topic, by priority: messages that wait to be published. None: there never was one."""
         self.producers_count = 0
         self.idle_since_seconds: float | None = None
+        self.changed_limits: Mapping[str, ChangedLimit] = NO_CHANGES
+        """Limits that an operator has changed, by name; see `DestinationRegistry.change_limits`."""
         self.is_paused = False
         """Whether delivery is paused: see `pause`."""
         self.durable_ids: set[int] = set()
@@ -189,13 +204,14 @@ class Destination:
 
     @property
     def is_deletable(self) -> bool:
-        """Whether the destination is empty, not paused, and has no senders and no consumers but those of wildcards.
-        O(partitions).
+        """Whether the destination is empty, neither paused nor with changed limits, and has no senders and no consumers
+        but those of wildcards. O(partitions).
         """
         wildcards_count = 0 if self.wildcards is None else len(self.wildcards)
         return (
             self.producers_count == 0
             and not self.is_paused
+            and not self.changed_limits
             and self.queue.attachments_count == wildcards_count
             and self.queue.is_empty
             and (self.delay_queues is None or all(queue.is_empty for queue in self.delay_queues.values()))

@@ -21,6 +21,7 @@ from typing import Protocol
 import attrs
 
 from ..flow import (
+    Clock,
     Flow,
     FlowController,
     FlowLimiter,
@@ -38,6 +39,9 @@ from .message import MESSAGE_OVERHEAD_BYTES, Message
 from .observer import Fate, Observer
 from .pace import Gate, Pace
 from .policy import QueuePolicy
+
+ResidencyLimits = tuple[int, int | None, int | None]
+"""Bytes in memory; messages and bytes in memory and outside (None: no limit)."""
 
 
 @attrs.frozen
@@ -147,6 +151,33 @@ class Intake:
                 clock=environment.clock,
                 call_later=environment.scheduling.call_later,
             )
+
+    # ------------------------------------------------------------------ other limits
+
+    def follow(self, policy: QueuePolicy, residency_limits: ResidencyLimits) -> None:
+        """Follow other limits. Waiting senders resume, in their turns, where there is room now; what exceeds a lower
+        limit stays.
+        """
+        self.policy = policy
+        limiter = self.controller.limiter
+        if self.residency is not None:
+            memory_bytes, count_max, quota_bytes = residency_limits
+            self.residency.resize(memory_bytes, count_max=count_max, quota_bytes=quota_bytes)
+        elif isinstance(limiter, WindowLimiter):
+            limiter.label = _bytes_label(policy)
+            resize_window(limiter, policy.count_max, policy.limit_bytes)
+        limiter.resume_below_capacity()
+        self.controller.poll()
+
+    def overhang_with(self, policy: QueuePolicy) -> tuple[int, int]:
+        """Return by how many messages and bytes the present content would exceed the limits of another policy;
+        negative: it fits.
+        """
+        present, self.policy = self.policy, policy
+        try:
+            return self.overhang(0, 0)
+        finally:
+            self.policy = present
 
     # ------------------------------------------------------------------ one run
 
@@ -383,12 +414,27 @@ class Intake:
 
 
 def _window(policy: QueuePolicy, environment: QueueEnvironment) -> FlowLimiter:
-    return WindowLimiter(
+    return window(
         policy.count_max,
         policy.limit_bytes,
-        resume_count=None if policy.count_max is None else policy.count_max // 2,
-        resume_bytes=policy.limit_bytes // 2,
         clock=environment.clock,
-        label="memory" if policy.limit_bytes == policy.memory_bytes else "quota",
+        label=_bytes_label(policy),
         count_label="quota",
     )
+
+
+def _bytes_label(policy: QueuePolicy) -> str:
+    return "memory" if policy.limit_bytes == policy.memory_bytes else "quota"
+
+
+def window(count_max: int | None, bytes_max: int, *, clock: Clock, label: str, count_label: str = "") -> WindowLimiter:
+    """Make a limiter in messages and bytes that resumes at half of both."""
+    limiter = WindowLimiter(count_max, bytes_max, clock=clock, label=label, count_label=count_label)
+    resize_window(limiter, count_max, bytes_max)
+    return limiter
+
+
+def resize_window(limiter: WindowLimiter, count_max: int | None, bytes_max: int) -> None:
+    """Set other limits, in messages and bytes, with half of both as thresholds."""
+    resume_count = None if count_max is None else count_max // 2
+    limiter.resize(count_max, bytes_max, resume_count=resume_count, resume_bytes=bytes_max // 2)

@@ -26,6 +26,7 @@ from .lead import Lead
 from .message import MESSAGE_OVERHEAD_BYTES
 from .overdue import Overdue
 from .pinned import Pinned
+from .policy import QueuePolicy
 from .queue import MessageQueue
 from .readers import Readers
 from .refusals import RefusalTable
@@ -53,6 +54,12 @@ class LagBudget:
         self._clock = clock
         self._seen_seconds = clock()
         self._exhausted = False
+
+    def resize(self, burst_bytes: int) -> None:
+        """Gather at most `burst_bytes` from now on."""
+        self._refill()
+        self._burst_bytes = burst_bytes
+        self._left_bytes = min(float(burst_bytes), self._left_bytes)
 
     def spend(self, size_bytes: int) -> None:
         """Spend `size_bytes` that go out to the disk."""
@@ -155,6 +162,11 @@ class Laggards:
         self._making: _Making | None = None
         self._is_asked = False
         """Whether the messages that need the room are not in the topic yet."""
+
+    def follow(self, policy: QueuePolicy) -> None:
+        """Follow other limits of the topic."""
+        if self._budget is not None:
+            self._budget.resize(policy.memory_bytes)
 
     def spare_disk(self) -> bool:
         """Return whether laggards must do with memory: too much goes to the disk for them, and none is durable."""

@@ -165,7 +165,16 @@ class Pager:
         self.paged_in_count = 0
         self.lost_count = 0
         """Elements that could not be read back."""
-        queue.elements.block_bytes_max = max(1, min(BLOCK_BYTES_MAX, limiter.capacity_bytes // BLOCKS_MIN))
+        self._size_blocks()
+
+    def resized(self) -> None:
+        """Note that the limiter has another capacity. Later blocks are as large as that allows."""
+        self._size_blocks()
+        if self.is_over:
+            self.relieve()
+
+    def _size_blocks(self) -> None:
+        self._queue.elements.block_bytes_max = max(1, min(BLOCK_BYTES_MAX, self._limiter.capacity_bytes // BLOCKS_MIN))
 
     @property
     def is_over(self) -> bool:

@@ -23,6 +23,8 @@ QUEUE_KINDS: Final = ("queue", "relay")
 FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_letter")
 SYNC_MODES: Final = ("receipt", "interval", "none")
 PAGING_MODES: Final = ("throttle", "offload", "page")
+LIMITS: Final = ("memory_bytes", "count_max", "bytes_max", "lead_bytes")
+"""Limits at which senders wait, or messages are refused or dropped. They may change while a destination exists."""
 
 
 def _positive(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:

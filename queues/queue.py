@@ -32,12 +32,12 @@ from .environment import QueueEnvironment
 from .expiry import EXPIRE_COUNT, Expiry
 from .full_actions import ACTIONS, FullAction
 from .held_turns import HeldTurns
-from .intake import Intake, Run
+from .intake import Intake, ResidencyLimits, Run
 from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from .names import name_of_part
 from .observer import Observer
 from .paging import Pager
-from .policy import QueuePolicy
+from .policy import LIMITS, QueuePolicy
 from .selectors.selector import Selection
 from .statistics import FIGURES, QueueStatistics
 from .storage import QueueStorage, Restored, Saved
@@ -203,16 +203,28 @@ class MessageQueue(FlowResource):
 
     def _make_residency(self, action: FullAction) -> ResidencyLimiter | None:
         """Return its limiter if it pages."""
-        policy = self.policy
         if self._store is None:
             return None
-        # Where senders do not wait the full action looks after the quotas.
+        memory_bytes, count_max, quota_bytes = self._residency_limits(action)
         return ResidencyLimiter(
-            policy.memory_bytes,
-            count_max=policy.count_max if action.holds_back else None,
-            quota_bytes=policy.bytes_max if action.holds_back else None,
-            clock=self.environment.clock,
+            memory_bytes, count_max=count_max, quota_bytes=quota_bytes, clock=self.environment.clock
         )
+
+    def _residency_limits(self, action: FullAction) -> ResidencyLimits:
+        """Return the limits of a queue that pages."""
+        policy = self.policy
+        if action.holds_back:
+            return policy.memory_bytes, policy.count_max, policy.bytes_max
+        return policy.memory_bytes, None, None  # where senders do not wait the full action looks after the quotas
+
+    def follow(self, policy: QueuePolicy) -> None:
+        """Follow another policy, in its limits and in what is read at each use. What exceeds lower limits stays."""
+        is_limited_anew = any(getattr(policy, limit) != getattr(self.policy, limit) for limit in LIMITS)
+        self.policy = policy
+        if is_limited_anew and not self.closed:
+            self.intake.follow(policy, self._residency_limits(self.intake.action))
+            if self.pager is not None:
+                self.pager.resized()
 
     def _make_intake(self, action: FullAction, residency: ResidencyLimiter | None) -> Intake:
         return Intake(self, self, self.policy, self.environment, action, residency, priority=self.priority)

@@ -14,7 +14,7 @@ about 6 KiB beside its messages (and as much again for each further priority in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import repeat
 from typing import Final
@@ -26,13 +26,13 @@ from ..flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from .attachments import AttachmentAccount, AttachmentPool
 from .browsing import QueueBrowser, Viewer
 from .dead_letters import DeadLetterRouter, Rewrite, Unreachable
-from .destination import Destination
+from .destination import ChangedLimit, Destination
 from .durables import Done, Durable, DurableKeeper, DurableTable
 from .environment import QueueEnvironment
 from .message import Envelope
 from .names import DestinationName, DestinationNameError, first_segment, meant_by, parse
 from .partitioned import Attachment
-from .policy import QueuePolicy
+from .policy import LIMITS, QueuePolicy
 from .queue import MessageQueue
 from .selectors.selector import Selection
 from .selectors.table import SelectorTable
@@ -66,10 +66,11 @@ LIVE_POLICY: Final = frozenset(
         "redelivery_backoff",
         "redelivery_delay_max_ms",
         "redelivery_delay_ms",
+        *LIMITS,
     }
 )
-"""Settings that may change for existing queues, since they are read at each use. The others are fixed when a queue is
-made.
+"""Settings that may change for existing queues: those that are read at each use, and the limits. The others are fixed
+when a queue is made.
 """
 
 
@@ -345,13 +346,41 @@ class DestinationRegistry:
     def _follow_policies(self, destination: Destination) -> None:
         destination.policies_age = self._policies_age
         wanted = self._policy_for(destination.address)
+        kept = {
+            limit: changed
+            for limit, changed in destination.changed_limits.items()
+            if changed.configured == getattr(wanted, limit) != changed.value
+        }
+        self._apply(destination, wanted, kept)
+
+    def change_limits(self, destination: Destination, limits: Mapping[str, int | None]) -> None:
+        """Change limits of one destination (`policy.LIMITS`) until the next start, or until the configuration gives
+        other ones; what is configured ends a change. Raises ValueError for a value that no configuration may have;
+        nothing changes then.
+        """
+        if destination.policies_age != self._policies_age:
+            self._follow_policies(destination)
+        wanted = self._policy_for(destination.address)
+        changed = dict(destination.changed_limits)
+        for limit, value in limits.items():
+            configured = getattr(wanted, limit)
+            changed.pop(limit, None)
+            if value != configured:
+                changed[limit] = ChangedLimit(value, configured)
+        self._apply(destination, wanted, changed)
+
+    @staticmethod
+    def _apply(destination: Destination, wanted: QueuePolicy, changed: Mapping[str, ChangedLimit]) -> None:
+        """Apply a configured policy, as far as it may change, with these limits in place of its own."""
         live = {name: getattr(wanted, name) for name in LIVE_POLICY}
+        live |= {limit: change.value for limit, change in changed.items()}
         policy = attrs.evolve(destination.policy, **live)
+        destination.changed_limits = changed
         if policy == destination.policy:
             return
         destination.policy = policy
         for queue in destination.queues:
-            queue.policy = attrs.evolve(queue.policy, **live)
+            queue.follow(attrs.evolve(queue.policy, **live))
 
     def get(self, address: DestinationName, *, is_stored: bool = False, is_ours: bool = False) -> Destination:
         """Return the destination of this name, made if need be. Raises DestinationLimitError, but not if it

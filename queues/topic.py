@@ -52,7 +52,7 @@ from .environment import QueueEnvironment
 from .expiry import EXPIRE_COUNT
 from .fan_out import FanOut
 from .full_actions import FullAction
-from .intake import Run
+from .intake import ResidencyLimits, Run
 from .lag import Laggards
 from .lead import Lead
 from .message import Message, wire_bytes_of
@@ -124,19 +124,20 @@ class Topic(MessageQueue):
     def _make_intake(self, action: FullAction, residency: ResidencyLimiter | None) -> TopicIntake:
         return TopicIntake(self, self, self.policy, self.environment, action, residency, priority=self.priority)
 
-    def _make_residency(self, action: FullAction) -> ResidencyLimiter | None:
-        if self._store is None:
-            return None
+    def _residency_limits(self, action: FullAction) -> ResidencyLimits:
         policy = self.policy
         # Room is made within the quotas; beyond them there is only what durable subscriptions hold back.
         # Without paging, memory is such a quota, too.
         beside_bytes = policy.memory_bytes // 16 + MIB if policy.paging == "throttle" and action.drops_oldest else 0
-        return ResidencyLimiter(
+        return (
             policy.memory_bytes + beside_bytes,
-            count_max=None if policy.count_max is None else policy.count_max + policy.count_max // 16 + BLOCK_SIZE,
-            quota_bytes=None if policy.bytes_max is None else policy.bytes_max + policy.bytes_max // 16 + MIB,
-            clock=self.environment.clock,
+            None if policy.count_max is None else policy.count_max + policy.count_max // 16 + BLOCK_SIZE,
+            None if policy.bytes_max is None else policy.bytes_max + policy.bytes_max // 16 + MIB,
         )
+
+    def follow(self, policy: QueuePolicy) -> None:
+        super().follow(policy)
+        self.laggards.follow(policy)
 
     # ------------------------------------------------------------------ in
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from typing import Final, Protocol
 
-from ..flow import Flow, FlowController, FlowResource, ResidencyLimiter, SourceController, WindowLimiter
+from ..flow import Flow, FlowController, FlowResource, ResidencyLimiter, SourceController
 from .environment import QueueEnvironment
 from .full_actions import FullAction
-from .intake import Intake, IntakeOwner, Run
+from .intake import Intake, IntakeOwner, ResidencyLimits, Run, resize_window, window
 from .lead import Lead
 from .message import MESSAGE_OVERHEAD_BYTES, Message
 from .paging import HIGH
@@ -52,7 +52,7 @@ class TopicIntake(Intake):
         follows_fastest: whether senders wait for the foremost subscriber there.
     """
 
-    __slots__ = ("_topic", "follows_fastest", "lead")
+    __slots__ = ("_lead_window", "_topic", "follows_fastest", "lead")
 
     def __init__(
         self,
@@ -69,23 +69,27 @@ class TopicIntake(Intake):
         super().__init__(topic, resource, policy, environment, action, residency, priority=priority)
         self._topic = topic
         self.follows_fastest = action.drops_oldest
-        lead_bytes = min(policy.lead_bytes, policy.limit_bytes)
+        self._lead_window = window(
+            policy.count_max,
+            min(policy.lead_bytes, policy.limit_bytes),
+            clock=environment.clock,
+            label="lead over the fastest subscriber",
+        )
         self.lead: FlowController[Run] = FlowController(
             resource,
             Flow(f"{topic.name} (lead)"),
-            WindowLimiter(
-                policy.count_max,
-                lead_bytes,
-                resume_count=None if policy.count_max is None else policy.count_max // 2,
-                resume_bytes=lead_bytes // 2,
-                clock=environment.clock,
-                label="lead over the fastest subscriber",
-            ),
+            self._lead_window,
             accept=self._accept_lead,
             schedule=environment.resume,
             clock=environment.clock,
             counts_memory=False,  # the same messages are charged to the other controller
         )
+
+    def follow(self, policy: QueuePolicy, residency_limits: ResidencyLimits) -> None:
+        super().follow(policy, residency_limits)
+        resize_window(self._lead_window, policy.count_max, min(policy.lead_bytes, policy.limit_bytes))
+        self._lead_window.resume_below_capacity()
+        self.lead.poll()
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
         topic = self._topic

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from sluiceway.admin import schema
+from sluiceway.admin.done import Done
 from sluiceway.admin.errors import bad_request, conflict, not_found
-from sluiceway.admin.operations import Done
+from sluiceway.admin.limits import change_limits, configured_limits
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door
 from sluiceway.admin.schema import Schema
 from sluiceway.admin.tables import Row
@@ -17,6 +18,7 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.protocols.stomp.head import FORGEABLE_HEADERS
 from sluiceway.queues.durables import DurableNameError
+from sluiceway.queues.policy import LIMITS
 
 IDS_MAX: Final = 5_000
 NAME_LENGTH_MAX: Final = 4_096
@@ -50,6 +52,24 @@ async def _pause(call: Call) -> Done:
 
 async def _resume(call: Call) -> Done:
     return call.services.operations.resume(call.services.state.destination_named(call.body["name"]))
+
+
+async def _limit(call: Call) -> Done:
+    name, broker = call.body["name"], call.services.broker
+    if name.startswith("/log/"):
+        raise conflict(
+            "not-limited",
+            f"{name[:200]} is a log: it is limited by the age and the size of its records",
+            "Set log_retention_seconds and log_retention_bytes in [[destinations]], and restart.",
+        )
+    destination = call.services.state.destination_named(name)
+    _confirmed(call, destination.name, "the name")
+    limits, is_reset = call.body.get("limits"), call.body.get("configured") is True
+    if (limits is None) is not is_reset:
+        raise bad_request('give "limits", or "configured": true')
+    if limits is None:
+        limits = configured_limits(broker.registry, destination)
+    return change_limits(broker.registry, broker.memory.budget, destination, limits)
 
 
 async def _purge(call: Call) -> Done:
@@ -195,6 +215,24 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         doc="The destination takes messages until it is full; consumers may still acknowledge. A restart ends it.",
     ),
     _action("resume", "Deliver again.", _resume, _NAME, door=Door.ADMIN_OF),
+    _action(
+        "limit",
+        "Change limits of a queue or a topic at run time.",
+        _limit,
+        {**_NAME, **_CONFIRM},
+        may={
+            "limits": {
+                "type": "object",
+                "additionalProperties": {"type": ["integer", "string", "null"]},
+                "maxProperties": len(LIMITS),
+            },
+            "configured": schema.TRUTH,
+        },
+        door=Door.ADMIN_OF,
+        doc="`limits`: `memory_bytes`, `count_max`, `bytes_max` and, of a topic, `lead_bytes`; null: no limit; bytes "
+        "may be a text such as `64 MiB`. In force at once, until the broker restarts, or a reload changes the same "
+        "limit. `configured`: as the configuration says. Lowering a limit loses nothing. `confirm` repeats the name.",
+    ),
     _action(
         "purge",
         "Drop the present messages of a queue, in memory and on disk.",

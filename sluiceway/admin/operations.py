@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from sluiceway.admin.done import Done
 from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
 from sluiceway.flow import Flow, FlowClosedError, SourceController
 from sluiceway.flow.kinds import ResourceKind
@@ -55,18 +56,6 @@ LETTER_HEADERS: Final = (
     "dead-letter-subscription",
     "dead-letter-client-id",
 )
-
-
-@attrs.frozen(slots=True)
-class Done:
-    """Result of an action."""
-
-    done: dict[str, Any]
-    words: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"done": self.done, "words": self.words}
 
 
 @attrs.define(slots=True)

@@ -175,9 +175,11 @@ def _check_value(value: Any, schema: Schema, name: str) -> None:
         "boolean": isinstance(value, bool),
         "array": isinstance(value, list),
         "object": isinstance(value, dict),
+        "null": value is None,
     }
-    if kind is not None and not fits[kind]:
-        raise bad_request(f"{name} must be a {kind}")
+    kinds = [kind] if isinstance(kind, str) else kind or []
+    if kinds and not any(fits[each] for each in kinds):
+        raise bad_request(f"{name} must be a {' or '.join(kinds)}")
     if "maxLength" in schema and len(value) > schema["maxLength"]:
         raise bad_request(f"{name} is longer than {schema['maxLength']} characters")
     if kind == "number" and not schema.get("minimum", 0) <= value <= schema.get("maximum", float("inf")):

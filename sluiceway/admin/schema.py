@@ -210,6 +210,10 @@ _DESTINATION_FIELDS: Final[dict[str, Schema]] = {
     "drain_seconds": maybe(NUMBER),
     "quota_seconds": maybe(NUMBER),
     "paused": TRUTH,
+    "changed_limits": {
+        "type": "object",
+        "additionalProperties": record({"value": maybe(COUNT), "configured": maybe(COUNT)}),
+    },
     "may_admin": TRUTH,
     "bytes_max": maybe(COUNT),
     "count_max": maybe(COUNT),

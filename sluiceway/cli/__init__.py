@@ -51,6 +51,7 @@ COMMANDS: Final = {
     "retry": "acting",
     "pause": "acting",
     "resume": "acting",
+    "limit": "acting",
     "close": "acting",
     "drain": "acting",
     "top": "top",

@@ -1,5 +1,5 @@
-"""Commands that change something in a running broker, over its admin port: purge, move, retry, pause, resume, close and
-drain.
+"""Commands that change something in a running broker, over its admin port: purge, move, retry, pause, resume, limit,
+close and drain.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sluiceway.cli.completion import complete_destination
 from sluiceway.cli.connecting import CREDENTIALS
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.flow.words import count_in_words
+from sluiceway.views.limits import limit_in_words
 
 if TYPE_CHECKING:
     from sluiceway.client.admin import AdminLink
@@ -199,6 +200,73 @@ def resume(admin: AdminLink, destination: str, as_json: bool) -> None:
       sluiceway resume /queue/orders
     """
     _tell(admin.act("resume", {"name": destination}), as_json=as_json)
+
+
+_LIMITS: Final = ("count_max", "bytes_max", "memory_bytes", "lead_bytes")
+_NO_LIMIT: Final = "none"
+
+
+@click.command()
+@_destination_argument
+@click.option("--count-max", metavar="COUNT", help="Messages that it may hold; `none`: no limit.")
+@click.option("--bytes-max", metavar="SIZE", help="Bytes in memory and on disk, such as 2GiB; `none`: no limit.")
+@click.option("--memory-bytes", metavar="SIZE", help="Bytes in memory, such as 128MiB.")
+@click.option("--lead-bytes", metavar="SIZE", help="Topics: how far senders may be ahead of the fastest subscriber.")
+@click.option("--configured", is_flag=True, help="Return to the limits of the configuration.")
+@_yes_option
+@admin_options
+def limit(
+    admin: AdminLink,
+    destination: str,
+    count_max: str | None,
+    bytes_max: str | None,
+    memory_bytes: str | None,
+    lead_bytes: str | None,
+    configured: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Change limits of the queue or topic DESTINATION while the broker runs; without an option, show them.
+
+    Waiting senders continue at once where there is room. Lowering a limit loses nothing. A change lasts until the
+    broker restarts, or until a reload changes the same limit in the configuration.
+
+    \b
+    Examples:
+      sluiceway limit /queue/orders
+      sluiceway limit /queue/orders --count-max 50000 --memory-bytes 128MiB
+      sluiceway limit /queue/orders --configured --yes
+    """
+    given = dict(zip(_LIMITS, (count_max, bytes_max, memory_bytes, lead_bytes), strict=True))
+    limits = {name: None if value == _NO_LIMIT else value for name, value in given.items() if value is not None}
+    if configured and limits:
+        raise click.UsageError("give limits, or --configured")
+    row = admin.ask("destination", name=destination)
+    if not limits and not configured:
+        click.echo(json.dumps(_limits_of(row), ensure_ascii=False) if as_json else _limits_in_words(row))
+        return
+    named = ", ".join(f"{name} {value or _NO_LIMIT}" for name, value in limits.items()) or "as configured"
+    _confirmed(f"Set the limits of {destination}: {named}?", yes=yes)
+    wanted = {"configured": True} if configured else {"limits": limits}
+    _tell(admin.act("limit", {"name": destination, "confirm": destination, **wanted}), as_json=as_json)
+
+
+def _limits_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    policy = row.get("policy") or {}
+    return {
+        "limits": {name: policy.get(name) for name in _LIMITS if name != "lead_bytes" or row.get("kind") == "topic"},
+        "changed_limits": row.get("changed_limits") or {},
+    }
+
+
+def _limits_in_words(row: Mapping[str, Any]) -> str:
+    found = _limits_of(row)
+    lines = []
+    for name, value in found["limits"].items():
+        changed = found["changed_limits"].get(name)
+        was = f"  changed at run time; configured: {limit_in_words(name, changed['configured'])}" if changed else ""
+        lines.append(f"{name:<14}{limit_in_words(name, value)}{was}".rstrip())
+    return "\n".join(lines)
 
 
 @click.command()

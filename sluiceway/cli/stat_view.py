@@ -17,6 +17,7 @@ from rich.table import Table
 from sluiceway.cli.answers import circumstances_of, is_number, list_of, mapping_of, rows_of, title_of, words_of
 from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.remedies import remedy_for
+from sluiceway.views.limits import changed_limits_in_words
 
 CHAINS_MAX: Final = 5
 LASTING_SECONDS: Final = 1.0
@@ -51,6 +52,7 @@ def render(
     _bottleneck(report, console)
     _chains(report, console, None if rows_max is None else CHAINS_MAX)
     _remedy(report, console)
+    _changed_limits(report, console)
     draw_table(
         console,
         "Destinations",
@@ -151,6 +153,14 @@ def _omitted(report: Mapping[str, Any], console: Console) -> None:
     left = [f"{count:,} {name}" for name, count in mapping_of(report, "omitted").items() if is_number(count)]
     if left:
         console.print(f"not in this answer, which has the busiest: {', '.join(left)} (--all)", highlight=False)
+
+
+def _changed_limits(report: Mapping[str, Any], console: Console) -> None:
+    """Print the limits that an operator has changed at run time."""
+    for row in list_of(report, "destinations"):
+        if isinstance(row, dict) and (changed := mapping_of(row, "changed_limits")):
+            line = f"limits of {row.get('name')} changed at run time: {changed_limits_in_words(changed)}"
+            console.print(f"[yellow]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
 
 def _chains(report: Mapping[str, Any], console: Console, chains_max: int | None) -> None:

@@ -2,6 +2,7 @@
 
     destinations   contents, counts and ages of destinations; durable subscriptions
     connections    input, output and waits of connections
+    limits         values of limits, in words
     subscriptions  wishes of clients, and consumers of queues and logs
     logs           contents of logs, and the lag of their groups
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
+import attrs
+
 from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import Durable
@@ -80,12 +82,18 @@ def destination_figures(destination: Destination) -> dict[str, int]:
     return figures
 
 
+def changed_limits(destination: Destination) -> dict[str, dict[str, int | None]]:
+    """Return the limits that an operator has changed at run time, each with its value and the configured one."""
+    return {limit: attrs.asdict(changed) for limit, changed in destination.changed_limits.items()}
+
+
 def destination_report(destination: Destination) -> dict[str, Any]:
     """Return one destination as JSON-able data. O(partitions)."""
     return {
         "name": destination.name,
         "kind": destination.address.kind.value,
         "paused": destination.is_paused,
+        "changed_limits": changed_limits(destination),
         "idle_seconds": min([queue.idle_seconds for queue in destination.queue.partitions.values()]),
         **destination_figures(destination),
     }

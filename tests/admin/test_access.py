@@ -280,6 +280,7 @@ class TestPermissions:
             ("pause", {"name": "/queue/bob.own"}, 200),
             ("pause", {"name": "/queue/bob.other"}, 403),
             ("pause", {"name": "/queue/secret"}, 403),
+            ("limit", {"name": "/queue/secret", "limits": {"count_max": 1}, "confirm": "/queue/secret"}, 403),
             ("purge", {"name": "/queue/bob.own", "confirm": "/queue/bob.own"}, 200),
             ("move", {"from": "/queue/bob.own", "to": "/queue/secret", "all": True, "confirm": "/queue/bob.own"}, 403),
             ("move", {"from": "/queue/secret", "to": "/queue/bob.own", "all": True, "confirm": "/queue/secret"}, 403),

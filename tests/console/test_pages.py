@@ -88,6 +88,33 @@ def test_pause_and_resume(open_page: Open, broker: BrokerProcess, traffic: Traff
     assert not broker.ask("/destination", name=name)["paused"]
 
 
+def test_limits_are_changed_and_as_configured_again(
+    open_page: Open, broker: BrokerProcess, traffic: Traffic, watched: list[str]
+) -> None:
+    """Only what was edited is sent; a slip is explained where it happened."""
+    name = "/queue/limited"
+    traffic.send("web", name, ["a"])
+    page = open_page(f"destination?name={name}")
+    page.get_by_role("button", name=f"Change the limits of {name}").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Messages", exact=False).fill("many")
+    dialog.get_by_role("button", name="Change the limits").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("'many' is not a number of messages")
+    assert "status of 400" in watched.pop()
+    dialog.get_by_label("Messages", exact=False).fill("500")
+    dialog.get_by_label("Bytes in memory", exact=False).last.fill("3 MiB")
+    dialog.get_by_role("button", name="Change the limits").click()
+    expect(page.locator(".tag", has_text="limits changed")).to_be_visible()
+    assert set(broker.ask("/destination", name=name)["changed_limits"]) == {"count_max", "memory_bytes"}
+    page.get_by_role("button", name=f"Change the limits of {name}").click()
+    expect(dialog.get_by_label("Messages", exact=False)).to_have_value("500")
+    dialog.get_by_role("combobox").select_option("configured")
+    expect(dialog.get_by_role("textbox")).to_have_count(0)
+    dialog.get_by_role("button", name="Change the limits").click()
+    expect(page.locator(".tag", has_text="limits changed")).to_have_count(0)
+    assert broker.ask("/destination", name=name)["changed_limits"] == {}
+
+
 def test_dead_letters_say_why_and_one_of_them_goes_back(
     open_page: Open, broker: BrokerProcess, picture: Picture
 ) -> None:

@@ -287,16 +287,21 @@ class TestPolicies:
         async with Broker(config()) as broker:
             old = broker.registry.get(parse("/queue/old"))
             old.queue.partition(4)
-            settings = {"redeliveries_max": 3, "auto_delete_seconds": None, "memory_bytes": 1 << 20}
+            settings = {
+                "redeliveries_max": 3,
+                "auto_delete_seconds": None,
+                "memory_bytes": 1 << 20,
+                "paging": "offload",
+            }
             report = broker.reload(config(destinations=(DestinationPolicy("/queue/>", settings),)))
             assert "destinations" in report.changed
-            assert report.needs_restart == ("destinations[/queue/>].memory_bytes (for destinations that exist)",)
+            assert report.needs_restart == ("destinations[/queue/>].paging (for destinations that exist)",)
             await trio.sleep(SWEEP_SECONDS * 1.5)
             assert old.policy.redeliveries_max == 3
             assert [queue.policy.redeliveries_max for queue in old.queues] == [3]
-            assert old.policy.memory_bytes != 1 << 20
+            assert old.policy.memory_bytes == 1 << 20 and old.policy.paging != "offload"
             new = broker.registry.get(parse("/queue/new"))
-            assert new.policy.memory_bytes == 1 << 20
+            assert new.policy.paging == "offload"
 
 
 async def test_a_setting_that_breaks_is_tried_again_and_keeps_no_other_back() -> None:

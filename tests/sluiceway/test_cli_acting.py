@@ -19,15 +19,17 @@ from sluiceway.cli import main
 from sluiceway.cli.completion import SHELLS, VARIABLE
 from sluiceway.client.address import Address
 from sluiceway.client.link import Link
-from sluiceway.config import Config
+from sluiceway.config import Config, Listener
 from sluiceway.config.admin import AdminConfig
 
 pytestmark = pytest.mark.interop
 
+FREE_PORT = (Listener(address="127.0.0.1:0"),)
+
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    config = attrs.evolve(Config(), admin=AdminConfig(address="127.0.0.1:0"))
+    config = attrs.evolve(Config(), admin=AdminConfig(address="127.0.0.1:0"), listeners=FREE_PORT)
     with EmbeddedBroker(config) as running:
         yield running
 
@@ -77,6 +79,32 @@ def test_pause_and_resume(broker: EmbeddedBroker) -> None:
     assert not destination(broker, "/queue/a")["paused"]
 
 
+def test_limits_are_shown_changed_and_as_configured_again(broker: EmbeddedBroker) -> None:
+    run(broker, "send", "/queue/a", "x")
+    assert run(broker, "limit", "/queue/a").stdout.splitlines()[0].split() == ["count_max", "none"]
+    result = run(broker, "limit", "/queue/a", "--count-max", "500", "--bytes-max", "2GiB", "--yes")
+    assert result.exit_code == 0 and "count_max of /queue/a is 500 now, after none." in result.stdout
+    assert destination(broker, "/queue/a")["changed_limits"] == {
+        "count_max": {"value": 500, "configured": None},
+        "bytes_max": {"value": 2 << 30, "configured": None},
+    }
+    shown = run(broker, "limit", "/queue/a").stdout
+    assert "count_max     500  changed at run time; configured: none" in shown
+    assert "limits of /queue/a changed at run time: count_max 500 (configured: none)" in run(broker, "stat").stdout
+    assert json.loads(run(broker, "limit", "/queue/a", "--json").stdout)["limits"]["count_max"] == 500
+    result = run(broker, "limit", "/queue/a", "--configured", "--yes")
+    assert result.exit_code == 0 and "All limits are as configured." in result.stdout
+    assert destination(broker, "/queue/a")["changed_limits"] == {}
+
+
+def test_a_limit_that_is_none_is_refused_in_words(broker: EmbeddedBroker) -> None:
+    run(broker, "send", "/queue/a", "x")
+    result = run(broker, "limit", "/queue/a", "--count-max", "lots", "--yes")
+    assert result.exit_code != 0 and "is not a number of messages" in result.stderr
+    assert run(broker, "limit", "/queue/a", "--count-max", "5").exit_code == 2
+    assert run(broker, "limit", "/queue/a", "--configured", "--count-max", "5").exit_code == 2
+
+
 def test_a_connection_is_closed_by_its_session(broker: EmbeddedBroker) -> None:
     with Link(Address.parse(broker.url)) as link:
         result = run(broker, "close", link.session, "--yes")
@@ -97,7 +125,7 @@ def test_no_admin_port_ends_with_4_and_a_remedy(broker: EmbeddedBroker) -> None:
 
 
 def test_drain_ends_the_broker() -> None:
-    config = attrs.evolve(Config(), admin=AdminConfig(address="127.0.0.1:0"))
+    config = attrs.evolve(Config(), admin=AdminConfig(address="127.0.0.1:0"), listeners=FREE_PORT)
     with EmbeddedBroker(config) as running:
         result = run(running, "drain", "--seconds", "1", "--yes")
     assert result.exit_code == 0 and "takes no new connections" in result.stdout

@@ -1,6 +1,6 @@
 // Everything that changes something, each with its question. What can't be undone wants a name typed in.
 
-import { act, explained } from "./api.js";
+import { act, ask, explained } from "./api.js";
 import { confirm, tell } from "./dialogs.js";
 import * as format from "./format.js";
 
@@ -28,6 +28,49 @@ export function pause(context, name) {
 
 export function resume(context, name) {
   return plainly(context, "resume", { name });
+}
+
+const LIMITS = [
+  ["count_max", "Messages", "Empty: no limit"],
+  ["bytes_max", "Bytes, in memory and on disk", "Such as 2 GiB. Empty: no limit"],
+  ["memory_bytes", "Bytes in memory", "Such as 128 MiB"],
+  ["lead_bytes", "Bytes ahead of the fastest subscriber", "Such as 16 MiB"],
+];
+
+/** Change the limits of a queue or a topic until the broker restarts. Only what was edited is sent. */
+export async function limit(context, name) {
+  let found = null;
+  try {
+    found = await ask("/destination", { name });
+  } catch (error) {
+    tell(explained(error));
+    return;
+  }
+  const changed = found.changed_limits;
+  const texts = Object.fromEntries(LIMITS.map(([key]) => [key, format.limit(key, found.policy[key])]));
+  const shown = LIMITS.filter(([key]) => key !== "lead_bytes" || found.kind === "topic");
+  const isChanged = Object.keys(changed).length > 0;
+  confirm({
+    title: `Limits of ${name}`,
+    words: `In force at once, until the broker restarts or a reload changes the same limit. Senders that wait continue where there is room; nothing that is in it is lost. It holds ${format.things(found.depth_count, "message")}, ${format.size(found.depth_bytes)}.`,
+    label: "Change the limits",
+    fields: [
+      isChanged && { name: "which", label: "Limits", value: "these", options: [["these", "these"], ["configured", "those of the configuration"]] },
+      ...shown.map(([key, label, hint]) => ({
+        name: key,
+        label,
+        value: texts[key],
+        hint: key in changed ? `${hint}. Changed at run time; configured: ${format.limit(key, changed[key].configured) || "no limit"}` : hint,
+        when: ({ which }) => which !== "configured",
+      })),
+    ].filter(Boolean),
+    go: async (values) => {
+      const edited = shown.map(([key]) => key).filter((key) => values[key].trim() !== texts[key]);
+      if (values.which !== "configured" && edited.length === 0) throw new Error("no limit was edited");
+      const limits = Object.fromEntries(edited.map((key) => [key, values[key].trim() || null]));
+      return asked(context, "limit", { name, confirm: name, ...(values.which === "configured" ? { configured: true } : { limits }) })(values);
+    },
+  });
 }
 
 export function purge(context, name, count) {

@@ -79,3 +79,17 @@ export function number(text) {
   const value = Number(text);
   return text !== "" && text !== null && text !== undefined && Number.isFinite(value) ? value : null;
 }
+
+/** A limit as it is typed in: exact, with a unit; no limit is empty. */
+export function limit(name, value) {
+  if (value === null || value === undefined) return "";
+  if (name === "count_max") return String(value);
+  const unit = ["TiB", "GiB", "MiB", "KiB"].find((_, at) => value >= 1024 ** (4 - at) && value % 1024 ** (4 - at) === 0);
+  return unit === undefined ? `${value} B` : `${value / 1024 ** (4 - ["TiB", "GiB", "MiB", "KiB"].indexOf(unit))} ${unit}`;
+}
+
+/** The limits that were changed at run time, as a sentence. */
+export function changedLimits(changed) {
+  const said = Object.entries(changed).map(([name, { value, configured }]) => `${name} ${limit(name, value) || "no limit"} (configured: ${limit(name, configured) || "no limit"})`);
+  return `Changed at run time, until a restart or a reload: ${said.join(", ")}`;
+}

@@ -1,6 +1,6 @@
 // The state of a destination, a connection or a subscription, as the broker says it, and what can be done at its cause.
 
-import { closeConnection, pause, purge, resume } from "./actions.js";
+import { closeConnection, limit, pause, purge, resume } from "./actions.js";
 import { h } from "./dom.js";
 import { mark } from "./glyphs.js";
 import { to } from "./router.js";
@@ -57,6 +57,7 @@ export function remedies(context, cause, { open = true } = {}) {
     cause.session && button(`Close the connection of ${cause.client}`, () => closeConnection(context, { session: cause.session, peer: cause.peer, client_id: cause.client, unsettled_count: cause.unsettled_count }), true),
     cause.kind === "destination" && cause.paused && button(`Resume ${cause.name}`, () => resume(context, cause.name)),
     cause.kind === "destination" && !cause.paused && !cause.name.startsWith("/log/") && button(`Pause ${cause.name}`, () => pause(context, cause.name)),
+    cause.kind === "destination" && !cause.name.startsWith("/log/") && button(`Change the limits of ${cause.name}`, () => limit(context, cause.name)),
     cause.kind === "destination" && cause.name.startsWith("/queue/") && button(`Purge ${cause.name}`, () => purge(context, cause.name, null), true),
     open && h("a", { class: ["button", "tiny"], href: addressOf(cause) }, `Open ${cause.title}`),
   );

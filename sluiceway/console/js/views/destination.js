@@ -9,7 +9,7 @@ import { loadHour, note, points } from "../history.js";
 import { to } from "../router.js";
 import { remedies, standing, STATE, TROUBLES } from "../standings.js";
 import { table } from "../tables.js";
-import { buttons, forecast } from "./destinations.js";
+import { buttons, forecast, limitsTag } from "./destinations.js";
 
 export function destination(context) {
   const name = context.query.name ?? "";
@@ -69,6 +69,7 @@ function head(context, found) {
     { class: "row" },
     h("a", { class: "crumbs", href: to("destinations") }, "← All destinations"),
     found.paused ? stateOf("paused") : null,
+    limitsTag(found),
     h("span", { class: "tag" }, found.kind),
     h("span", { class: ["row", "end"] }, h("a", { class: ["button", "tiny"], href: to("messages", { name: found.name }) }, "Browse messages"), buttons(context, found, { publishing: true })),
   );
@@ -121,6 +122,7 @@ function fullness(found) {
       h(
         "dl",
         { class: "pairs" },
+        pair("Limits", Object.keys(found.changed_limits).length ? format.changedLimits(found.changed_limits) : null),
         pair("Paged out", format.things(found.outside_count, "message")),
         pair("Delayed", format.count(found.delayed_count)),
         pair("Taken in since the start", format.count(found.added_count)),

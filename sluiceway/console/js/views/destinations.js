@@ -1,6 +1,6 @@
 // All queues and topics: what flows, what waits, and when that ends.
 
-import { pause, publish, purge, resume } from "../actions.js";
+import { limit, pause, publish, purge, resume } from "../actions.js";
 import { spanChoice, spark } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
@@ -41,7 +41,7 @@ function columnsOf(context) {
   return [
     {
       name: "Name", key: "name", lead: true,
-      cell: (row) => [h("a", { class: "name", href: to("destination", { name: row.name }) }, row.name), row.paused && [" ", h("span", { class: ["tag", "is-paused"] }, mark("paused"), " paused")]],
+      cell: (row) => [h("a", { class: "name", href: to("destination", { name: row.name }) }, row.name), row.paused && [" ", h("span", { class: ["tag", "is-paused"] }, mark("paused"), " paused")], limitsTag(row)],
     },
     STATE,
     { name: "In", key: "in_per_second", num: true, cell: (row) => rated(row, "in") },
@@ -55,6 +55,12 @@ function columnsOf(context) {
     { name: "Consumers", key: "subscriptions_count", num: true, cell: (row) => h("span", { class: row.depth_count && !row.subscriptions_count ? "warn-text" : "" }, format.count(row.subscriptions_count)) },
     { name: "", class: "actions", cell: (row) => buttons(context, row) },
   ];
+}
+
+/** That its limits were changed at run time; in full for those who point at it or listen. */
+export function limitsTag(row) {
+  if (!Object.keys(row.changed_limits ?? {}).length) return null;
+  return [" ", h("span", { class: "tag", title: format.changedLimits(row.changed_limits) }, "limits changed")];
 }
 
 function rated(row, way) {
@@ -75,6 +81,8 @@ export function buttons(context, row, { publishing = false } = {}) {
       : h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Pause ${row.name}`, onclick: () => pause(context, row.name) }, "Pause"),
     " ",
     publishing && h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Publish to ${row.name}`, onclick: () => publish(context, row.name) }, "Publish"),
+    publishing && " ",
+    publishing && h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Change the limits of ${row.name}`, onclick: () => limit(context, row.name) }, "Limits"),
     publishing && " ",
     row.kind.includes("queue") && h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Purge ${row.name}`, disabled: !row.depth_count, onclick: () => purge(context, row.name, row.depth_count) }, "Purge"),
   ];
