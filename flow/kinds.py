@@ -34,6 +34,8 @@ class ResourceKind(StrEnum):
 
     CONNECTION = "connection", Role.CONNECTION
     OUTBOUND = "outbound", Role.CONNECTION
+    LINK = "link", Role.CONNECTION
+    """Bytes between two hubs, of one client."""
     STASH = "stash"
     """Parked messages of connections that have ended."""
 

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from .arrivals import Watched
+from .link.stream import FlowStream, FlowWatch
 from .log import get_logger
 from .stomp.encoder import HEART_BEAT
 from .stomp.errors import ProtocolError
@@ -59,9 +60,11 @@ class Connection:
         self._spawn = spawn
         self._read_bytes = READ_BYTES_MIN
         """Number of bytes that the next read asks for."""
-        self._watched: Watched | None = None
+        self._watched: Watched | FlowWatch | None = None
         """Waits for input together with others, if it can."""
-        if hub.arrivals is not None and isinstance(stream, SocketStream):
+        if isinstance(stream, FlowStream):
+            self._watched = stream.watch(self._take_arrived)
+        elif hub.arrivals is not None and isinstance(stream, SocketStream):
             self._watched = hub.arrivals.watch(stream.fileno(), self._take_arrived)
         self._draining_writes = False
         """Whether a task waits for the kernel to take more, and will write the waiting bytes then."""
@@ -81,7 +84,10 @@ class Connection:
             certificate=lambda: stream.peer_certificate,
             listener=listener,
             framing=stream.framing,
+            confirmed_later=isinstance(stream, FlowStream),
         )
+        if isinstance(stream, FlowStream):
+            stream.attach(self.session, cut=self.cut, changed=self._session_changed)
 
     async def run(self) -> None:
         """Serve the connection to its end. Never raises for a mistake of the peer."""

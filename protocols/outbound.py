@@ -65,10 +65,12 @@ class Outbound(FlowResource):
         stream_failed: Callable[[Exception, bool], None] | None = None,
         control: CountedHold | None = None,
         framing: Framing = PLAIN,
+        confirmed_later: bool = False,
     ) -> None:
         """`control` counts the bytes of control frames that wait. `stream_failed`: a body can't be read, for this
         reason; True: part of its frame is out, so that nothing can be said to the peer any more. Else all that waited
-        is dropped, so that an ERROR can be. Needed by `send_streamed`.
+        is dropped, so that an ERROR can be. Needed by `send_streamed`. `confirmed_later`: bytes count as taken when
+        `confirm` says so, not when `write` has taken them: they are on their way to another hub.
         """
         super().__init__(label, ResourceKind.OUTBOUND, manager)
         self._write = write
@@ -96,7 +98,13 @@ class Outbound(FlowResource):
         self.appended_bytes = 0
         """All bytes ever appended; the offset of the next one."""
         self.taken_bytes = 0
-        """All bytes that the kernel took."""
+        """All bytes that the kernel took, or that the other end has confirmed."""
+        self.written_bytes = 0
+        """All bytes given to `write`: more than `taken_bytes` only where they are confirmed later."""
+        self._confirmed_later = confirmed_later
+        self._is_in_doubt = False
+        self.on_streamed: Callable[[int], None] | None = None
+        """Called with the size of a streamed frame before its first bytes are written."""
         self._control_count = control or ReadGate(lambda: None).count(Reason.RECEIPTS_READ, capacity_bytes)
         self.last_taken_seconds = clock()
         self.controller = Account(
@@ -160,12 +168,13 @@ class Outbound(FlowResource):
         if taken:
             self.appended_bytes += taken
             self.taken_bytes += taken
+            self.written_bytes += taken
             self.last_taken_seconds = self._clock()
         if taken < len(beat):
             self._append_control(beat[taken:])
 
     def send_messages(
-        self, parts: Iterable[Piece], size_bytes: int, source: SourceController, mark: Mark | None
+        self, parts: Iterable[Piece], size_bytes: int, source: SourceController | None, mark: Mark | None
     ) -> None:
         """Append message frames (their bytes in order, as made by `framing`); may block `source`. `mark` runs when they
         are taken, or never will be (after `end` at once).
@@ -182,31 +191,41 @@ class Outbound(FlowResource):
         self._ask_for_flush()
 
     def send_streamed(
-        self, head: Sequence[Piece], pull: Pull, length_bytes: int, tail: bytes, source: SourceController, mark: Mark
+        self,
+        head: Sequence[Piece],
+        pull: Pull,
+        length_bytes: int,
+        tail: bytes,
+        source: SourceController | None,
+        mark: Mark,
+        *,
+        framing: Framing | None = None,
     ) -> None:
         """Append a frame: `head`, then `length_bytes` (at least 1) that are pulled, then `tail` with the NUL. A frame
-        larger than the capacity blocks `source` until it is nearly out. `mark` runs as in `send_messages`.
+        larger than the capacity blocks `source` until it is nearly out. `mark` runs as in `send_messages`. `framing`:
+        in place of that of the connection.
         """
         if self._ended:
             mark(False)
             return
         assert self._stream_failed is not None, "give it to the constructor"
+        framing = framing or self.framing
         if not self._behind:
             self._behind = self._tail = deque()
-        self._behind.append(
-            StreamedFrame(
-                head,
-                pull,
-                length_bytes,
-                tail,
-                offset=self.appended_bytes,
-                piece_bytes=self._piece_bytes,
-                framing=self.framing,
-                loaded=self._ask_for_flush,
-                failed=self._frame_failed,
-            )
+        frame = StreamedFrame(
+            head,
+            pull,
+            length_bytes,
+            tail,
+            offset=self.appended_bytes,
+            piece_bytes=self._piece_bytes,
+            framing=framing,
+            loaded=self._ask_for_flush,
+            failed=self._frame_failed,
         )
-        size_bytes = self.streamed_bytes(sum(map(len, head)), length_bytes, len(tail))
+        self._behind.append(frame)
+        size_bytes = self.streamed_bytes(sum(map(len, head)), length_bytes, len(tail), framing)
+        frame.size_bytes = size_bytes
         self.appended_bytes += size_bytes
         self._marks.append((self.appended_bytes, mark))
         charge_bytes = min(size_bytes, self._capacity_bytes)
@@ -214,9 +233,11 @@ class Outbound(FlowResource):
         self.controller.charge(0, charge_bytes, source)
         self._ask_for_flush()
 
-    def streamed_bytes(self, head_bytes: int, length_bytes: int, tail_bytes: int) -> int:
+    def streamed_bytes(
+        self, head_bytes: int, length_bytes: int, tail_bytes: int, framing: Framing | None = None
+    ) -> int:
         """Return the number of bytes that `send_streamed` writes for a frame of this size."""
-        part_bytes = self.framing.part_bytes
+        part_bytes = (framing or self.framing).part_bytes
         full_count, last_bytes = divmod(length_bytes - 1, self._piece_bytes)
         last_bytes += 1
         if not full_count:
@@ -255,16 +276,44 @@ class Outbound(FlowResource):
                     return True
                 self._rest = pieces  # a write that raises must not lose them: the next attempt is to find out, too
                 taken = self._write(pieces)
-                self.taken_bytes += taken
-                if self.taken_bytes == self.appended_bytes:
+                self.written_bytes += taken
+                if self.written_bytes == self.appended_bytes:
                     self._rest = []
                     return True
                 self._rest = _behind(pieces, taken)
                 if self._rest:
                     return False
         finally:
+            if not self._confirmed_later:
+                self.taken_bytes = self.written_bytes
             if self.taken_bytes > before_bytes or self._settling_bytes:
                 self._after_write(self.taken_bytes - before_bytes)
+
+    def doubt(self) -> None:
+        """Note that the rest will never be confirmed, though the peer may have it."""
+        self._is_in_doubt = True
+
+    @property
+    def seen_bytes(self) -> int:
+        """Bytes that the peer has, or may have."""
+        return self.written_bytes if self._is_in_doubt else self.taken_bytes
+
+    def confirm(self, taken_bytes: int) -> None:
+        """Note that the other end has taken so many bytes in all, of those that were written."""
+        size_bytes = taken_bytes - self.taken_bytes
+        if size_bytes > 0 and not self.closed:
+            assert taken_bytes <= self.written_bytes, "confirmed before it was written"
+            self.taken_bytes = taken_bytes
+            self._after_write(size_bytes)
+
+    @property
+    def is_at_streamed(self) -> bool:
+        """Whether a streamed frame is next: all before it was given to `write`."""
+        return bool(self._behind) and not self._parts
+
+    def control_spans(self) -> Iterable[tuple[int, int]]:
+        """Offsets between which control frames lie that were not taken, in order: begin and end of each."""
+        return ((end - size_bytes, end) for end, size_bytes in self._control)
 
     def _next_pieces(self) -> list[Piece]:
         """Return the parts to write next: large ones as they are, small neighbours joined."""
@@ -299,7 +348,10 @@ class Outbound(FlowResource):
         behind = self._behind
         frame = behind[0]
         assert isinstance(frame, StreamedFrame), "others are moved on when the frame before them is out"
+        had_begun = frame.begun
         pieces: list[Piece] = [*frame.take()]
+        if self.on_streamed is not None and frame.begun and not had_begun:
+            self.on_streamed(frame.size_bytes)
         if frame.is_out:
             behind.popleft()
             while behind and not isinstance(part := behind[0], StreamedFrame):
@@ -324,7 +376,8 @@ class Outbound(FlowResource):
         self._control.clear()
         self._control_count.remove(self.control_bytes)
         self._uncharged_bytes = self._settling_bytes = 0
-        self.appended_bytes = self.taken_bytes
+        # Bytes that the other end would have confirmed later: nobody waits for that any more, an ERROR follows.
+        self.taken_bytes = self.appended_bytes = self.written_bytes
         self._stream_failed(error, False)
         for offset, mark in marks:
             mark(offset <= self.taken_bytes)

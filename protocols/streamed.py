@@ -44,6 +44,7 @@ class StreamedFrame:
         "begun",
         "is_out",
         "offset",
+        "size_bytes",
     )
 
     def __init__(
@@ -75,6 +76,8 @@ class StreamedFrame:
         self._waiting = False
         self._closed = False
         self.offset = offset
+        self.size_bytes = 0
+        """Bytes of the whole frame on the stream."""
         self.begun = False
         """Whether some of the frame was taken."""
         self.is_out = False

@@ -72,6 +72,7 @@ from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
     from sluiceway.admin.server import AdminServer
+    from sluiceway.cluster.links import Links, Seat
     from sluiceway.tracing.spans import SpanSink
 
 __all__ = ["Broker", "ListenError"]
@@ -103,13 +104,14 @@ class Broker:
         serving: bool = False,
         on_reading: OnProgress | None = None,
         spans: SpanSink | None = None,
+        seat: Seat | None = None,
     ) -> None:
         """Make a broker. `engine`: a store that is open already, in place of the configured one; it is used inline,
         without threads, and closed at the end. `large_folder`: folder of large bodies, likewise. `journal_folder`,
         `journal_files`, `boot`: folder of logs, access to their files, and the id of this run of the machine, likewise.
         `serving`: this process runs only the broker, so that `store.engine = "auto"` means LevelDB. `on_reading`:
         called with the progress of reading the store. `spans`: destination of traces, in place of the configured
-        collector.
+        collector. `seat`: place of this broker among the hubs of a cluster.
         """
         self.config = configuration(config, Config, "Broker")
         self._location = Location(
@@ -124,6 +126,9 @@ class Broker:
         )
         self._serving = serving
         self._spans = spans
+        self._seat = seat
+        self.links: Links | None = None
+        """Links to the other hubs of the cluster; None: there is no cluster."""
         self.now_ms = now_ms
         self._nursery: trio.Nursery
         self._parts = OpenParts()
@@ -228,6 +233,7 @@ class Broker:
             left_behind=self.left_behind,
             contain=self.contain,
         )
+        self._make_links()
         self.draining = Draining(
             self.connections, self.listening, self.shard, drained=self._stop_drained, contain=self.contain
         )
@@ -237,6 +243,18 @@ class Broker:
             next_number=lambda: self.shard.next_number,
             settle=self.memory.upkeep.settle,
         )
+
+    def _make_links(self) -> None:
+        """Make the links to other hubs, if there are any."""
+        if self._seat is None:
+            return
+        from sluiceway.cluster.links import Links, session_prefix  # a broker without a cluster does without
+        from sluiceway.cluster.proxies import Proxies
+
+        proxies = Proxies(self._hub, self.connections, spawn=self._spawn, contain=self.contain)
+        self.links = Links(self._seat, self._hub, proxies, spawn=self._spawn)
+        self._hub.elsewhere = self.links
+        self._hub.session_prefix = session_prefix(self._seat.hub)
 
     def _make_guard(self) -> SecurityGate:
         return SecurityGate(
@@ -286,6 +304,9 @@ class Broker:
         self.pulse.start()
         await self._recover_shard()
         self.memory.limit_upkeep()
+        if self.links is not None:
+            opened(self.links.close, abandon=self.links.abandon)
+            await self.links.begin()
         opened(self._close_connections, abandon=self.connections.abandon)
         opened(self.listening.close)
         self.listening.open(self._nursery)
@@ -338,6 +359,8 @@ class Broker:
         await self._parts.close()
 
     async def _close_connections(self) -> None:
+        if self.links is not None:
+            self.links.part("the hub stops")
         await self.connections.close(self.config.broker.shutdown_seconds)
         self.is_closed = True
 

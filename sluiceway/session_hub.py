@@ -9,8 +9,10 @@ from sluiceway.dispatcher import Dispatcher
 from sluiceway.flow import FlowManager
 from sluiceway.message_tracking import MessageTracking
 from sluiceway.protocols.arrivals import Arrivals
+from sluiceway.protocols.stomp.authorization import Guard
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.left_behind import LeftBehind
+from sluiceway.protocols.stomp.placement import Elsewhere
 from sluiceway.queues.logs.table import LogTable
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.requests import Requests
@@ -38,16 +40,21 @@ class SessionHub:
         arrivals: Arrivals | None,
         left_behind: LeftBehind,
         contain: Callable[[Exception], None],
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._shard = shard
         self._tracking = tracking
+        self.elsewhere = elsewhere
+        self.ack_prefix = b""
+        self.session_prefix = ""
+        """Beginning of session ids, which names this hub in a cluster."""
         self.server_name = f"sluiceway/{VERSION}"
         self.manager = manager
         self.scheduling = dispatcher
         self.clock = clock
         self.arrivals = arrivals
         self.left_behind = left_behind
-        self.guard = admission.gate
+        self.guard: Guard = admission.gate
         self.begin_login = admission.begin_login
         self.answer = requests.answer
         self.check_request = requests.check
@@ -85,4 +92,4 @@ class SessionHub:
         return self._tracking.on_marked_sends
 
     def new_session_id(self) -> str:
-        return secrets.token_hex(8)
+        return f"{self.session_prefix}{secrets.token_hex(8)}"

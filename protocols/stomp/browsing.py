@@ -73,7 +73,7 @@ class BrowsingSubscription(StompSubscription):
         # Nothing is to be settled, whatever the client will say.
         unsettled = attrs.evolve(spec, ack=ACK_AUTO, prefetch_count=None, prefetch_bytes=None)
         super().__init__(hub, outbound, unsettled, totals)
-        self._renderer = MessageRenderer(spec, self.token, outbound.framing)
+        self._renderer = MessageRenderer(spec, self.token, outbound.framing, hub.ack_prefix)
         self._next_ordinal = 0
         self._browser: QueueBrowser | None = None
         self._under_way = Account(

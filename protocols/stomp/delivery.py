@@ -96,7 +96,7 @@ class StompSubscription(FlowResource):
         self._outbound = outbound
         self.token = hub.message_token
         """First part of the message-ids."""
-        self._renderer = MessageRenderer(spec, self.token, outbound.framing)
+        self._renderer = MessageRenderer(spec, self.token, outbound.framing, hub.ack_prefix)
         self.ledger: Ledger | None = None
         self.window: Account | None = None
         if spec.ack != ACK_AUTO:
@@ -423,7 +423,7 @@ class StompSubscription(FlowResource):
         outbound = self._outbound
         if outbound.has_failed_at(start_bytes):
             return 0, True
-        left_bytes = outbound.taken_bytes - start_bytes
+        left_bytes = outbound.seen_bytes - start_bytes
         for place, sequence in enumerate(sequences):
             if left_bytes <= 0:
                 return place, False

@@ -19,6 +19,7 @@ from .staging import Bodies
 if TYPE_CHECKING:
     from ..streams import PeerCertificate
     from .left_behind import LeftBehind
+    from .placement import Elsewhere
 
 
 class LoginRefusedError(Exception):
@@ -64,6 +65,16 @@ class Hub(Protocol):
     @property
     def message_token(self) -> bytes:
         """First part of every message-id of this broker run; no colon, no backslash."""
+
+    @property
+    def ack_prefix(self) -> bytes:
+        """First part of every ack header: names the flow by which the client's own hub has this session; empty for
+        clients of this hub.
+        """
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """The other hubs of the cluster; None: there is no cluster."""
 
     @property
     def server_name(self) -> str: ...

@@ -152,7 +152,9 @@ class LogSubscription(StompSubscription):
         log = logs.existing(address.canonical) if wishes.log_id else logs.get(address.canonical)
         told["log-id"] = log.log_id
         token = self.token = b"log." + log.log_id.encode()
-        self._renderer = self._records = RecordRenderer(self._spec, token, self._outbound.framing, self.ledger)
+        self._renderer = self._records = RecordRenderer(
+            self._spec, token, self._outbound.framing, self.ledger, self._hub.ack_prefix
+        )
         if wishes.group is not None:
             _group, subscription = logs.join(log, wishes.group, self, wishes.place, done, log_id=wishes.log_id)
         else:
@@ -197,14 +199,14 @@ class LogSubscription(StompSubscription):
                 if taken:
                     subscription.settle(sequences, size_bytes)
                 else:
-                    subscription.requeue(sequences, attempted=outbound.taken_bytes > start_bytes)
+                    subscription.requeue(sequences, attempted=outbound.seen_bytes > start_bytes)
 
             outbound.send_messages(parts, parts_bytes, subscription.source, settle)
             return
         window.charge(1, size_bytes, subscription.source)
 
         def handed_over(taken: bool) -> None:
-            if taken or outbound.taken_bytes > start_bytes:
+            if taken or outbound.seen_bytes > start_bytes:
                 ledger.flushed_ordinal = max(ledger.flushed_ordinal, ordinal + 1)
 
         outbound.send_messages(parts, parts_bytes, subscription.source, handed_over)

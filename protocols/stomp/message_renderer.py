@@ -44,12 +44,12 @@ class MessageRenderer:
         "prefix",
     )
 
-    def __init__(self, spec: SubscriptionSpec, token: bytes, framing: Framing) -> None:
-        """`token`: begins each message-id."""
+    def __init__(self, spec: SubscriptionSpec, token: bytes, framing: Framing, ack_prefix: bytes = b"") -> None:
+        """`token`: begins each message-id; `ack_prefix`: each ack header."""
         version = self._version = spec.version
         beginning = message_prefix(spec.subscription_id, version)
         self.prefix = beginning + b"message-id:" + token + b"-"
-        self._acked_prefix = beginning + b"ack:%d-" % spec.key
+        self._acked_prefix = beginning + b"ack:%b%d-" % (ack_prefix, spec.key)
         self._acked_tail = b"%d\nmessage-id:" + token.replace(b"%", b"%%") + b"-%d\n"
         self._has_ack = spec.has_ack_header
         self._destination = spec.destination
@@ -151,9 +151,11 @@ class RecordRenderer(MessageRenderer):
 
     __slots__ = ("_key", "_ledger")
 
-    def __init__(self, spec: SubscriptionSpec, token: bytes, framing: Framing, ledger: Ledger | None) -> None:
+    def __init__(
+        self, spec: SubscriptionSpec, token: bytes, framing: Framing, ledger: Ledger | None, ack_prefix: bytes = b""
+    ) -> None:
         """`ledger`: knows which deliveries need a message-id of their own (repeats.py)."""
-        super().__init__(spec, token, framing)
+        super().__init__(spec, token, framing, ack_prefix)
         self._adds_length = False  # records have one among their own lines
         self._key = spec.key
         self._ledger = ledger

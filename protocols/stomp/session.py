@@ -58,6 +58,7 @@ from .login import PendingLogin, connection_name, owned_client_id
 from .machine import ServerMachine
 from .publishing import LogPublisher, QueuePublisher
 from .read_rate import ReadRateLimit
+from .relaying import Relay, opening_of
 from .replies import Replies
 from .requesting import Requests
 from .routing import Router
@@ -95,10 +96,11 @@ class Session:
         certificate: Callable[[], PeerCertificate | None] = lambda: None,
         listener: str = "",
         framing: Framing = PLAIN,
+        confirmed_later: bool = False,
     ) -> None:
         """Make a session. `write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it
         is not; `changed`: ask `update_reading` and `ending` again; `certificate`: of the peer; `listener`: the one it
-        came by.
+        came by; `confirmed_later`: as for `Outbound`.
         """
         self.hub = hub
         self.certificate = certificate
@@ -153,6 +155,7 @@ class Session:
             stream_failed=self._body_is_unreadable,
             control=unread,
             framing=framing,
+            confirmed_later=confirmed_later,
         )
         self.lanes = Lanes(
             self.name,
@@ -227,6 +230,31 @@ class Session:
             hold=spooling,
         )
         self._heart_beat: HeartBeat | None = None
+        self._relay: Relay | None = None
+        """Use of other hubs by the client; None: there is no cluster."""
+        self._take: Callable[[Event], None] = self._take_here
+        """Lets an event take effect."""
+        if hub.elsewhere is not None:
+            self._relay = Relay(
+                hub,
+                hub.elsewhere,
+                limits,
+                self.outbound,
+                self._temporary,
+                self._replies,
+                self.lanes,
+                reading,
+                self.totals,
+                take_here=self._take_here,
+                fail=self.fail,
+                pass_on_error=self._pass_on_error,
+                unsettled_here=lambda: self.unsettled_count,
+                is_live_here=self.subscriptions.live.__contains__,
+                owned_client_id=lambda: self.subscriptions.client_id,
+                opening=self._opening,
+            )
+            self._take = self._relay.take
+        self._client_id = ""
         self._leaving_receipt: str | None = None
         self._staying: Staying | None = None
         self._handlers: dict[str, Callable[[Frame], None]] = {
@@ -310,7 +338,9 @@ class Session:
     @property
     def reads_slowly(self) -> bool:
         """Whether the stash is full, or transactions wait for the disk, and reading continues only to find ACKs."""
-        return (self.lanes.stash_is_full or self._committer.must_wait) and self.state is not _LEAVING
+        return (
+            self.lanes.stash_is_full or self._committer.must_wait or (self._relay is not None and self._relay.is_full)
+        ) and self.state is not _LEAVING
 
     @property
     def unsettled_count(self) -> int:
@@ -441,14 +471,22 @@ class Session:
         # Its frames hold their current objects, such as a message that was rejected, and these hold the error: such a
         # ring would keep the message, and the file of a large one, until the garbage collector finds it.
         error.__traceback__ = error.__context__ = None
-        if self.state >= _ENDING:
-            return
+        if self.state < _ENDING:
+            self._end_with(self._machine.fail(error), f"{error.code}: {error.message}", peers_fault=peers_fault)
+
+    def _pass_on_error(self, frame: bytes) -> None:
+        """Send the ERROR of another hub and end the connection."""
+        if self.state < _ENDING:
+            self._machine.park()
+            self._end_with(frame, "ERROR of another hub", peers_fault=True)
+
+    def _end_with(self, frame: bytes, ending: str, *, peers_fault: bool) -> None:
         self._move(SessionEvent.END)
-        self.outbound.send_control(self._machine.fail(error))
+        self.outbound.send_control(frame)
         self.outbound.end()
         self.failed = peers_fault
         self._broke = self._broke and peers_fault
-        self.ending = f"{error.code}: {error.message}"
+        self.ending = ending
         self.entering.give_up()
         if self._large is not None:
             self._large.abort()
@@ -471,6 +509,8 @@ class Session:
         if self._rated is not None:
             self._rated.close()
             self._rated = None
+        if self._relay is not None:
+            self._relay.close()
         if self._large is not None:
             self._large.close()
         self._account_unfinished()
@@ -516,7 +556,8 @@ class Session:
 
     # ------------------------------------------------------------------ frames
 
-    def _take(self, event: Event) -> None:
+    def _take_here(self, event: Event) -> None:
+        """Let an event take effect at this hub. Raises ProtocolError."""
         if isinstance(event, SendRun):
             self.totals.messages_in_count += len(event.wires)
             if event.head.transaction is None:
@@ -632,9 +673,26 @@ class Session:
     def _name(self, identity: Identity, client_id: str) -> None:
         """Call the connection by its client-id (if it gave one) or user."""
         self.lanes.keep(2 * len(client_id))
+        self._client_id = client_id
         self.subscriptions.client_id = owned_client_id(identity, client_id)
         name = self.name = connection_name(self.peer, client_id or identity.user or "")
         self.lanes.name = self.outbound.name = self.subscriptions.name = name
+
+    def _opening(self) -> dict[str, object]:
+        """Return the facts about this client for another hub."""
+        return opening_of(
+            self._authorizer.identity,
+            self.version,
+            self.outbound.framing,
+            self.limits,
+            peer=self.peer,
+            client_id=self._client_id,
+        )
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were received and have had no effect yet."""
+        return self._machine.pending_bytes
 
     @property
     def read_bytes_max(self) -> int:
@@ -665,6 +723,8 @@ class Session:
             return
         self._become(identity)
         self.lanes.forget_routes()
+        if self._relay is not None:
+            self._relay.review()
         try:
             self.subscriptions.review()
         except ProtocolError as error:

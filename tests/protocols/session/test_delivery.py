@@ -37,7 +37,12 @@ def test_no_message_is_kept_for_a_peer_that_does_not_read(version: Version, ack:
         cast(
             Hub,
             SimpleNamespace(
-                manager=world.manager, clock=clock, message_token=b"token", scheduling=world.core, bodies=None
+                manager=world.manager,
+                clock=clock,
+                message_token=b"token",
+                ack_prefix=b"",
+                scheduling=world.core,
+                bodies=None,
             ),
         ),
         outbound,

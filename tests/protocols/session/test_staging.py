@@ -120,6 +120,7 @@ class World:
         self.message_token = b"token"
         self.logs = None
         self.server_name = "test/1"
+        self.ack_prefix, self.elsewhere = b"", None
         self.registry = DestinationRegistry(
             QueueEnvironment(manager=self.manager, scheduling=self.core, clock=self.clock, now_ms=lambda: 0),
             lambda address: QueuePolicy(),

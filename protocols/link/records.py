@@ -1,0 +1,191 @@
+"""Records of a link: bytes to records and back, whatever the chunking.
+
+A link begins with `PREFACE`, so that a peer that is no hub is told from one that is. Behind it come records: the
+number of payload bytes (4), the number of the flow (4; 0: the link itself), the kind (1), the payload. Data is cut
+into records of at most `DATA_BYTES_MAX`, so that no flow keeps the others waiting for long; all other payloads are
+short.
+
+Pure. Bound: less than one record is held. Not here: which record may come when (`machine`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+PREFACE: Final = b"sluiceway-link\r\n"
+"""First bytes of either side of a link."""
+DATA_BYTES_MAX: Final = 128 * 1024
+"""Payload of one record of data."""
+WORDS_BYTES_MAX: Final = 64 * 1024
+"""Payload of any other record."""
+
+_HEAD: Final = Struct("!IIB")
+HEAD_BYTES: Final = _HEAD.size
+_TAKEN: Final = Struct("!QQ")
+_SIZE: Final = Struct("!Q")
+
+
+class LinkFault(Exception):
+    """The peer is no hub of this cluster, or broke the rules of links. The message says how, in words."""
+
+
+class Kind(IntEnum):
+    """Kinds of records."""
+
+    HELLO = 1
+    """Identity of a hub (JSON)."""
+    PROOF = 2
+    """Proof of that identity: a keyed hash, or nothing where the stream has proved it."""
+    GOODBYE = 3
+    """Reason of an orderly end (text). No new flow is opened behind it."""
+    PING = 4
+    PONG = 5
+    OPEN = 16
+    """First record of a flow: for whom the flow is (JSON)."""
+    DATA = 17
+    """Bytes of STOMP frames; the last frame is complete."""
+    PART = 18
+    """Bytes of STOMP frames that a later DATA completes."""
+    CONTROL = 19
+    """Whole frames that are no MESSAGEs: CONNECTED, RECEIPT, ERROR."""
+    LARGE = 20
+    """Size of one frame, whose bytes follow in PART and DATA with nothing between them."""
+    TAKEN = 21
+    """Number of bytes of the flow that were read, and of those that have had their effect."""
+    END = 22
+    """Last record of a flow in one direction, with its reason (text)."""
+    FACTS = 23
+    """Facts about the hub that has taken the flow (JSON)."""
+
+
+DATA_KINDS: Final = frozenset({Kind.DATA, Kind.PART, Kind.CONTROL})
+_KINDS: Final = {int(kind): kind for kind in Kind}
+
+
+class Record(NamedTuple):
+    """One record."""
+
+    kind: Kind
+    flow: int
+    payload: bytes
+
+
+def head_of(kind: Kind, flow: int, size_bytes: int) -> bytes:
+    """Return the bytes in front of a payload."""
+    return _HEAD.pack(size_bytes, flow, kind)
+
+
+def encode(kind: Kind, flow: int, payload: bytes = b"") -> bytes:
+    """Return one record as bytes."""
+    return _HEAD.pack(len(payload), flow, kind) + payload
+
+
+def cut(kind: Kind, flow: int, data: bytes | memoryview) -> Iterator[tuple[bytes, bytes | memoryview]]:
+    """Yield head and payload of each record that carries this data, without a copy. The last one has the kind; those
+    before it are PART (or CONTROL, which may be cut anywhere).
+    """
+    size_bytes = len(data)
+    if size_bytes <= DATA_BYTES_MAX:
+        yield _HEAD.pack(size_bytes, flow, kind), data
+        return
+    view = memoryview(data)
+    before = kind if kind is Kind.CONTROL else Kind.PART
+    for start in range(0, size_bytes, DATA_BYTES_MAX):
+        piece = view[start : start + DATA_BYTES_MAX]
+        yield _HEAD.pack(len(piece), flow, kind if start + DATA_BYTES_MAX >= size_bytes else before), piece
+
+
+def encode_taken(flow: int, read_bytes: int, done_bytes: int) -> bytes:
+    """Return a TAKEN record."""
+    return _HEAD.pack(_TAKEN.size, flow, Kind.TAKEN) + _TAKEN.pack(read_bytes, done_bytes)
+
+
+def decode_taken(payload: bytes) -> tuple[int, int]:
+    """Return the two numbers of a TAKEN record: bytes read, and bytes done. Raises LinkFault."""
+    if len(payload) != _TAKEN.size:
+        raise LinkFault(f"a confirmation has {len(payload)} bytes, not {_TAKEN.size}")
+    read_bytes, done_bytes = _TAKEN.unpack(payload)
+    if done_bytes > read_bytes:
+        raise LinkFault("a confirmation says that more bytes had their effect than were read")
+    return read_bytes, done_bytes
+
+
+def encode_size(kind: Kind, flow: int, size_bytes: int) -> bytes:
+    """Return a record whose payload is a number of bytes."""
+    return _HEAD.pack(_SIZE.size, flow, kind) + _SIZE.pack(size_bytes)
+
+
+def decode_size(payload: bytes) -> int:
+    """Return the number of bytes in a payload. Raises LinkFault."""
+    if len(payload) != _SIZE.size:
+        raise LinkFault(f"a size is written in {len(payload)} bytes, not {_SIZE.size}")
+    size: int = _SIZE.unpack(payload)[0]
+    if not size:
+        raise LinkFault("a frame of no bytes was announced")
+    return size
+
+
+class RecordReader:
+    """Reader of the bytes of one peer. Unusable after a LinkFault."""
+
+    __slots__ = ("_chunks", "_held_bytes", "_need_bytes", "_preface_left", "payload_bytes_max")
+
+    def __init__(self) -> None:
+        self._preface_left = PREFACE
+        self._chunks: list[bytes] = []
+        self._held_bytes = 0
+        self._need_bytes = 0
+        """Number of bytes until the next record may be complete."""
+        self.payload_bytes_max = WORDS_BYTES_MAX
+        """Maximum payload of a record; the machine raises it when the peer has proved who it is."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a record that has not come whole."""
+        return self._held_bytes
+
+    def feed(self, data: bytes) -> list[Record]:
+        """Return the records that these bytes complete. Raises LinkFault; what came before the fault is lost then."""
+        if self._preface_left:
+            data = self._greet(data)
+        self._held_bytes += len(data)
+        if self._held_bytes < max(self._need_bytes, 1):
+            if data:
+                self._chunks.append(data)
+            return []
+        if self._chunks:
+            data = b"".join((*self._chunks, data))
+            self._chunks = []
+        records: list[Record] = []
+        at, end = 0, len(data)
+        while end - at >= HEAD_BYTES:
+            size_bytes, flow, number = _HEAD.unpack_from(data, at)
+            kind = _KINDS.get(number)
+            if kind is None:
+                raise LinkFault(f"the peer sent a record of kind {number}, which does not exist")
+            if size_bytes > (self.payload_bytes_max if kind in DATA_KINDS else WORDS_BYTES_MAX):
+                raise LinkFault(f"the peer sent a record {kind.name} of {size_bytes} bytes, which is too large")
+            behind = at + HEAD_BYTES + size_bytes
+            if behind > end:
+                self._need_bytes = behind - at
+                break
+            records.append(Record(kind, flow, data[at + HEAD_BYTES : behind]))
+            at = behind
+        else:
+            self._need_bytes = HEAD_BYTES
+        self._held_bytes = end - at
+        if self._held_bytes:
+            self._chunks.append(data[at:] if at else data)
+        return records
+
+    def _greet(self, data: bytes) -> bytes:
+        """Take the preface off. Raises LinkFault at the first byte that differs."""
+        size_bytes = min(len(data), len(self._preface_left))
+        if data[:size_bytes] != self._preface_left[:size_bytes]:
+            came = PREFACE[: len(PREFACE) - len(self._preface_left)] + data[:32]
+            raise LinkFault(f"the peer is no hub: it began with {came!r}, not with {PREFACE!r}")
+        self._preface_left = self._preface_left[size_bytes:]
+        return data[size_bytes:]

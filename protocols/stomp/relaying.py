@@ -1,0 +1,1391 @@
+"""Client's side of proxy sessions: what a client does with destinations that are at home at other hubs.
+
+For each client and each hub that owns destinations of this client there is one flow (`Far`), which ends in an ordinary
+session there. `Relay.take` is in place of `Session.take_here` where there is a cluster: each event goes to this hub or
+over a flow, as bytes. SENDs go by their destination, UNSUBSCRIBE by its id, ACK and NACK by the prefix of their ack
+header (1.2) or by the beginning of their message-id, a transaction by the first destination that a frame of it names.
+What comes back is appended to the output of the client as it lies; RECEIPTs and ERRORs are looked at.
+
+Permissions. The hub of the client checks its login and its rates. Whether it may use a destination is asked where the
+destination lives, since only there is known whether it would have to be made.
+
+Lost flows. SENDs stay here until the other hub has done them: those without a receipt until it says so, others
+until their RECEIPT is back. When a flow is lost they are sent again, marked with `possible-duplicate:true` where
+they may have arrived, and subscriptions are made again; if the destination has no home now, both wait (*homeless*),
+and reading stops when SENDs take more than the stash may. ACKs of deliveries of a lost flow are forgotten, for
+those messages come again, marked. One with a receipt ends the connection with an ERROR, for the RECEIPT would lie;
+so do a transaction and a large body that were under way.
+
+Bounds: SENDs and other bytes under way are charged to an account of `stash_bytes_max`; what comes back to the output of
+the client.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+
+from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
+from ...flow.kinds import ResourceKind
+from ...flow.latch import Latch
+from ...queues.durables import DurableNameError
+from ...queues.names import DestinationNameError, parse_composite
+from ..framing import PLAIN, Framing, Piece
+from ..link.records import Kind as RecordKind
+from ..link.records import decode_size
+from ..outbound import Outbound
+from ..reading import ReadGate, Reason
+from ..streamed import PieceDone
+from .authorization import Identity
+from .delivery import SessionTotals
+from .encoder import BEHIND_NUL, encode_frame
+from .errors import ProtocolError
+from .escaping import Version, escape_value
+from .frames import AckRun, Event, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
+from .head import SendHead
+from .hub import Hub
+from .lanes import Lanes
+from .limits import StompLimits
+from .placement import Elsewhere, FlowEnd
+from .replies import Replies
+from .routing import ADMIN_PREFIX
+from .subscribe_headers import ACK_AUTO, durable_name_of
+from .temporary import LOCAL_PREFIXES, TemporaryDestinations
+
+ROUTES_MAX: Final = 1024
+"""Destinations of one client whose homes are remembered."""
+OWN_RECEIPT: Final = "sluiceway-relay-"
+"""Beginning of receipts that the relay asks for itself; their RECEIPTs are not for the client."""
+ENTRY_BYTES: Final = 256
+"""Memory of a run of SENDs that is kept here, beside its bytes."""
+MARK: Final = b"possible-duplicate:true\n"
+"""Header of a SEND that is sent again, and may have arrived before."""
+
+_RECEIPT: Final = b"RECEIPT\nreceipt-id:"
+_NUL_LF: Final = b"\0" + BEHIND_NUL
+_ACK_END: Final = b"\n\n\0\n"
+_LOG_TOKEN: Final = b"log."
+_HERE: Final = ""
+
+Legs = tuple[tuple[str, str], ...]
+"""Hub (empty: this one) and destinations there, of one destination header."""
+
+
+class _Away(Exception):
+    """No hub has the destination now, or none can be reached."""
+
+
+@attrs.define(eq=False)
+class _Kept:
+    """SENDs that may have to be sent again."""
+
+    head: SendHead
+    wires: list[bytes]
+    receipts: list[str] | None
+    charge_bytes: int
+    in_doubt: bool = False
+    """Whether the SENDs may have arrived."""
+
+
+@attrs.define(eq=False)
+class _Sub:
+    """One live subscription, and the hubs that have a part of it."""
+
+    frame: Frame
+    hubs: set[str]
+    covers_all: bool
+
+
+@attrs.define(eq=False)
+class _Transaction:
+    """One open transaction. `hub`: the one to which it belongs; None: no frame of it has named a destination."""
+
+    begin: Frame
+    hub: str | None = None
+    is_lost: bool = False
+
+
+class PassFraming:
+    """Frames of a proxy session, as `sluiceway.protocols.framing`: MESSAGEs in the form that the client gets, all else
+    plain, because the hub of the client looks at it.
+    """
+
+    __slots__ = ("_client", "heart_beat")
+
+    def __init__(self, client: Framing) -> None:
+        self._client = client
+        self.heart_beat = b""
+
+    def control(self, data: bytes, count: int) -> bytes:
+        return PLAIN.control(data, count)
+
+    def messages(self, prefix: bytes, frames: list[bytes]) -> bytes:
+        return self._client.messages(prefix, frames)
+
+    def frame(self, pieces: Sequence[Piece]) -> list[Piece]:
+        return self._client.frame(pieces)
+
+    def part(self, pieces: Sequence[Piece], *, first: bool, last: bool) -> list[Piece]:
+        return self._client.part(pieces, first=first, last=last)
+
+    def frame_bytes(self, size_bytes: int) -> int:
+        return self._client.frame_bytes(size_bytes)
+
+    def part_bytes(self, size_bytes: int, *, last: bool) -> int:
+        return self._client.part_bytes(size_bytes, last=last)
+
+
+class _AsItLies:
+    """Framing of bytes that have their form already."""
+
+    __slots__ = ()
+    heart_beat: bytes = b""
+
+    def control(self, data: bytes, count: int) -> bytes:
+        return data
+
+    def messages(self, prefix: bytes, frames: list[bytes]) -> bytes:
+        return b"".join((prefix, *frames))
+
+    def frame(self, pieces: Sequence[Piece]) -> list[Piece]:
+        return list(pieces)
+
+    def part(self, pieces: Sequence[Piece], *, first: bool, last: bool) -> list[Piece]:
+        return list(pieces)
+
+    def frame_bytes(self, size_bytes: int) -> int:
+        return size_bytes
+
+    def part_bytes(self, size_bytes: int, *, last: bool) -> int:
+        return size_bytes
+
+
+_AS_IT_LIES: Final[Framing] = _AsItLies()
+
+
+class _Underway(FlowResource):
+    """Bytes of one client on their way to other hubs, on the flow map."""
+
+    passes_through = False
+
+    def __init__(self, label: str, limits: StompLimits, manager: FlowManager, clock: Callable[[], float]) -> None:
+        super().__init__(label, ResourceKind.LINK, manager)
+        self.account = Account(
+            self, Flow(f"to other hubs from {label}"), SizeLimiter(limits.stash_bytes_max, clock=clock), clock=clock
+        )
+        self.open()
+
+
+class Relay:
+    """Use of other hubs by one client."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        elsewhere: Elsewhere,
+        limits: StompLimits,
+        outbound: Outbound,
+        temporary: TemporaryDestinations,
+        replies: Replies,
+        lanes: Lanes,
+        reading: ReadGate,
+        totals: SessionTotals,
+        *,
+        take_here: Callable[[Event], None],
+        fail: Callable[[ProtocolError], None],
+        pass_on_error: Callable[[bytes], None],
+        unsettled_here: Callable[[], int],
+        is_live_here: Callable[[str], bool],
+        owned_client_id: Callable[[], str],
+        opening: Callable[[], Mapping[str, object]],
+    ) -> None:
+        """Make a relay. `take_here`: let an event take effect at this hub; `pass_on_error`: end the connection with an
+        ERROR frame of another hub; `is_live_here`: whether a local subscription has this id; `opening`: facts about
+        the client for another hub.
+        """
+        self._hub = hub
+        self._elsewhere = elsewhere
+        self._limits = limits
+        self._outbound = outbound
+        self._temporary = temporary
+        self._replies = replies
+        self._lanes = lanes
+        self._totals = totals
+        self._take_here = take_here
+        self._fail = fail
+        self._pass_on_error = pass_on_error
+        self._unsettled_here = unsettled_here
+        self._is_live_here = is_live_here
+        self._owned_client_id = owned_client_id
+        self._opening = opening
+        self._hold = reading.hold(
+            Reason.DESTINATIONS, "the hubs that have its destinations", is_passable=self._may_read_on
+        )
+        self._source = self._hold.source(lanes, Flow("to other hubs"), clock=hub.clock)
+        self._underway: _Underway | None = None
+        self._fars: dict[str, Far] = {}
+        self._last_serial = 0
+        self._routes: dict[str, Legs | None] = {}
+        """Hubs of destinations; None: this hub alone."""
+        self._generation = elsewhere.placement.generation
+        self._subs: dict[str, _Sub] = {}
+        self._orphans: list[tuple[str, Frame, Callable[[], None] | None]] = []
+        """SUBSCRIBEs without a home, and what is to be called when they are made."""
+        self._homeless: deque[_Kept] = deque()
+        self._homeless_names: set[str] = set()
+        self._transactions: dict[str, _Transaction] = {}
+        self._awaited: dict[bytes, Callable[[], None]] = {}
+        """RECEIPTs that the relay waits for itself."""
+        self._last_receipt = 0
+        self._large: Far | None = None
+        """Flow over which a large SEND is under way."""
+        self._leaving: Frame | None = None
+        self._is_watching = False
+        self._is_closed = False
+        self._handlers: dict[str, Callable[[Frame], None]] = {
+            "SUBSCRIBE": self._subscribe,
+            "UNSUBSCRIBE": self._unsubscribe,
+            "ACK": self._ack,
+            "NACK": self._ack,
+            "BEGIN": self._begin,
+            "COMMIT": self._finish,
+            "ABORT": self._finish,
+            "DISCONNECT": self._disconnect,
+        }
+
+    @property
+    def _version(self) -> Version:
+        return self._replies.version
+
+    # ------------------------------------------------------------------ what the client says
+
+    def take(self, event: Event) -> None:
+        """Let an event take effect, at its hub. Raises ProtocolError."""
+        if isinstance(event, SendRun):
+            self._send(event)
+        elif isinstance(event, AckRun):
+            self._ack_run(event)
+        elif isinstance(event, Frame):
+            try:
+                self._handlers[event.command](event)
+            except ProtocolError as error:
+                error.identify(event.command, event.headers)
+                raise
+        elif isinstance(event, LargeSendStart):
+            self._begin_large(event)
+        elif self._large is not None and isinstance(event, LargeSendPiece):
+            self._large.send(event.data)
+        elif self._large is not None and isinstance(event, LargeSendEnd):
+            self._large.end_large()
+            self._large = None
+        else:
+            self._take_here(event)
+
+    def _legs_of(self, destination: str) -> Legs | None:
+        """Return where a destination header goes; None: to this hub alone. Also names that are no destinations go here,
+        where their ERROR is made.
+        """
+        generation = self._elsewhere.placement.generation
+        if generation != self._generation:
+            self._generation = generation
+            self._routes.clear()
+        try:
+            return self._routes[destination]
+        except KeyError:
+            pass
+        legs = self._find_legs(destination)
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[destination] = legs
+        return legs
+
+    def _find_legs(self, destination: str) -> Legs | None:
+        if destination.startswith(ADMIN_PREFIX):
+            return None
+        try:
+            addresses = parse_composite(destination)
+        except DestinationNameError:
+            return None
+        names: dict[str, list[str]] = {}
+        for address in addresses:
+            if address.temporary_local:
+                names.setdefault(_HERE, []).append(address.canonical)
+                continue
+            if address.wildcard:
+                for hub in (_HERE, *self._elsewhere.placement.others()):
+                    names.setdefault(hub, []).append(address.canonical)
+                continue
+            home = self._elsewhere.placement.home_of(address.canonical)
+            if home.why_not:
+                names.setdefault(f"?{home.hub}", []).append(address.canonical)
+            else:
+                names.setdefault(home.hub, []).append(address.canonical)
+        if names.keys() == {_HERE}:
+            return None
+        return tuple((hub, ",".join(of_hub)) for hub, of_hub in names.items())
+
+    def _far(self, hub: str) -> Far:
+        """Return the flow to a hub, opened if need be. Raises _Away."""
+        far = self._fars.get(hub)
+        if far is not None:
+            return far
+        if not hub.startswith("?"):
+            self._last_serial += 1
+            far = Far(self, hub, self._last_serial, self._outbound)
+            if far.open(self._elsewhere, self._opening()):
+                self._fars[hub] = far
+                return far
+        self._watch()
+        raise _Away
+
+    def _watch(self) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self._elsewhere.watch(self.look)
+
+    # ------------------------------------------------------------------ SEND
+
+    def _send(self, run: SendRun) -> None:
+        head = run.head
+        if head.transaction is not None:
+            self._send_in_transaction(run)
+            return
+        legs = self._legs_of(head.destination)
+        if legs is None:
+            self._take_here(run)
+            return
+        if _is_pattern(head.destination):
+            self._take_here(run)  # its ERROR is made here
+            return
+        if run.receipts is not None and len(legs) > 1 and any(hub == _HERE for hub, _name in legs):
+            error = ProtocolError(
+                "spans-hubs",
+                f"{head.destination} lies on several hubs, this one among them: a SEND to all of them has no receipt",
+                "Send to each destination by itself, or without a receipt.",
+            )
+            error.identify("SEND", {"destination": head.destination, "receipt": run.receipts[0]})
+            raise error
+        self._totals.messages_in_count += len(run.wires)
+        kept = _Kept(self._with_global_reply_to(head, run.receipts), run.wires, run.receipts, 0)
+        if kept.head is not head:
+            kept.wires = _rewritten(run.wires, head, kept.head)
+        if self._homeless and head.destination in self._homeless_names:
+            self._shelter(kept)
+            return
+        try:
+            self._send_to(legs, kept)
+        except _Away:
+            self._shelter(kept)
+
+    def _with_global_reply_to(self, head: SendHead, receipts: Sequence[str] | None) -> SendHead:
+        if head.reply_to is None or not head.reply_to.startswith(LOCAL_PREFIXES):
+            return head
+        try:
+            return self._temporary.with_global_reply_to(head)
+        except DestinationNameError as error:
+            refusal = ProtocolError("bad-destination", str(error))
+            named = {"destination": head.destination}
+            refusal.identify("SEND", {**named, "receipt": receipts[0]} if receipts else named)
+            raise refusal from None
+
+    def _send_to(self, legs: Legs, kept: _Kept) -> None:
+        """Send what is kept over flows. Raises _Away with nothing sent."""
+        if len(legs) == 1:
+            hub = legs[0][0]
+            if hub == _HERE:
+                self._take_here(SendRun(kept.head, kept.wires, sum(map(len, kept.wires)), kept.receipts))
+            else:
+                self._far(hub).send_run(kept)
+            return
+        fars = [None if hub == _HERE else self._far(hub) for hub, _name in legs]
+        receipts: list[list[str]] = []
+        if kept.receipts is not None:
+            for receipt_id in kept.receipts:
+                done = Latch(len(legs), partial(self._replies.receipts, [receipt_id]))
+                receipts.append([self._own_receipt(done) for _leg in legs])
+        for place, (far, (_hub, name)) in enumerate(zip(fars, legs, strict=True)):
+            own = kept.head.with_headers({"destination": name})
+            wires = _rewritten(kept.wires, kept.head, own)
+            if far is None:
+                self._take_here(SendRun(own, wires, sum(map(len, wires))))
+            else:
+                asked = [each[place] for each in receipts] if receipts else None
+                far.send_run(_Kept(own, wires, asked, 0, kept.in_doubt))
+
+    def _own_receipt(self, callback: Callable[[], None]) -> str:
+        self._last_receipt += 1
+        receipt_id = f"{OWN_RECEIPT}{self._last_receipt}"
+        self._awaited[receipt_id.encode()] = callback
+        return receipt_id
+
+    def _shelter(self, kept: _Kept) -> None:
+        """Keep SENDs that have no home, in order."""
+        if not kept.charge_bytes:
+            kept.charge_bytes = sum(map(len, kept.wires)) + ENTRY_BYTES
+            self.charge(kept.charge_bytes)
+        self._homeless.append(kept)
+        self._homeless_names.add(kept.head.destination)
+        self._watch()
+
+    def _begin_large(self, start: LargeSendStart) -> None:
+        head = start.head
+        hub = _HERE
+        legs = self._legs_of(head.destination)
+        if legs is not None:
+            if len(legs) > 1:
+                raise ProtocolError(
+                    "spans-hubs",
+                    f"{head.destination} lies on several hubs: a large body goes to one",
+                    "Send it to each.",
+                )
+            hub = legs[0][0]
+        if head.transaction is not None:
+            hub = self._bind(head.transaction, hub)
+        if hub == _HERE:
+            self._take_here(start)
+            return
+        try:
+            far = self._far(hub)
+        except _Away:
+            raise _no_owner(head.destination) from None
+        own = self._with_global_reply_to(head, None if start.receipt is None else [start.receipt])
+        far.begin_large(own, start.receipt)
+        self._large = far
+
+    # ------------------------------------------------------------------ transactions
+
+    def _begin(self, frame: Frame) -> None:
+        name = frame.headers["transaction"]
+        if name in self._transactions:
+            raise ProtocolError(
+                "transaction-exists",
+                f"transaction {name!r} is open already",
+                "COMMIT or ABORT it first, or choose another name.",
+            )
+        if len(self._transactions) >= self._limits.transactions_max:
+            raise ProtocolError(
+                "too-many-transactions",
+                f"more than {self._limits.transactions_max} open transactions",
+                "COMMIT or ABORT some; transactions_max of the listener is the limit.",
+            )
+        self._replies.receipt(frame.headers.get("receipt"))
+        self._transactions[name] = _Transaction(Frame("BEGIN", {"transaction": name}))
+
+    def _bind(self, name: str, hub: str) -> str:
+        """Make a transaction one of this hub if it is none of another one; returns the hub. Raises ProtocolError."""
+        transaction = self._transactions.get(name)
+        if transaction is None:
+            return hub  # the ERROR is made there
+        if transaction.is_lost:
+            raise _lost_transaction(name)
+        if transaction.hub is None:
+            if hub.startswith("?"):
+                raise _no_owner(f"transaction {name!r}")
+            transaction.hub = hub
+            if hub == _HERE:
+                self._take_here(transaction.begin)
+            else:
+                try:
+                    self._far(hub).send_frame(transaction.begin, self._version)
+                except _Away:
+                    transaction.hub = None
+                    raise _no_owner(f"transaction {name!r}") from None
+        elif transaction.hub != hub:
+            raise ProtocolError(
+                "transaction-spans-shards",
+                f"transaction {name!r} would span several hubs",
+                "Destinations of one transaction need the same part in braces, such as /queue/{orders}.new and "
+                "/queue/{orders}.done, to lie on one shard.",
+            )
+        return hub
+
+    def _send_in_transaction(self, run: SendRun) -> None:
+        head = run.head
+        assert head.transaction is not None, "asked for before"
+        legs = self._legs_of(head.destination)
+        try:
+            if legs is not None and len(legs) > 1:
+                raise ProtocolError(
+                    "transaction-spans-shards",
+                    f"{head.destination} lies on several hubs",
+                    "Destinations of one transaction need the same part in braces, such as /queue/{orders}.new.",
+                )
+            hub = self._bind(head.transaction, _HERE if legs is None else legs[0][0])
+            if hub != _HERE:
+                own = self._with_global_reply_to(head, run.receipts)
+                wires = run.wires if own is head else _rewritten(run.wires, head, own)
+                self._far(hub).send_in_transaction(own, wires, run.receipts, head.transaction)
+                return
+        except _Away:
+            raise _no_owner(head.destination) from None
+        except ProtocolError as error:
+            error.identify("SEND", {"destination": head.destination, "transaction": head.transaction})
+            raise
+        self._take_here(run)
+
+    def _finish(self, frame: Frame) -> None:
+        """COMMIT or ABORT."""
+        name = frame.headers["transaction"]
+        transaction = self._transactions.pop(name, None)
+        if transaction is None:
+            self._take_here(frame)
+        elif transaction.is_lost:
+            if frame.command == "COMMIT":
+                raise _lost_transaction(name)
+            self._replies.receipt(frame.headers.get("receipt"))
+        elif transaction.hub is None or transaction.hub == _HERE:
+            if transaction.hub is None:
+                self._take_here(transaction.begin)
+            self._take_here(frame)
+        else:
+            self._fars[transaction.hub].send_frame(frame, self._version)
+
+    # ------------------------------------------------------------------ subscriptions
+
+    def _subscribe(self, frame: Frame) -> None:
+        headers = frame.headers
+        destination = headers["destination"]
+        key = headers.get("id", f"destination {destination}")
+        if key in self._subs or any(orphan[0] == key for orphan in self._orphans):
+            raise ProtocolError(
+                "subscription-exists",
+                f"subscription {key!r} is live already",
+                "Give each subscription of a connection its own id, and UNSUBSCRIBE before you reuse it.",
+            )
+        legs = self._legs_of(destination)
+        if legs is None:
+            self._take_here(frame)
+            return
+        if self._is_live_here(key):
+            self._take_here(frame)  # its ERROR is made there
+            return
+        self._subscribe_at(key, frame, legs, None)
+
+    def _subscribe_at(self, key: str, frame: Frame, legs: Legs, made: Callable[[], None] | None) -> None:
+        """Make a subscription at some hubs; at others it is an orphan. `made`: called when one leg of it is made."""
+        headers = frame.headers
+        receipt_id = headers.get("receipt")
+        if len(legs) > 1 and receipt_id is not None:
+            made = Latch(len(legs), partial(self._replies.receipt, receipt_id))
+        wildcard = len(legs) > 1 and _is_pattern(headers["destination"])
+        sub = self._subs.get(key)
+        if sub is None:
+            kept = {name: value for name, value in headers.items() if name != "receipt"}
+            sub = self._subs[key] = _Sub(Frame("SUBSCRIBE", kept), set(), wildcard)
+        for hub, name in legs:
+            leg = Frame("SUBSCRIBE", {**headers, "destination": name} if len(legs) > 1 else {**headers})
+            if len(legs) > 1:
+                leg.headers.pop("receipt", None)
+            if hub == _HERE:
+                sub.hubs.add(hub)
+                self._take_here(leg)
+                if made is not None:
+                    made()
+                continue
+            try:
+                far = self._far(hub)
+            except _Away:
+                self._orphans.append((key, leg, made))
+                continue
+            sub.hubs.add(hub)
+            far.subs[key] = Frame(
+                "SUBSCRIBE", {name: value for name, value in leg.headers.items() if name != "receipt"}
+            )
+            if made is not None:
+                leg.headers["receipt"] = self._own_receipt(made)
+            far.send_frame(leg, self._version)
+
+    def _unsubscribe(self, frame: Frame) -> None:
+        headers = frame.headers
+        name = headers.get("destination")
+        key = headers.get("id", f"destination {name}")
+        if key not in self._subs and "id" not in headers and not self._is_live_here(key):
+            named = [key for key, sub in self._subs.items() if sub.frame.headers["destination"] == name]
+            if len(named) == 1:
+                key = named[0]
+        sub = self._subs.pop(key, None)
+        if sub is None:
+            self._unsubscribe_durable(frame, name)
+            return
+        self._orphans = [orphan for orphan in self._orphans if orphan[0] != key]
+        receipt_id = headers.get("receipt")
+        hubs = sorted(sub.hubs)
+        done: Callable[[], None] | None = None
+        if len(hubs) != 1 and receipt_id is not None:
+            done = Latch(len(hubs) + 1, partial(self._replies.receipt, receipt_id))
+            headers = {name: value for name, value in headers.items() if name != "receipt"}
+        for hub in hubs:
+            own = Frame("UNSUBSCRIBE", {**headers})
+            if hub == _HERE:
+                self._take_here(own)
+                if done is not None:
+                    done()
+            elif (far := self._fars.get(hub)) is not None:
+                far.subs.pop(key, None)
+                if done is not None:
+                    own.headers["receipt"] = self._own_receipt(done)
+                far.send_frame(own, self._version)
+            elif done is not None:
+                done()
+        if done is not None:
+            done()
+
+    def _unsubscribe_durable(self, frame: Frame, name: str | None) -> None:
+        """End a durable subscription without a consumer, where its topic lives."""
+        legs: Legs | None = None
+        try:
+            durable_name = durable_name_of(frame.headers, name)
+            if name is not None and durable_name is not None:
+                legs = self._legs_of(name)
+            elif durable_name is not None:
+                legs = self._legs_of_durable(durable_name)
+        except (DestinationNameError, DurableNameError):
+            legs = None
+        if legs is None or len(legs) != 1:
+            self._take_here(frame)
+            return
+        try:
+            self._far(legs[0][0]).send_frame(frame, self._version)
+        except _Away:
+            raise _no_owner(name or "") from None
+
+    def _legs_of_durable(self, durable_name: str) -> Legs | None:
+        """Return the hub of a durable subscription whose topic is not named; None: this one. Raises ProtocolError."""
+        others = self._elsewhere.placement.others()
+        if not others or self._hub.registry.durables.find(self._owned_client_id(), durable_name, None) is not None:
+            return None
+        if len(others) > 1:
+            raise ProtocolError(
+                "missing-header",
+                f"UNSUBSCRIBE of the durable subscription {durable_name!r} without its topic",
+                "The topic tells the hub that has it: add the header destination.",
+            )
+        return ((others[0], ""),)
+
+    # ------------------------------------------------------------------ ACK and NACK
+
+    def _ack_run(self, run: AckRun) -> None:
+        """Pass a run of ACKs on. Those of lost flows are forgotten."""
+        if not self._last_serial:
+            self._take_here(run)
+            return
+        command = b"NACK" if run.nack else b"ACK"
+        if self._version == "1.2":
+            self._ack_ids(command, run)
+        else:
+            self._ack_messages(command, run)
+
+    def _ack_ids(self, command: bytes, run: AckRun) -> None:
+        tokens: list[bytes] = run.tokens  # type: ignore[assignment]
+        first = tokens[0]
+        prefix = first[: first.find(b".") + 1]
+        if prefix and prefix[:-1].isdigit():
+            lead = command + b"\nid:"
+            data = lead + (_ACK_END + lead).join(tokens) + _ACK_END
+            if data.count(b"id:" + prefix) == len(tokens):
+                far = self._far_of_serial(prefix)
+                if far is not None:
+                    far.send(data.replace(b"id:" + prefix, b"id:"))
+                return
+        here: list[bytes] = []
+        for token in tokens:
+            found = self._far_of_ack(token)
+            if isinstance(found, str):
+                here.append(token)
+            elif found is not None:
+                own = token.partition(b".")[2] if token.startswith(found.prefix) else token
+                found.send(command + b"\nid:" + escape_value(own.decode(), "1.2").encode() + _ACK_END)
+        if here:
+            self._take_here(AckRun(run.nack, here))
+
+    def _far_of_serial(self, prefix: bytes) -> Far | None:
+        return next((far for far in self._fars.values() if far.prefix == prefix), None)
+
+    def _far_of_ack(self, token: bytes) -> Far | str | None:
+        """Return the flow of a delivery, by its ack header; _HERE: none; None: a lost one."""
+        serial, dot, _rest = token.partition(b".")
+        if dot and serial.isdigit() and len(serial) < 12 and 0 < int(serial) <= self._last_serial:
+            return self._far_of_serial(serial + dot)
+        return self._far_of_message(None, token)
+
+    def _far_of_message(self, subscription_id: bytes | None, message_id: bytes) -> Far | str | None:
+        """Return the flow of a delivery, by its message-id; _HERE: none; None: a lost one."""
+        token = message_id.rpartition(b"-")[0]
+        if token == self._hub.message_token:
+            return _HERE
+        for far in self._fars.values():
+            if token in far.tokens:
+                return far
+        if token.startswith(_LOG_TOKEN):
+            name = None if subscription_id is None else subscription_id.decode()
+            for far in self._fars.values():
+                for key, frame in far.subs.items():
+                    if key == name or (name is None and frame.headers["destination"].startswith("/log/")):
+                        return far
+            return _HERE
+        known = subscription_id is None or subscription_id.decode() in self._subs
+        return None if known and self._last_serial > len(self._fars) else _HERE
+
+    def _ack_messages(self, command: bytes, run: AckRun) -> None:
+        here: list[tuple[bytes | None, bytes]] = []
+        tokens: list[tuple[bytes | None, bytes]] = run.tokens  # type: ignore[assignment]
+        for subscription_id, message_id in tokens:
+            found = self._far_of_message(subscription_id, message_id)
+            if isinstance(found, str):
+                here.append((subscription_id, message_id))
+            elif found is not None:
+                lines = b"" if subscription_id is None else b"subscription:" + self._escaped(subscription_id) + b"\n"
+                found.send(command + b"\n" + lines + b"message-id:" + self._escaped(message_id) + _ACK_END)
+        if here:
+            self._take_here(AckRun(run.nack, here))
+
+    def _escaped(self, value: bytes) -> bytes:
+        return escape_value(value.decode(), self._version).encode()
+
+    def _ack(self, frame: Frame) -> None:
+        """ACK or NACK with a receipt or in a transaction."""
+        headers = frame.headers
+        if self._version == "1.2":
+            found = self._far_of_ack(headers["id"].encode())
+        else:
+            subscription_id = headers.get("subscription")
+            found = self._far_of_message(
+                None if subscription_id is None else subscription_id.encode(), headers["message-id"].encode()
+            )
+        transaction = headers.get("transaction")
+        if found is None:
+            if transaction is None and "receipt" not in headers:
+                return
+            raise ProtocolError(
+                "unknown-delivery",
+                "this message is not with this connection any more: the hub that had delivered it was lost",
+                "It is redelivered, marked as such.",
+            )
+        hub = found.hub if isinstance(found, Far) else _HERE
+        if transaction is not None:
+            self._bind(transaction, hub)
+        if not isinstance(found, Far):
+            self._take_here(frame)
+            return
+        if self._version == "1.2" and headers["id"].encode().startswith(found.prefix):
+            frame = Frame(frame.command, {**headers, "id": headers["id"].partition(".")[2]})
+        found.send_frame(frame, self._version)
+
+    # ------------------------------------------------------------------ what comes back
+
+    def control(self, far: Far, data: bytes) -> None:
+        """Pass RECEIPTs on, and look at them; an ERROR ends the connection."""
+        passed: list[bytes] = []
+        for frame in data.split(_NUL_LF)[:-1]:
+            if frame.startswith(_RECEIPT):
+                receipt_id = frame[len(_RECEIPT) : frame.index(b"\n", len(_RECEIPT))]
+                far.receipted(receipt_id)
+                if receipt_id.startswith(OWN_RECEIPT.encode()):
+                    awaited = self._awaited.pop(receipt_id, None)
+                    if awaited is not None:
+                        awaited()
+                else:
+                    passed.append(frame)
+            elif frame.startswith(b"ERROR\n"):
+                if passed:
+                    self._outbound.send_control(_NUL_LF.join(passed) + b"\0", len(passed))
+                    passed = []
+                if b"\ncode:shutdown\n" not in frame:  # else the flow ends, and another hub has its destinations
+                    self._pass_on_error(frame + b"\0")
+            elif not frame.startswith(b"CONNECTED\n"):
+                passed.append(frame)  # a notice, such as the end of what a browser sees
+        if passed:
+            self._outbound.send_control(_NUL_LF.join(passed) + b"\0", len(passed))
+
+    # ------------------------------------------------------------------ lost and found
+
+    def lost(self, far: Far) -> None:
+        """Take back what a lost flow had to do: SENDs and subscriptions look for another home."""
+        if self._fars.get(far.hub) is far:
+            del self._fars[far.hub]
+        if self._is_closed:
+            return
+        kept = far.take_kept()
+        if self._large is far:
+            self._large = None
+            self._fail(_in_doubt("a large SEND was under way"))
+            return
+        if far.in_doubt:
+            self._fail(_in_doubt(f"{next(iter(far.in_doubt.values()))} was not confirmed"))
+            return
+        for transaction in self._transactions.values():
+            if transaction.hub == far.hub:
+                transaction.is_lost = True
+        if self._leaving is None:
+            for key, frame in far.subs.items():
+                self._subs[key].hubs.discard(far.hub)
+                made = None
+                waiting = far.asked.pop(key, None)
+                if waiting is not None:
+                    frame = Frame("SUBSCRIBE", {**frame.headers, "receipt": waiting})
+                    made = self._awaited.pop(waiting.encode(), None)
+                    if made is not None:
+                        frame.headers.pop("receipt")
+                self._orphans.append((key, frame, made))
+        older = list(self._homeless)
+        self._homeless.clear()
+        for each in (*kept, *older):
+            self._shelter(each)
+        self.look()
+
+    def look(self) -> None:
+        """Look for homes: a hub has become reachable, or destinations have moved."""
+        if self._is_closed:
+            return
+        try:
+            self._look()
+        except ProtocolError as error:
+            self._fail(error)
+
+    def _look(self) -> None:
+        orphans, self._orphans = self._orphans, []
+        for key, frame, made in orphans:
+            if key in self._subs:
+                self._subscribe_again(key, frame, made)
+        self._cover_new_hubs()
+        homeless, self._homeless = self._homeless, deque()
+        self._homeless_names.clear()
+        while homeless:
+            kept = homeless.popleft()
+            legs = self._legs_of(kept.head.destination)
+            if kept.head.destination in self._homeless_names:
+                self._shelter(kept)
+                continue
+            charge_bytes, kept.charge_bytes = kept.charge_bytes, 0
+            try:
+                self._send_to(((_HERE, ""),) if legs is None else legs, self._marked(kept))
+            except _Away:
+                kept.charge_bytes = charge_bytes
+                self._shelter(kept)
+            else:
+                self.release(charge_bytes)
+        if not self._orphans and not self._homeless and not self._has_wildcards and self._is_watching:
+            self._is_watching = False
+            self._elsewhere.unwatch(self.look)
+        if self._leaving is not None:
+            for far in list(self._fars.values()):
+                far.disconnect(self._leaving.headers.get("receipt"))
+            self._leave_if_done()
+
+    @property
+    def _has_wildcards(self) -> bool:
+        return any(sub.covers_all for sub in self._subs.values())
+
+    def _subscribe_again(self, key: str, frame: Frame, made: Callable[[], None] | None) -> None:
+        legs: Legs = self._legs_of(frame.headers["destination"]) or ((_HERE, frame.headers["destination"]),)
+        sub = self._subs[key]
+        if sub.covers_all:
+            # Only the part that was lost: the others are where they were.
+            legs = tuple((hub, name) for hub, name in legs if hub not in sub.hubs)
+            if not legs and made is not None:
+                made()
+        if legs:
+            if made is not None and len(legs) > 1:
+                made = Latch(len(legs), made)
+            self._subscribe_at(key, frame, legs, made)
+
+    def _cover_new_hubs(self) -> None:
+        """Make subscriptions to wildcards at hubs that have joined."""
+        waiting = {key for key, _frame, _made in self._orphans}
+        for key, sub in self._subs.items():
+            if sub.covers_all and key not in waiting:
+                legs = self._legs_of(sub.frame.headers["destination"]) or ()
+                new = tuple((hub, name) for hub, name in legs if hub not in sub.hubs)
+                if new:
+                    self._subscribe_at(key, Frame("SUBSCRIBE", {**sub.frame.headers}), new, None)
+
+    def _marked(self, kept: _Kept) -> _Kept:
+        """Return SENDs with a header that says so if they may have arrived before."""
+        if not kept.in_doubt:
+            return kept
+        head = kept.head
+        if MARK.rstrip() in head.block.split(b"\n"):
+            return _Kept(head, kept.wires, kept.receipts, 0)
+        marked = head.with_headers({"possible-duplicate": "true"})
+        return _Kept(marked, _rewritten(kept.wires, head, marked), kept.receipts, 0)
+
+    # ------------------------------------------------------------------ limits
+
+    def charge(self, size_bytes: int) -> None:
+        """Count bytes of the client that are on their way to other hubs."""
+        if self._underway is None:
+            self._underway = _Underway(self._lanes.name, self._limits, self._hub.manager, self._hub.clock)
+        self._underway.account.charge(1, size_bytes, self._source)
+
+    def release(self, size_bytes: int) -> None:
+        """Count bytes that have arrived, or are dropped."""
+        if self._underway is not None and size_bytes:
+            self._underway.account.release(1, size_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much is on its way to other hubs as may be."""
+        return self._hold.is_on
+
+    def _may_read_on(self) -> bool:
+        """The bytes that were not read yet may hold ACKs that free the destinations."""
+        if self._underway is None or self._underway.account.limiter.used_bytes > self._limits.stash_overfull_bytes_max:
+            return False
+        acked = any(sub.frame.headers.get("ack", ACK_AUTO) != ACK_AUTO for sub in self._subs.values())
+        return acked or bool(self._unsettled_here())
+
+    @property
+    def unconfirmed_count(self) -> int:
+        """Runs of SENDs that no hub has done yet."""
+        return len(self._homeless) + sum(far.kept_count for far in self._fars.values())
+
+    # ------------------------------------------------------------------ end
+
+    def _disconnect(self, frame: Frame) -> None:
+        """DISCONNECT takes effect here when all other hubs have done what came before."""
+        self._leaving = frame
+        self._orphans.clear()
+        for far in list(self._fars.values()):
+            far.disconnect(frame.headers.get("receipt"))
+        self._leave_if_done()
+
+    def _leave_if_done(self) -> None:
+        if self._leaving is not None and not self._fars and not self._homeless:
+            frame, self._leaving = self._leaving, None
+            self._take_here(frame)
+
+    def ended(self, far: Far) -> None:
+        """Note that another hub has ended its session in order."""
+        if self._fars.get(far.hub) is far:
+            del self._fars[far.hub]
+        if not self._is_closed:
+            self._leave_if_done()
+
+    def review(self) -> None:
+        """Forget routes: permissions or homes have changed."""
+        self._routes.clear()
+
+    def close(self) -> None:
+        """End all flows: the connection is gone. What was sent takes effect at the other hubs."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._is_watching:
+            self._elsewhere.unwatch(self.look)
+        for far in list(self._fars.values()):
+            far.close()
+        self._fars.clear()
+        self._homeless.clear()
+        self._subs.clear()
+        self._orphans.clear()
+        self._transactions.clear()
+        self._awaited.clear()
+        self._large = None
+        if self._underway is not None:
+            account = self._underway.account
+            account.release(account.limiter.used_count, account.limiter.used_bytes)
+            self._underway.close()
+            self._underway = None
+        self._source.close()
+        self._hold.let_go()
+
+
+class Far:
+    """One flow to another hub: the session of the client there."""
+
+    __slots__ = (
+        "_collected",
+        "_control",
+        "_group",
+        "_group_bytes",
+        "_groups",
+        "_inward",
+        "_is_over",
+        "_kept",
+        "_key",
+        "_outbound",
+        "_read_bytes",
+        "_relay",
+        "_undone",
+        "_unread",
+        "asked",
+        "flow",
+        "hub",
+        "in_doubt",
+        "is_leaving",
+        "prefix",
+        "subs",
+        "tokens",
+    )
+
+    def __init__(self, relay: Relay, hub: str, serial: int, outbound: Outbound) -> None:
+        """`serial`: number of the flow among all that the client ever had; names its deliveries."""
+        self._relay = relay
+        self._outbound = outbound
+        self.hub = hub
+        self.prefix = b"%d." % serial
+        self.flow: FlowEnd
+        self.tokens: frozenset[bytes] = frozenset()
+        """Beginnings of the message-ids of the other hub."""
+        self.subs: dict[str, Frame] = {}
+        self.asked: dict[str, str] = {}
+        """Receipts of SUBSCRIBEs that are not back, by subscription."""
+        self.in_doubt: dict[bytes, str] = {}
+        """Commands whose receipts are not back, and that can't be repeated."""
+        self._kept: dict[bytes | int, _Kept] = {}
+        """SENDs that may have to be sent again, in order: by receipt, or by a number."""
+        self._key = 0
+        self._undone: deque[tuple[int, int]] = deque()
+        """End offset of runs without receipts, with their keys."""
+        self._unread: deque[tuple[int, int]] = deque()
+        """End offset and size of other bytes, charged until they are read."""
+        self._read_bytes = 0
+        self._group: list[bytes] = []
+        self._group_bytes = 0
+        self._groups: deque[tuple[int, int]] = deque()
+        """Offset in the output of the client, and size, of what the client has not taken."""
+        self._control = b""
+        self._inward: _Inward | None = None
+        self._is_over = False
+        self.is_leaving = False
+
+    @property
+    def kept_count(self) -> int:
+        """Runs of SENDs that may have to be sent again."""
+        return len(self._kept)
+
+    def open(self, elsewhere: Elsewhere, opening: Mapping[str, object]) -> bool:
+        """Open the flow. False: the hub can't be reached."""
+        flow = elsewhere.open(self.hub, {**opening, "ack_prefix": self.prefix.decode()}, self)
+        if flow is None:
+            return False
+        self.flow = flow
+        version = opening["version"]
+        client_id = opening["client_id"]
+        assert isinstance(client_id, str), "the session makes it"
+        lines = f"CONNECT\naccept-version:{version}\nhost:{self.hub}\n"
+        if client_id:
+            lines += f"client-id:{client_id}\n"
+        self.flow.send_frames(lines.encode() + b"\n\0")
+        return True
+
+    # ------------------------------------------------------------------ out
+
+    def send(self, data: bytes) -> None:
+        """Send bytes that are not sent again when the flow is lost."""
+        self._relay.charge(len(data))
+        self.flow.send_frames(data)
+        self._unread.append((self.flow.sent_bytes, len(data)))
+
+    def send_frame(self, frame: Frame, version: Version) -> None:
+        """Send a frame without a body."""
+        receipt_id = frame.headers.get("receipt")
+        if receipt_id is not None:
+            if frame.command == "SUBSCRIBE":
+                key = frame.headers.get("id", f"destination {frame.headers['destination']}")
+                self.asked[key] = receipt_id
+            else:
+                self.in_doubt[escape_value(receipt_id, version).encode()] = frame.command
+        self.send(encode_frame(frame.command, frame.headers.items(), version=version))
+
+    def send_run(self, kept: _Kept) -> None:
+        """Send SENDs, and keep them until they are done."""
+        head, wires, receipts = kept.head, kept.wires, kept.receipts
+        own = self._kept
+        if receipts is None:
+            data = b"SEND\n" + b"SEND\n".join(wires)
+            self._key += 1
+            own[self._key] = _Kept(head, wires, None, len(data))
+            self._relay.charge(len(data))
+            self.flow.send_frames(data)
+            self._undone.append((self.flow.sent_bytes, self._key))
+            return
+        version = head.version
+        parts: list[bytes] = []
+        for receipt_id, wire in zip(receipts, wires, strict=True):
+            escaped = escape_value(receipt_id, version).encode()
+            parts += (b"SEND\nreceipt:", escaped, b"\n", wire)
+            size_bytes = len(wire) + ENTRY_BYTES
+            earlier = own.pop(escaped, None)
+            if earlier is None:
+                own[escaped] = _Kept(head, [wire], [receipt_id], size_bytes)
+            else:  # the client uses a receipt id again before its RECEIPT
+                self._key += 1
+                own[self._key] = earlier
+                own[escaped] = _Kept(head, [wire], [receipt_id], size_bytes)
+            self._relay.charge(size_bytes)
+        self.flow.send_frames(b"".join(parts))
+
+    def send_in_transaction(
+        self, head: SendHead, wires: Iterable[bytes], receipts: list[str] | None, transaction: str
+    ) -> None:
+        """Send SENDs of a transaction: they are lost with the flow."""
+        lead = b"SEND\ntransaction:" + escape_value(transaction, head.version).encode() + b"\n"
+        if receipts is None:
+            self.send(lead + lead.join(wires))
+            return
+        parts: list[bytes] = []
+        for receipt_id, wire in zip(receipts, wires, strict=True):
+            escaped = escape_value(receipt_id, head.version).encode()
+            self.in_doubt[escaped] = "SEND"
+            parts += (lead, b"receipt:", escaped, b"\n", wire)
+        self.send(b"".join(parts))
+
+    def begin_large(self, head: SendHead, receipt_id: str | None) -> None:
+        """Send the head of a SEND whose body follows in pieces."""
+        lines = b"SEND\n"
+        if head.transaction is not None:
+            lines += b"transaction:" + escape_value(head.transaction, head.version).encode() + b"\n"
+        if receipt_id is not None:
+            escaped = escape_value(receipt_id, head.version).encode()
+            self.in_doubt[escaped] = "a large SEND"
+            lines += b"receipt:" + escaped + b"\n"
+        self.send(lines + head.block + b"\n\n")
+
+    def end_large(self) -> None:
+        """Send the end of that body."""
+        self.send(b"\0")
+
+    def disconnect(self, receipt_id: str | None) -> None:
+        """Say DISCONNECT, once."""
+        if not self.is_leaving:
+            self.is_leaving = True
+            lines = b"" if receipt_id is None else b"receipt:" + OWN_RECEIPT.encode() + b"0\n"
+            self.flow.send_frames(b"DISCONNECT\n" + lines + b"\n\0")
+
+    def close(self) -> None:
+        """End the flow: the client has gone."""
+        self._is_over = True
+        self._kept.clear()
+        taken_bytes = self._outbound.taken_bytes
+        for start, size_bytes in self._groups:
+            if taken_bytes > start:
+                self._take(min(taken_bytes - start, size_bytes))
+        self._groups.clear()
+        self.flow.end("its client has gone")
+        if self._inward is not None:
+            self._inward.break_off("the client has gone")
+
+    # ------------------------------------------------------------------ FlowUser
+
+    def arrived(self, kind: RecordKind, data: bytes) -> None:
+        """Do `FlowUser.arrived`."""
+        if self._is_over:
+            return
+        if kind is RecordKind.CONTROL:
+            self._take(len(data))
+            self._control += data
+            if self._control.endswith(_NUL_LF):
+                data, self._control = self._control, b""
+                self._relay.control(self, data)
+        elif kind is RecordKind.LARGE:
+            self._inward = _Inward(decode_size(data), self._take, self._relay_later)
+            self._inward.begin(self._outbound)
+        elif kind is RecordKind.FACTS:
+            self.tokens = frozenset(token.encode() for token in json.loads(data).get("tokens", ()))
+        elif self._inward is not None:
+            self._inward.arrived(data)
+            if kind is RecordKind.DATA:
+                self._inward = None
+        else:
+            self._group.append(data)
+            self._group_bytes += len(data)
+            if kind is RecordKind.DATA:
+                group, size_bytes = self._group, self._group_bytes
+                self._group, self._group_bytes = [], 0
+                self._groups.append((self._outbound.appended_bytes, size_bytes))
+                self._outbound.send_messages(group, size_bytes, None, partial(self._written, size_bytes))
+
+    def _relay_later(self, callback: Callable[[], None]) -> None:
+        self._relay._hub.at_turn_end(callback)
+
+    def settle(self) -> None:
+        """Do `FlowUser.settle`."""
+
+    def confirmed(self, read_bytes: int, done_bytes: int) -> None:
+        """Do `FlowUser.confirmed`."""
+        if self._is_over:
+            return
+        unread = self._unread
+        while unread and unread[0][0] <= read_bytes:
+            self._relay.release(unread.popleft()[1])
+        undone = self._undone
+        while undone and undone[0][0] <= done_bytes:
+            kept = self._kept.pop(undone.popleft()[1], None)
+            if kept is not None:
+                self._relay.release(kept.charge_bytes)
+
+    def ended(self, reason: str, *, lost: bool) -> None:
+        """Do `FlowUser.ended`."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self.flow.end(reason)
+        if self._inward is not None:
+            self._inward.break_off(reason)
+        for _offset, size_bytes in self._unread:
+            self._relay.release(size_bytes)
+        self._unread.clear()
+        if self.is_leaving and not lost:
+            for kept in self._kept.values():
+                self._relay.release(kept.charge_bytes)
+            self._kept.clear()
+            self._relay.ended(self)
+        else:
+            self._relay.lost(self)
+
+    def _take(self, size_bytes: int) -> None:
+        self._read_bytes += size_bytes
+        self.flow.took(self._read_bytes, self._read_bytes)
+
+    def _written(self, size_bytes: int, taken: bool) -> None:
+        """Tell the other hub that the client has them: that settles deliveries with ack auto."""
+        if taken and not self._is_over:
+            self._groups.popleft()
+            self._take(size_bytes)
+
+    def receipted(self, receipt_id: bytes) -> None:
+        """Forget what a RECEIPT confirms."""
+        kept = self._kept.pop(receipt_id, None)
+        if kept is not None:
+            self._relay.release(kept.charge_bytes)
+            return
+        if self.in_doubt:
+            self.in_doubt.pop(receipt_id, None)
+        if self.asked:
+            for key, asked in list(self.asked.items()):
+                if escape_value(asked, self._relay._version).encode() == receipt_id:
+                    del self.asked[key]
+
+    def take_kept(self) -> list[_Kept]:
+        """Return the SENDs that must be sent again."""
+        kept = list(self._kept.values())
+        self._kept.clear()
+        for each in kept:
+            each.in_doubt = True
+        return kept
+
+
+class _Inward:
+    """One large MESSAGE from another hub: its bytes come as the link brings them, and go out piece by piece."""
+
+    __slots__ = (
+        "_asked_bytes",
+        "_broken",
+        "_chunks",
+        "_done",
+        "_handed_bytes",
+        "_held_bytes",
+        "_later",
+        "_size",
+        "_took",
+    )
+
+    def __init__(
+        self, size_bytes: int, took: Callable[[int], None], later: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """`took`: credit for so many bytes; `later`: call at the end of the turn."""
+        self._size = size_bytes
+        self._took = took
+        self._later = later
+        self._chunks: deque[bytes] = deque()
+        self._held_bytes = self._handed_bytes = self._asked_bytes = 0
+        self._done: PieceDone | None = None
+        self._broken: str | None = None
+
+    def begin(self, outbound: Outbound) -> None:
+        """Append the frame to the output of the client."""
+        outbound.send_streamed([], self._pull, self._size, b"", None, self._written, framing=_AS_IT_LIES)
+
+    def arrived(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._chunks.append(data)
+        self._held_bytes += len(data)
+        if self._done is not None and self._held_bytes >= self._asked_bytes:
+            self._later(self._hand_out)
+
+    def break_off(self, reason: str) -> None:
+        """Note that no more bytes come."""
+        self._broken = reason
+        self._later(self._hand_out)
+
+    def _pull(self, _offset: int, size_bytes: int, done: PieceDone) -> None:
+        self._asked_bytes, self._done = size_bytes, done
+        if self._held_bytes >= size_bytes or self._broken is not None:
+            self._later(self._hand_out)
+
+    def _hand_out(self) -> None:
+        done, size_bytes = self._done, self._asked_bytes
+        if done is None:
+            return
+        if self._held_bytes < size_bytes:
+            if self._broken is not None:
+                self._done = None
+                done(ConnectionResetError(self._broken))
+            return
+        self._done = None
+        whole = b"".join(self._chunks)
+        self._chunks.clear()
+        if len(whole) > size_bytes:
+            self._chunks.append(whole[size_bytes:])
+        self._held_bytes -= size_bytes
+        self._handed_bytes += size_bytes
+        if self._handed_bytes < self._size:
+            self._took(size_bytes)
+        else:
+            self._asked_bytes = size_bytes  # credit for the last piece when the client has it
+        done(whole[:size_bytes])
+
+    def _written(self, taken: bool) -> None:
+        if taken:
+            self._took(self._asked_bytes)
+
+
+def _rewritten(wires: Iterable[bytes], old: SendHead, new: SendHead) -> list[bytes]:
+    """Return wires with another header block."""
+    start = len(old.block)
+    return [new.block + wire[start:] for wire in wires]
+
+
+def _is_pattern(destination: str) -> bool:
+    return ("*" in destination or ">" in destination) and any(each.wildcard for each in parse_composite(destination))
+
+
+def _no_owner(what: str) -> ProtocolError:
+    return ProtocolError("no-owner", f"no hub that can be reached has {what} now", "Send it again in a while.")
+
+
+def _lost_transaction(name: str) -> ProtocolError:
+    return ProtocolError(
+        "transaction-lost",
+        f"transaction {name!r} is lost: the hub that had it is gone",
+        "Nothing of it was done. Begin it again.",
+    )
+
+
+def _in_doubt(what: str) -> ProtocolError:
+    return ProtocolError(
+        "in-doubt",
+        f"{what} when the hub that has its destination was lost",
+        "It may have been done, or not. Connect again, and send it again if it may come twice.",
+    )
+
+
+def opening_of(
+    identity: Identity, version: Version, framing: Framing, limits: StompLimits, *, peer: str, client_id: str
+) -> dict[str, object]:
+    """Return the facts about a client that the other hub needs."""
+    return {
+        "user": identity.user,
+        "groups": sorted(identity.groups),
+        "version": version,
+        "framing": "plain" if framing is PLAIN else "websocket",
+        "limits": attrs.asdict(limits),
+        "peer": peer,
+        "client_id": client_id,
+    }

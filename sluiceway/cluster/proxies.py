@@ -1,0 +1,177 @@
+"""Proxy sessions: ordinary sessions of this hub whose clients are connected to another one.
+
+The other hub has proved who it is, so what its opening record says of the client is believed: identity, version,
+limits. Permissions on destinations are asked here, where the destinations are; logins and rates were checked at the
+other hub.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from copy import copy
+from typing import Any, Final
+
+import attrs
+
+from sluiceway.connections import Connections
+from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter
+from sluiceway.flow.bounds import UNBOUNDED
+from sluiceway.flow.kinds import ResourceKind
+from sluiceway.protocols.connection import Connection
+from sluiceway.protocols.framing import PLAIN
+from sluiceway.protocols.link import flow as link_flow
+from sluiceway.protocols.link.records import Kind, LinkFault
+from sluiceway.protocols.link.stream import FlowStream
+from sluiceway.protocols.stomp.authorization import Action, Guard, Identity, RateGate
+from sluiceway.protocols.stomp.hub import LoginRefusedError
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.relaying import PassFraming
+from sluiceway.protocols.streams import PeerCertificate
+from sluiceway.protocols.wsframes import WebSocketFraming
+from sluiceway.session_hub import SessionHub
+
+LABEL: Final = "link"
+"""Listener of proxy sessions, for people."""
+_LIMIT_NAMES: Final = frozenset(field.name for field in attrs.fields(StompLimits))
+
+
+class FlowGuard:
+    """Guard of a session whose client is elsewhere: rates are kept there."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    @property
+    def generation(self) -> int:
+        return self._guard.generation
+
+    @property
+    def allows_everything(self) -> bool:
+        return self._guard.allows_everything
+
+    @property
+    def stamps_user(self) -> bool:
+        return self._guard.stamps_user
+
+    def may(self, identity: Identity, action: Action, destination: str | None = None) -> bool:
+        # The name of the listener means nothing here, and the login was accepted.
+        return action is Action.CONNECT or self._guard.may(identity, action, destination)
+
+    def refused(self, action: Action) -> None:
+        self._guard.refused(action)
+
+    def rates_of(self, identity: Identity, listener: str) -> list[RateGate]:
+        return []
+
+
+class _Inbox(FlowResource):
+    """Bytes that came over a link for one session, and that the session has not read, on the flow map."""
+
+    passes_through = False
+
+    def __init__(self, name: str, hub: SessionHub) -> None:
+        super().__init__(name, ResourceKind.LINK, hub.manager)
+        self.account = Account(
+            self, Flow(f"from {name}"), SizeLimiter(UNBOUNDED, UNBOUNDED, clock=hub.clock), clock=hub.clock
+        )
+
+    def charge(self, size_bytes: int) -> None:
+        """Count bytes, or fewer."""
+        account = self.account
+        if size_bytes > 0:
+            if not self.is_open:
+                self.open()
+            account.charge(0, size_bytes, None)
+        elif size_bytes:
+            account.release(0, -size_bytes)
+
+    def let_go(self) -> None:
+        """Leave the map: the flow is closed."""
+        if self.is_open:
+            self.close()
+
+
+class Proxies:
+    """Sessions of this hub for clients of others."""
+
+    def __init__(
+        self,
+        hub: SessionHub,
+        connections: Connections,
+        *,
+        spawn: Callable[[Callable[[], Awaitable[object]]], None],
+        contain: Callable[[Exception], None],
+    ) -> None:
+        self._hub = hub
+        self._connections = connections
+        self._spawn = spawn
+        self._contain = contain
+
+    def opened(self, peer_hub: str, flow: link_flow.Flow, payload: bytes) -> link_flow.FlowUser:
+        """Begin a session for a flow that another hub has opened. Raises LinkFault for an invalid opening record."""
+        opening = _opening_of(payload)
+        identity = Identity(opening["user"], frozenset(opening["groups"]))
+        limits = opening["limits"]
+        peer = f"{opening['peer']} by {peer_hub}"
+        inbox = _Inbox(peer, self._hub)
+        client_framing = WebSocketFraming() if opening["framing"] == "websocket" else PLAIN
+        stream = FlowStream(
+            flow,
+            peer,
+            PassFraming(client_framing),
+            charge=inbox.charge,
+            closed=inbox.let_go,
+            contain=self._contain,
+        )
+        hub = self._hub_for(identity, opening["ack_prefix"].encode())
+        connection = Connection(hub, limits, stream, listener=LABEL, spawn=self._spawn)
+        flow.user = stream
+        facts = {"tokens": [hub.message_token.decode()]}
+        flow.say(Kind.FACTS, json.dumps(facts).encode())
+        self._connections.begin(connection, None)
+        return stream
+
+    def _hub_for(self, identity: Identity, ack_prefix: bytes) -> SessionHub:
+        """Return the broker as a proxy session sees it: the login is decided, and nothing is passed on again."""
+        hub = copy(self._hub)
+        hub.elsewhere = None
+        hub.ack_prefix = ack_prefix
+        hub.guard = FlowGuard(self._hub.guard)
+
+        def begin_login(
+            login: str | None,
+            passcode: str | None,
+            *,
+            peer: str,
+            listener: str,
+            certificate: PeerCertificate | None,
+            decided: Callable[[Identity | LoginRefusedError], None],
+        ) -> Callable[[], None]:
+            decided(identity)
+            return _nothing
+
+        hub.begin_login = begin_login
+        return hub
+
+
+def _opening_of(payload: bytes) -> dict[str, Any]:
+    """Read an opening record. Raises LinkFault."""
+    try:
+        opening = json.loads(payload)
+        limits = {name: value for name, value in opening["limits"].items() if name in _LIMIT_NAMES}
+        checked = {
+            "user": None if opening["user"] is None else str(opening["user"]),
+            "groups": [str(group) for group in opening["groups"]],
+            "framing": str(opening["framing"]),
+            "peer": str(opening["peer"])[:200],
+            "ack_prefix": str(opening["ack_prefix"])[:20],
+            "limits": StompLimits(**{**limits, "header_count_max": limits["header_count_max"] + 4}),
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LinkFault(f"the peer opened a flow with an invalid record: {error!r}") from None
+    return checked
+
+
+def _nothing() -> None:
+    return
