@@ -7,11 +7,9 @@ stored      implementation behind the store's engine
 damage      unreadable records, and their repairs
 """
 
+from ..compare_and_set import BadVersionError, MetadataError, MetadataFailedError, Version, Versioned
 from .port import (
-    BadVersionError,
     MetadataClosedError,
-    MetadataError,
-    MetadataFailedError,
     MetadataManagers,
     MetadataStatistics,
     NoSubscriptionStateError,
@@ -21,8 +19,6 @@ from .port import (
     SubscriptionStateExistsError,
     TopicOwnershipManager,
     TopicPersistenceManager,
-    Version,
-    Versioned,
 )
 from .records import (
     HubInfo,

@@ -22,10 +22,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...queues.environment import Scheduling, TimerHandle
+from ..compare_and_set import MetadataError, MetadataFailedError
 from ..engine import Change, CorruptionError, Engine, EngineError, delete, put
 from ..io_threads import Worker
 from ..keys import StoreFormatError
-from .port import MetadataClosedError, MetadataError, MetadataFailedError, MetadataStatistics
+from .port import MetadataClosedError, MetadataStatistics
 
 T = TypeVar("T")
 

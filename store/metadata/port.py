@@ -31,60 +31,15 @@ Source: seed 003 "Metadata Management"; DESIGN section 8.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 import attrs
 
+from ..compare_and_set import MetadataError, OnDone, OnRead, OnWritten, Version, Versioned
 from .records import HubInfo, PageRanges, SubscriptionData, SubscriptionPreferences, SubscriptionState
-
-T = TypeVar("T")
 
 NAME_BYTES_MAX: Final = 4096
 """Bytes of a topic or a subscriber, in UTF-8: destinations have 1,024 characters at most."""
-
-
-@attrs.frozen(repr=False)
-class Version:
-    """Version of one record. Opaque: store it, pass it back, compare for equality. Versions of a record are not
-    repeated while it lives; after it is deleted and made again, they may be.
-    """
-
-    number: int
-    """Number, for implementations only."""
-
-    NEW: ClassVar[Version]
-    """Expects no record."""
-    ANY: ClassVar[Version]
-    """Expects a record of any version. For callers that are the only writer."""
-
-    def __repr__(self) -> str:
-        return {-1: "Version.NEW", -2: "Version.ANY"}.get(self.number, f"Version({self.number})")
-
-
-Version.NEW = Version(-1)
-Version.ANY = Version(-2)
-
-
-@attrs.frozen
-class Versioned(Generic[T]):
-    """Value with its version."""
-
-    value: T
-    version: Version
-
-
-class MetadataError(Exception):
-    """Failure of an operation. Base of all errors given to `done`."""
-
-
-class BadVersionError(MetadataError):
-    """Another write came since. Nothing was changed; read again."""
-
-    def __init__(self, what: str, *, given: Version, current: Version) -> None:
-        expected = "was expected not to be there yet" if given == Version.NEW else f"was expected to be {given!r}"
-        super().__init__(f"{what} {expected}, and is {current!r}: read it again, and decide anew")
-        self.given = given
-        self.current = current
 
 
 class NoTopicOwnerInfoError(MetadataError):
@@ -103,19 +58,10 @@ class NoSubscriptionStateError(MetadataError):
     """No subscription has this name."""
 
 
-class MetadataFailedError(MetadataError):
-    """The store below failed; the message says what helps. Whether the change happened is not known: read again."""
-
-
 class MetadataClosedError(Exception):
     """A manager was used after `close`: a mistake of the caller, raised at once."""
 
 
-OnRead = Callable[[Versioned[T] | MetadataError | None], None]
-OnWritten = Callable[[Version | MetadataError], None]
-"""Gets the new version."""
-OnDone = Callable[[MetadataError | None], None]
-"""Gets None on success."""
 OnSubscriptions = Callable[[Mapping[str, Versioned[SubscriptionData]] | MetadataError], None]
 
 
@@ -257,23 +203,6 @@ class MetadataManagers(Protocol):
 
     def close(self) -> None:
         """Refuse further operations; earlier ones are carried out and answered. Does not wait for them."""
-
-
-def next_version(
-    what: str, current: Version | None, given: Version, none_error: type[MetadataError], *, new: bool = True
-) -> Version:
-    """Return the version after this write, by the rules of compare-and-set, for implementations that count. `what`
-    names the record, `current` is its version (None: there is none); `new`: Version.NEW makes it.
-
-    Raises BadVersionError, and `none_error` if there is no record to overwrite.
-    """
-    if current is None:
-        if new and given == Version.NEW:
-            return Version(0)
-        raise none_error(f"there is no {what}")
-    if given not in (current, Version.ANY):
-        raise BadVersionError(what, given=given, current=current)
-    return Version(current.number + 1)
 
 
 def checked_name(what: str, name: str) -> str:

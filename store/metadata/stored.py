@@ -15,23 +15,17 @@ from typing import Generic, TypeVar
 
 from ...queues.environment import Scheduling
 from .. import keys
+from ..compare_and_set import MetadataError, OnDone, OnRead, OnWritten, Version, Versioned, next_version
 from ..io_threads import Worker
 from .operations import OperationLine, View
 from .port import (
-    MetadataError,
     MetadataStatistics,
     NoSubscriptionStateError,
     NoTopicOwnerInfoError,
     NoTopicPersistenceInfoError,
-    OnDone,
-    OnRead,
     OnSubscriptions,
-    OnWritten,
     SubscriptionStateExistsError,
-    Version,
-    Versioned,
     checked_name,
-    next_version,
 )
 from .records import (
     MetadataFormatError,

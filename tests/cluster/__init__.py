@@ -1,0 +1,1 @@
+"""Several hubs: what they agree on, and who owns what."""

@@ -1,0 +1,47 @@
+"""Plays clusters from many seeds, and prints the smallest history that breaks a law.
+
+python -m tests.cluster.play --seeds 1000            from seed 0 on
+python -m tests.cluster.play --seeds 1 --first 4711  one of them again
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from tests.cluster.simulation import Cluster, Plan, failure_of, smallest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.play", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many (default: 200)")
+    parser.add_argument("--first", type=int, default=0, help="the first one (default: 0)")
+    parser.add_argument("--steps", type=int, default=25, help="faults and moves of each (default: 25)")
+    arguments = parser.parse_args()
+    injected: Counter[str] = Counter()
+    refused_count = 0
+    started = time.monotonic()
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        plan = Plan.of(seed, arguments.steps)
+        cluster = Cluster(plan)
+        try:
+            cluster.play()
+        except AssertionError as error:
+            print(f"seed {seed} breaks a law: {error}")
+            least = smallest(plan)
+            print(f"the smallest history that does, of {len(plan.steps)} steps: {failure_of(least)}")
+            print(f"  {least.hubs_count} hubs, {least.shards_count} shards, {least.faults}")
+            print("".join(f"  {step}\n" for step in least.steps), end="")
+            return 1
+        injected.update(cluster.injected)
+        refused_count += cluster.engine.refused_count
+    print(f"{arguments.seeds} seeds in {time.monotonic() - started:.1f} s, no law broken")
+    print("  " + ", ".join(f"{what} {count}" for what, count in sorted(injected.items())))
+    print(f"  writes refused by the epoch: {refused_count}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
