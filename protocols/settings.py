@@ -1,6 +1,6 @@
 """Settings of a listener for the steps before STOMP: TLS and WebSocket.
 
-Each field's metadata holds `doc` and `unit`, from which the sample configuration is printed, as in `stomp.limits`.
+Each field's metadata holds `doc` and `unit`, from which the sample configuration is printed (`queues.settings`).
 Pure: files are read in `tls`.
 """
 
@@ -14,26 +14,11 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from ..queues.settings import field, one_of
+
 CLIENT_CERTIFICATES: Final = ("none", "optional", "required")
 TLS_VERSIONS: Final = ("1.2", "1.3")
 ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _field(default: Any, unit: str, doc: str, validator: Any = None, converter: Any = None) -> Any:
-    return attrs.field(
-        default=default,
-        validator=validator,
-        converter=converter,
-        metadata={"doc": doc, "unit": unit, "secret": False},
-    )
-
-
-def _one_of(allowed: tuple[str, ...]) -> Any:
-    def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-        if value not in allowed:
-            raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}, got {value!r}")
-
-    return check
 
 
 def _environment_name(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -52,49 +37,49 @@ def _path(value: Path | str | None) -> Path | None:
 class TlsConfig:
     """TLS of one listener. On when a `certificate` is set."""
 
-    certificate: Path | None = _field(
+    certificate: Path | None = field(
         None,
         "",
         "PEM file with the certificate of this listener, followed by those between it and its authority. Given: the"
         " listener speaks TLS only. Read at the start and at each reload; connections that are there keep theirs.",
         converter=_path,
     )
-    key: Path | None = _field(
+    key: Path | None = field(
         None, "", "PEM file with its private key. None: it is in the file of the certificate.", converter=_path
     )
-    key_password_file: Path | None = _field(
+    key_password_file: Path | None = field(
         None,
         "",
         "File with the password of the key, if it has one; a line end behind it does not count. There is no key for"
         " the password itself: files of settings are copied and shown around.",
         converter=_path,
     )
-    key_password_env: str = _field(
+    key_password_env: str = field(
         "", "", "Environment variable with the password of the key, in place of a file.", _environment_name
     )
-    client_certificates: str = _field(
+    client_certificates: str = field(
         "none",
         "",
         "`none`: clients are not asked for a certificate. `optional`: a given certificate must be valid."
         " `required`: connections without a valid one are refused. A certificate can replace the passcode, see"
         " docs/permissions.md.",
-        _one_of(CLIENT_CERTIFICATES),
+        one_of(CLIENT_CERTIFICATES),
     )
-    client_ca: Path | None = _field(
+    client_ca: Path | None = field(
         None,
         "",
         "PEM file with the authorities whose client certificates are valid. Needed if certificates are asked"
         " for: the authorities of the system would admit every buyer of a certificate.",
         converter=_path,
     )
-    version_min: str = _field(
+    version_min: str = field(
         "1.2",
         "",
         "The oldest accepted version of TLS: `1.2` or `1.3`. The oldest clients in use support 1.2;"
         " nothing older is safe.",
-        _one_of(TLS_VERSIONS),
+        one_of(TLS_VERSIONS),
     )
-    ciphers: str = _field(
+    ciphers: str = field(
         "",
         "",
         "Ciphers for TLS 1.2, in OpenSSL's words. Empty: those that Python takes for safe. TLS 1.3 has only safe ones.",
@@ -154,14 +139,14 @@ def _origins(_instance: object, attribute: attrs.Attribute[Any], value: tuple[st
 class WebSocketConfig:
     """Settings of listeners whose protocol is `websocket`."""
 
-    path: str = _field(
+    path: str = field(
         "/stomp",
         "",
         "Path of the URL that clients connect to; others are answered with 404. The same as ActiveMQ's and close to"
         " what most examples of stompjs have.",
         _websocket_path,
     )
-    origins: tuple[str, ...] = _field(
+    origins: tuple[str, ...] = field(
         (),
         "",
         "Pages whose scripts may connect, as their origins: `https://app.example`. Browsers let any page connect, so"
@@ -171,7 +156,7 @@ class WebSocketConfig:
         _origins,
         _texts,
     )
-    upgrade_bytes_max: int = _field(
+    upgrade_bytes_max: int = field(
         16 * 1024,
         "bytes",
         "Size of the HTTP request that asks for the WebSocket. Room for the cookies that browsers send along.",

@@ -6,11 +6,12 @@ it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from .names import DestinationNameError, Kind, parse
+from .settings import field, not_negative, one_of, or_none, positive
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -25,26 +26,6 @@ SYNC_MODES: Final = ("receipt", "interval", "none")
 PAGING_MODES: Final = ("throttle", "offload", "page")
 LIMITS: Final = ("memory_bytes", "count_max", "bytes_max", "lead_bytes")
 """Limits at which senders wait, or messages are refused or dropped. They may change while a destination exists."""
-
-
-def _positive(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if value <= 0:
-        raise ValueError(f"{attribute.name} must be above 0, got {value}")
-
-
-def _positive_or_none(instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
-    if value is not None:
-        _positive(instance, attribute, value)
-
-
-def _not_negative_or_none(_instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
-    if value is not None and value < 0:
-        raise ValueError(f"{attribute.name} must not be negative, got {value}")
-
-
-def _queue_kind(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
-    if value not in QUEUE_KINDS:
-        raise ValueError(f"kind must be one of {', '.join(QUEUE_KINDS)}, got {value!r}")
 
 
 def _partition_by(_instance: object, _attribute: attrs.Attribute[str], value: str | None) -> None:
@@ -62,19 +43,9 @@ def _partitions_count(_instance: object, _attribute: attrs.Attribute[int], value
         )
 
 
-def _full_action(_instance: object, _attribute: attrs.Attribute[str], value: str | None) -> None:
-    if value is not None and value not in FULL_ACTIONS:
-        raise ValueError(f"full must be one of {', '.join(FULL_ACTIONS)}, got {value!r}")
-
-
-def _share_or_none(_instance: object, attribute: attrs.Attribute[float], value: float | None) -> None:
-    if value is not None and not 0 < value <= 1:
+def _share(_instance: object, attribute: attrs.Attribute[float], value: float) -> None:
+    if not 0 < value <= 1:
         raise ValueError(f"{attribute.name} must be above 0 and at most 1, got {value}")
-
-
-def _not_negative(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if value < 0:
-        raise ValueError(f"{attribute.name} must not be negative, got {value}")
 
 
 def _at_least_one(_instance: object, attribute: attrs.Attribute[float], value: float) -> None:
@@ -95,338 +66,249 @@ def _plain_queue(_instance: object, attribute: attrs.Attribute[str], value: str 
         raise ValueError(f"{attribute.name} must name one queue, such as /queue/dead-letters, got {value!r}")
 
 
-def _sync_mode(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
-    if value not in SYNC_MODES:
-        raise ValueError(f"log_sync must be one of {', '.join(SYNC_MODES)}, got {value!r}")
-
-
-def _paging_mode(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
-    if value not in PAGING_MODES:
-        raise ValueError(f"paging must be one of {', '.join(PAGING_MODES)}, got {value!r}")
-
-
 @attrs.frozen
 class QueuePolicy:
     """Limits and habits of one destination. Sizes count the message on the wire plus a fixed overhead for its
     bookkeeping.
     """
 
-    kind: str = attrs.field(
-        default="queue",
-        validator=_queue_kind,
-        metadata={
-            "unit": "",
-            "doc": "Queues: `queue` (keeps messages until they are consumed) or `relay` (hands them on to consumers "
-            "that are there, and keeps nothing: senders wait while no consumer has room, nothing goes to disk, and "
-            "what consumers have not acknowledged when the broker ends is lost; "
-            "[when to use it](special-queues.md#relays)). A relay has no `full` but `block`, and `paging`, "
-            "`disconnected_per_second` and `catch_up_share` have no meaning for it.",
-        },
+    kind: str = field(
+        "queue",
+        "",
+        "Queues: `queue` (keeps messages until they are consumed) or `relay` (hands them on to consumers that are "
+        "there, and keeps nothing: senders wait while no consumer has room, nothing goes to disk, and what consumers "
+        "have not acknowledged when the broker ends is lost; [when to use it](special-queues.md#relays)). A relay has "
+        "no `full` but `block`, and `paging`, `disconnected_per_second` and `catch_up_share` have no meaning for it.",
+        one_of(QUEUE_KINDS),
     )
-    partition_by: str | None = attrs.field(
-        default=None,
-        validator=_partition_by,
-        metadata={
-            "unit": "",
-            "doc": "Queues: `header:NAME` divides a queue into parts by the value of this header of its messages. "
-            "Those with the same value are in one part, and keep their order also where several consumers share the "
-            "queue: a part has one consumer at a time, and parts are spread evenly over the consumers "
-            "([partitioned queues](special-queues.md#partitioned-queues)). Messages without the header are in part 0. "
-            "None: the queue is not divided, and its consumers take turns.",
-        },
+    partition_by: str | None = field(
+        None,
+        "",
+        "Queues: `header:NAME` divides a queue into parts by the value of this header of its messages. Those with the "
+        "same value are in one part, and keep their order also where several consumers share the queue: a part has one"
+        " consumer at a time, and parts are spread evenly over the consumers ([partitioned "
+        "queues](special-queues.md#partitioned-queues)). Messages without the header are in part 0. None: the queue is"
+        " not divided, and its consumers take turns.",
+        _partition_by,
     )
-    partitions_count: int = attrs.field(
-        default=8,
-        validator=_partitions_count,
-        metadata={
-            "unit": "count",
-            "doc": "Number of parts into which `partition_by` divides a queue, and of consumers that can work at a"
-            " time. Each "
-            "part has limits of its own (`memory_bytes`, `count_max` and so on) and costs about 6 KiB. With another "
-            "number than before most values belong to another part, and waiting messages are not kept in order with "
-            "new ones.",
-        },
+    partitions_count: int = field(
+        8,
+        "count",
+        "Number of parts into which `partition_by` divides a queue, and of consumers that can work at a time. Each "
+        "part has limits of its own (`memory_bytes`, `count_max` and so on) and costs about 6 KiB. With another number"
+        " than before most values belong to another part, and waiting messages are not kept in order with new ones.",
+        _partitions_count,
     )
-    memory_bytes: int = attrs.field(
-        default=64 * MIB,
-        validator=_positive,
-        metadata={
-            "unit": "bytes",
-            "doc": "Memory that the messages of one destination may use, unacknowledged ones included. With `paging` "
-            "messages beyond half of it go to disk; without it producers wait (or the `full` action is taken) at this"
-            " size and continue at half of it. The default takes a burst of some "
-            "300,000 small messages; more rides out longer bursts, at the price of memory. Holds for each priority "
-            "level in use: a destination that carries high-priority messages keeps room for them apart from the "
-            "backlog.",
-        },
+    memory_bytes: int = field(
+        64 * MIB,
+        "bytes",
+        "Memory that the messages of one destination may use, unacknowledged ones included. With `paging` messages "
+        "beyond half of it go to disk; without it producers wait (or the `full` action is taken) at this size and "
+        "continue at half of it. The default takes a burst of some 300,000 small messages; more rides out longer "
+        "bursts, at the price of memory. Holds for each priority level in use: a destination that carries "
+        "high-priority messages keeps room for them apart from the backlog.",
+        positive,
     )
-    count_max: int | None = attrs.field(
-        default=None,
-        validator=_positive_or_none,
-        metadata={
-            "unit": "count",
-            "doc": "Messages that one destination may hold, unacknowledged ones included, in memory and on disk. None"
-            " by "
-            "default: memory and the disk are the limits that matter.",
-        },
+    count_max: int | None = field(
+        None,
+        "count",
+        "Messages that one destination may hold, unacknowledged ones included, in memory and on disk. None by default:"
+        " memory and the disk are the limits that matter.",
+        or_none(positive),
     )
-    bytes_max: int | None = attrs.field(
-        default=None,
-        validator=_positive_or_none,
-        metadata={
-            "unit": "bytes",
-            "doc": "Total size of the messages that one destination may hold, in memory and on disk. None by default: "
-            "a queue is as long as the disk, and a topic keeps 16 times its `memory_bytes` for those who lag; without "
-            "a store `memory_bytes` bounds both.",
-        },
+    bytes_max: int | None = field(
+        None,
+        "bytes",
+        "Total size of the messages that one destination may hold, in memory and on disk. None by default: a queue is "
+        "as long as the disk, and a topic keeps 16 times its `memory_bytes` for those who lag; without a store "
+        "`memory_bytes` bounds both.",
+        or_none(positive),
     )
-    full: str | None = attrs.field(
-        default=None,
-        validator=_full_action,
-        metadata={
-            "unit": "",
-            "doc": "What happens at the limit: `block` (senders to this destination wait, nothing is lost), "
-            "`drop_oldest` (the oldest message that no consumer holds goes), `drop_newest` (the incoming message "
-            "goes), `reject` (its sender gets an ERROR), `dead_letter` (queues: like `drop_oldest`, but the message "
-            "goes to the dead-letter queue; while that has no room senders wait). What is dropped is counted, and a "
-            "topic subscriber finds the "
-            "number in the `dropped-count` header of the next MESSAGE. Default: `block` for queues. For topics the "
-            "sender is paced by the *fastest* subscriber, and one that lags by more than `memory_bytes` behind it "
-            "loses the oldest (`drop_oldest`): a slow reader hurts only itself.",
-        },
+    full: str | None = field(
+        None,
+        "",
+        "What happens at the limit: `block` (senders to this destination wait, nothing is lost), `drop_oldest` (the "
+        "oldest message that no consumer holds goes), `drop_newest` (the incoming message goes), `reject` (its sender "
+        "gets an ERROR), `dead_letter` (queues: like `drop_oldest`, but the message goes to the dead-letter queue; "
+        "while that has no room senders wait). What is dropped is counted, and a topic subscriber finds the number in "
+        "the `dropped-count` header of the next MESSAGE. Default: `block` for queues. For topics the sender is paced "
+        "by the *fastest* subscriber, and one that lags by more than `memory_bytes` behind it loses the oldest "
+        "(`drop_oldest`): a slow reader hurts only itself.",
+        or_none(one_of(FULL_ACTIONS)),
     )
-    paging: str = attrs.field(
-        default="page",
-        validator=_paging_mode,
-        metadata={
-            "unit": "",
-            "doc": "What happens when messages take more than half of `memory_bytes`, and consumers are away or slow "
-            "for long (docs/flow-control.md), if the broker has a store: `page` (they go to disk, persistent or not, "
-            "in blocks of about a thousand; producers continue "
-            "until `count_max`, `bytes_max` or the disk is used up), `offload` (like `page`, but size and date of each "
-            "message stay in memory, for about 12 bytes: what expires need not be read for it) or `throttle` (all "
-            "stays in memory, and producers wait at `memory_bytes`; what is persistent is stored all the same). "
-            "Without a store it is always `throttle`.",
-        },
+    paging: str = field(
+        "page",
+        "",
+        "What happens when messages take more than half of `memory_bytes`, and consumers are away or slow for long "
+        "(docs/flow-control.md), if the broker has a store: `page` (they go to disk, persistent or not, in blocks of "
+        "about a thousand; producers continue until `count_max`, `bytes_max` or the disk is used up), `offload` (like "
+        "`page`, but size and date of each message stay in memory, for about 12 bytes: what expires need not be read "
+        "for it) or `throttle` (all stays in memory, and producers wait at `memory_bytes`; what is persistent is "
+        "stored all the same). Without a store it is always `throttle`.",
+        one_of(PAGING_MODES),
     )
-    disconnected_per_second: float | None = attrs.field(
-        default=None,
-        validator=_positive_or_none,
-        metadata={
-            "unit": "messages per second",
-            "doc": "How fast senders may fill a queue without consumers: its backlog has to be read back one day. "
-            "None: as fast as they can.",
-        },
+    disconnected_per_second: float | None = field(
+        None,
+        "messages per second",
+        "How fast senders may fill a queue without consumers: its backlog has to be read back one day. None: as fast "
+        "as they can.",
+        or_none(positive),
     )
-    catch_up_share: float | None = attrs.field(
-        default=None,
-        validator=_share_or_none,
-        metadata={
-            "unit": "share",
-            "doc": "While part of the backlog is on disk and consumers are working on it, senders get this share of "
-            "the rate at which it is drained (0.5: half), so that it shrinks until all is in memory again. None: they "
-            "are not throttled.",
-        },
+    catch_up_share: float | None = field(
+        None,
+        "share",
+        "While part of the backlog is on disk and consumers are working on it, senders get this share of the rate at "
+        "which it is drained (0.5: half), so that it shrinks until all is in memory again. None: they are not "
+        "throttled.",
+        or_none(_share),
     )
-    lead_bytes: int = attrs.field(
-        default=8 * MIB,
-        validator=_positive,
-        metadata={
-            "unit": "bytes",
-            "doc": "Topics: how far senders may run ahead of the fastest subscriber before they wait. The default "
-            "covers a hiccup of some milliseconds at full speed; more only adds latency.",
-        },
+    lead_bytes: int = field(
+        8 * MIB,
+        "bytes",
+        "Topics: how far senders may run ahead of the fastest subscriber before they wait. The default covers a hiccup"
+        " of some milliseconds at full speed; more only adds latency.",
+        positive,
     )
-    lag_bytes_per_second: int | None = attrs.field(
-        default=8 * MIB,
-        validator=_positive_or_none,
-        metadata={
-            "unit": "bytes per second",
-            "doc": "Topics: how fast messages that only slow non-durable subscribers still need may go to the disk. "
-            "Of a topic with a higher rate, such a subscriber keeps as much as half of `memory_bytes` holds and loses"
-            " the oldest: a stalled one must not slow the others down. Durable subscriptions lose nothing. None:"
-            " without "
-            "limit.",
-        },
+    lag_bytes_per_second: int | None = field(
+        8 * MIB,
+        "bytes per second",
+        "Topics: how fast messages that only slow non-durable subscribers still need may go to the disk. Of a topic "
+        "with a higher rate, such a subscriber keeps as much as half of `memory_bytes` holds and loses the oldest: a "
+        "stalled one must not slow the others down. Durable subscriptions lose nothing. None: without limit.",
+        or_none(positive),
     )
-    prefetch_count: int = attrs.field(
-        default=1000,
-        validator=_positive,
-        metadata={
-            "unit": "count",
-            "doc": "Messages that a subscription with ack `client` or `client-individual` may hold unacknowledged, if "
-            "it asks for no other number (`prefetch-count`, `activemq.prefetchSize`, `credit`). Enough to hide a "
-            "round trip; lower it for slow work that should be shared out evenly.",
-        },
+    prefetch_count: int = field(
+        1000,
+        "count",
+        "Messages that a subscription with ack `client` or `client-individual` may hold unacknowledged, if it asks for"
+        " no other number (`prefetch-count`, `activemq.prefetchSize`, `credit`). Enough to hide a round trip; lower it"
+        " for slow work that should be shared out evenly.",
+        positive,
     )
-    prefetch_bytes: int = attrs.field(
-        default=MIB,
-        validator=_positive,
-        metadata={
-            "unit": "bytes",
-            "doc": "The same limit in bytes; one message always fits. Keeps a thousand large messages from being "
-            "pushed at once.",
-        },
+    prefetch_bytes: int = field(
+        MIB,
+        "bytes",
+        "The same limit in bytes; one message always fits. Keeps a thousand large messages from being pushed at once.",
+        positive,
     )
-    durable_expires_seconds: float | None = attrs.field(
-        default=30 * 24 * 3600.0,
-        validator=_not_negative_or_none,
-        metadata={
-            "unit": "seconds",
-            "doc": "Topics: a durable subscription without a consumer for this long is removed, with the messages "
-            "that only it still needs. The default is 30 days: longer than any holiday, short enough that a forgotten "
-            "one does not fill the disk for ever. None: never.",
-        },
+    durable_expires_seconds: float | None = field(
+        30 * 24 * 3600.0,
+        "seconds",
+        "Topics: a durable subscription without a consumer for this long is removed, with the messages that only it "
+        "still needs. The default is 30 days: longer than any holiday, short enough that a forgotten one does not fill"
+        " the disk for ever. None: never.",
+        or_none(not_negative),
     )
-    expires_max_ms: int | None = attrs.field(
-        default=None,
-        validator=_positive_or_none,
-        metadata={
-            "unit": "ms",
-            "doc": "Longest life of a message here: a later `expires` is brought forward, a missing one is set. None: "
-            "as the sender says.",
-        },
+    expires_max_ms: int | None = field(
+        None,
+        "ms",
+        "Longest life of a message here: a later `expires` is brought forward, a missing one is set. None: as the "
+        "sender says.",
+        or_none(positive),
     )
-    redeliveries_max: int | None = attrs.field(
-        default=20,
-        validator=_not_negative_or_none,
-        metadata={
-            "unit": "count",
-            "doc": "How often a message is retried; of a topic each subscription counts separately, of a log each "
-            "group. Counted is each time that it was refused (NACK), or "
-            "that the connection of its consumer broke while it was the first that this consumer had not acknowledged: "
-            "messages only prefetched beside it are not charged. One time more, and it goes to `dead_letter`. The "
-            "default rides out a consumer that restarts a few times, and gets a message that no consumer can process "
-            "out of the way. None: for ever.",
-        },
+    redeliveries_max: int | None = field(
+        20,
+        "count",
+        "How often a message is retried; of a topic each subscription counts separately, of a log each group. Counted "
+        "is each time that it was refused (NACK), or that the connection of its consumer broke while it was the first "
+        "that this consumer had not acknowledged: messages only prefetched beside it are not charged. One time more, "
+        "and it goes to `dead_letter`. The default rides out a consumer that restarts a few times, and gets a message "
+        "that no consumer can process out of the way. None: for ever.",
+        or_none(not_negative),
     )
-    redelivery_delay_ms: int = attrs.field(
-        default=0,
-        validator=_not_negative,
-        metadata={
-            "unit": "ms",
-            "doc": "How long a message that failed waits before it is tried again; later ones pass it "
-            "meanwhile. 0, the default: it is redelivered at once, in its old place, so that order is kept.",
-        },
+    redelivery_delay_ms: int = field(
+        0,
+        "ms",
+        "How long a message that failed waits before it is tried again; later ones pass it meanwhile. 0, the default: "
+        "it is redelivered at once, in its old place, so that order is kept.",
+        not_negative,
     )
-    redelivery_backoff: float = attrs.field(
-        default=2.0,
-        validator=_at_least_one,
-        metadata={
-            "unit": "",
-            "doc": "By which factor `redelivery_delay_ms` grows with each further failure of the same message. 1: not "
-            "at all.",
-        },
+    redelivery_backoff: float = field(
+        2.0,
+        "",
+        "By which factor `redelivery_delay_ms` grows with each further failure of the same message. 1: not at all.",
+        _at_least_one,
     )
-    redelivery_delay_max_ms: int = attrs.field(
-        default=600_000,
-        validator=_positive,
-        metadata={
-            "unit": "ms",
-            "doc": "Up to which it grows. Ten minutes: a service that is down for an hour is asked a few times, "
-            "not a thousand.",
-        },
+    redelivery_delay_max_ms: int = field(
+        600_000,
+        "ms",
+        "Up to which it grows. Ten minutes: a service that is down for an hour is asked a few times, not a thousand.",
+        positive,
     )
-    dead_letter: str | None = attrs.field(
-        default="/queue/dead-letters",
-        validator=_plain_queue,
-        metadata={
-            "unit": "",
-            "doc": "The queue for dead letters, with headers for the reason (`dead-letter-reason`), the "
-            "origin (`dead-letter-destination`), for a topic whose subscription refused it "
-            "(`dead-letter-subscription`), how often they had failed (`dead-letter-count`) and when it "
-            "was (`dead-letter-time`). A queue that is named here anywhere dead-letters nothing itself. None: such "
-            "messages are dropped, and counted.",
-        },
+    dead_letter: str | None = field(
+        "/queue/dead-letters",
+        "",
+        "The queue for dead letters, with headers for the reason (`dead-letter-reason`), the origin "
+        "(`dead-letter-destination`), for a topic whose subscription refused it (`dead-letter-subscription`), how "
+        "often they had failed (`dead-letter-count`) and when it was (`dead-letter-time`). A queue that is named here "
+        "anywhere dead-letters nothing itself. None: such messages are dropped, and counted.",
+        _plain_queue,
     )
-    dead_letter_expired: bool = attrs.field(
-        default=False,
-        metadata={
-            "unit": "",
-            "doc": "Queues: whether messages past their date go to the dead-letter queue as well. Off: an expiry date "
-            "means that they are of no use any more.",
-        },
+    dead_letter_expired: bool = field(
+        False,
+        "",
+        "Queues: whether messages past their date go to the dead-letter queue as well. Off: an expiry date means that "
+        "they are of no use any more.",
     )
-    delayed_count_max: int = attrs.field(
-        default=1_000_000,
-        validator=_positive,
-        metadata={
-            "unit": "count",
-            "doc": "Queues: messages that may wait for their time (sent with `delay`, or to be tried again) while "
-            "later ones are delivered. Each costs 56 bytes of memory wherever the message itself is. Beyond it the "
-            "queue stops at the next delayed message until others are due.",
-        },
+    delayed_count_max: int = field(
+        1_000_000,
+        "count",
+        "Queues: messages that may wait for their time (sent with `delay`, or to be tried again) while later ones are "
+        "delivered. Each costs 56 bytes of memory wherever the message itself is. Beyond it the queue stops at the "
+        "next delayed message until others are due.",
+        positive,
     )
-    auto_delete_seconds: float | None = attrs.field(
-        default=30.0,
-        validator=_not_negative_or_none,
-        metadata={
-            "unit": "seconds",
-            "doc": "An empty destination without consumers and senders is forgotten after this time (it comes back "
-            "with the next SEND or SUBSCRIBE). Long enough for a client to reconnect, short enough that thousands of "
-            "one-off names cost nothing.",
-        },
+    auto_delete_seconds: float | None = field(
+        30.0,
+        "seconds",
+        "An empty destination without consumers and senders is forgotten after this time (it comes back with the next "
+        "SEND or SUBSCRIBE). Long enough for a client to reconnect, short enough that thousands of one-off names cost "
+        "nothing.",
+        or_none(not_negative),
     )
 
-    log_retention_seconds: float | None = attrs.field(
-        default=7 * 24 * 3600.0,
-        validator=_positive_or_none,
-        metadata={
-            "unit": "seconds",
-            "doc": "Logs: how long records stay. Whole files go, so some stay longer. The default is a week. None: for "
-            "ever.",
-        },
+    log_retention_seconds: float | None = field(
+        7 * 24 * 3600.0,
+        "seconds",
+        "Logs: how long records stay. Whole files go, so some stay longer. The default is a week. None: for ever.",
+        or_none(positive),
     )
-    log_retention_bytes: int | None = attrs.field(
-        default=None,
-        validator=_positive_or_none,
-        metadata={
-            "unit": "bytes",
-            "doc": "Logs: about how much of the disk one may take; the oldest files go first, the one that is being "
-            "written never does. None: time and the disk are the limits.",
-        },
+    log_retention_bytes: int | None = field(
+        None,
+        "bytes",
+        "Logs: about how much of the disk one may take; the oldest files go first, the one that is being written never"
+        " does. None: time and the disk are the limits.",
+        or_none(positive),
     )
-    log_sync: str = attrs.field(
-        default="receipt",
-        validator=_sync_mode,
-        metadata={
-            "unit": "",
-            "doc": "Logs: when records are made to survive a power cut. `receipt`: before a RECEIPT says so, many in "
-            "one sync; without receipts now and then. `interval`: every `log_sync_seconds`, RECEIPTs do not wait for "
-            "it (`durability:memory`). `none`: when the system likes. A crash of the broker alone costs nothing that "
-            "was appended in any case.",
-        },
+    log_sync: str = field(
+        "receipt",
+        "",
+        "Logs: when records are made to survive a power cut. `receipt`: before a RECEIPT says so, many in one sync; "
+        "without receipts now and then. `interval`: every `log_sync_seconds`, RECEIPTs do not wait for it "
+        "(`durability:memory`). `none`: when the system likes. A crash of the broker alone costs nothing that was "
+        "appended in any case.",
+        one_of(SYNC_MODES),
     )
-    log_sync_seconds: float = attrs.field(
-        default=1.0,
-        validator=_positive,
-        metadata={
-            "unit": "seconds",
-            "doc": "Logs: the loss of a power cut for records without a RECEIPT, and for all of them with `interval`.",
-        },
+    log_sync_seconds: float = field(
+        1.0,
+        "seconds",
+        "Logs: the loss of a power cut for records without a RECEIPT, and for all of them with `interval`.",
+        positive,
     )
-    log_batch_bytes_max: int = attrs.field(
-        default=16 * MIB,
-        validator=_positive,
-        metadata={
-            "unit": "bytes",
-            "doc": "Logs: the largest SEND, one record or a run of batches. Bounds the memory of one of them. "
-            "Not more than `data_page_bytes` of `[logs]`.",
-        },
+    log_batch_bytes_max: int = field(
+        16 * MIB,
+        "bytes",
+        "Logs: the largest SEND, one record or a run of batches. Bounds the memory of one of them. Not more than "
+        "`data_page_bytes` of `[logs]`.",
+        positive,
     )
-    log_expanded_bytes_max: int = attrs.field(
-        default=64 * MIB,
-        validator=_positive,
-        metadata={
-            "unit": "bytes",
-            "doc": "Logs: maximum expanded size of a compressed batch. A larger one is refused before it is expanded.",
-        },
+    log_expanded_bytes_max: int = field(
+        64 * MIB,
+        "bytes",
+        "Logs: maximum expanded size of a compressed batch. A larger one is refused before it is expanded.",
+        positive,
     )
-    log_groups_max: int = attrs.field(
-        default=1000,
-        validator=_positive,
-        metadata={"unit": "count", "doc": "Logs: groups of one log. Each is a place on disk."},
-    )
+    log_groups_max: int = field(1000, "count", "Logs: groups of one log. Each is a place on disk.", positive)
 
     @property
     def limit_bytes(self) -> int:

@@ -31,6 +31,7 @@ from ..queues.logs.page_cache import TAIL_BYTES
 from ..queues.logs.pending_records import PendingRecords
 from ..queues.logs.ports import DiskError
 from ..queues.logs.table import PREFIX, LogError, Opened, check_name
+from ..queues.settings import about, at_least, field
 from .bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport
 from .folders import make_private_folder, sync_folder
 from .io_threads import InlineRunner, IoThread, Job, Runner
@@ -47,75 +48,56 @@ _DOOMED: Final = ".removed-"
 """Marker in the name of a folder that is being removed. No log's folder has a dot in its name."""
 
 
-def _at_least_one(_instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{attribute.name} must be 1 or more, got {value}")
-
-
 def _nothing_or_the_tail(_instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
     if value and value < TAIL_BYTES:
         raise ValueError(f"{attribute.name} must be 0 or at least {TAIL_BYTES}, got {value}")
-
-
-def _about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object]:
-    return {"doc": doc, "unit": unit, "secret": secret}
 
 
 @attrs.frozen
 class LogStorageConfig:
     """Settings of where logs (`/log/...`) are kept. The limits of a log are settings of destinations."""
 
-    data_page_bytes: int = attrs.field(
-        default=128 * MIB,
-        validator=_at_least_one,
-        metadata=_about(
-            "Size of one file of records (sparse). Retention removes whole files, so smaller ones follow it more "
-            "closely; larger ones are fewer. For logs that are made from now on.",
-            "bytes",
-        ),
+    data_page_bytes: int = field(
+        128 * MIB,
+        "bytes",
+        "Size of one file of records (sparse). Retention removes whole files, so smaller ones follow it more closely; "
+        "larger ones are fewer. For logs that are made from now on.",
+        at_least(1),
     )
-    index_page_count: int = attrs.field(
-        default=1 << 20,
-        validator=_at_least_one,
-        metadata=_about(
-            "Records in one file of the index, 16 bytes each. For logs that are made from now on.", "count"
-        ),
+    index_page_count: int = field(
+        1 << 20,
+        "count",
+        "Records in one file of the index, 16 bytes each. For logs that are made from now on.",
+        at_least(1),
     )
-    mapped_pages_max: int = attrs.field(
-        default=16,
-        validator=_at_least_one,
-        metadata=_about("Files of one log that are mapped into memory for reading; the coldest are unmapped.", "count"),
+    mapped_pages_max: int = field(
+        16, "count", "Files of one log that are mapped into memory for reading; the coldest are unmapped.", at_least(1)
     )
-    page_cache_bytes_max: int = attrs.field(
-        default=0,
-        validator=_nothing_or_the_tail,
-        metadata=_about(
-            "How much of the end of each log is left in the system's page cache; the part before is dropped once it is "
-            "synced. 0: the system decides, which is best where readers come back for older records. Set it (to 256 "
-            "MiB, say) under heavy appending where fresh memory is expensive, as in virtual machines that return free"
-            " memory to their host: appending can be twice as fast. 0 or at least 64 MiB.",
-            "bytes",
-        ),
+    page_cache_bytes_max: int = field(
+        0,
+        "bytes",
+        "How much of the end of each log is left in the system's page cache; the part before is dropped once it is "
+        "synced. 0: the system decides, which is best where readers come back for older records. Set it (to 256 MiB, "
+        "say) under heavy appending where fresh memory is expensive, as in virtual machines that return free memory to"
+        " their host: appending can be twice as fast. 0 or at least 64 MiB.",
+        _nothing_or_the_tail,
     )
-    cache_bytes_max: int = attrs.field(
-        default=64 * MIB,
-        validator=_at_least_one,
-        metadata=_about(
-            "Records of all logs that are kept as they go to readers, so that many readers at one place cost little "
-            "more than one.",
-            "bytes",
-        ),
+    cache_bytes_max: int = field(
+        64 * MIB,
+        "bytes",
+        "Records of all logs that are kept as they go to readers, so that many readers at one place cost little more "
+        "than one.",
+        at_least(1),
     )
-    logs_max: int = attrs.field(
-        default=1000,
-        validator=_at_least_one,
-        metadata=_about(
-            "Logs at a time. Each has some files open. Bounds what clients that make up names cost.", "count"
-        ),
+    logs_max: int = field(
+        1000,
+        "count",
+        "Logs at a time. Each has some files open. Bounds what clients that make up names cost.",
+        at_least(1),
     )
     delete_passcode: str = attrs.field(
         default="",
-        metadata=_about("Clients that know it may delete logs. Empty: logs can't be deleted.", secret=True),
+        metadata=about("Clients that know it may delete logs. Empty: logs can't be deleted.", secret=True),
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from sluiceway.config.fields import about, at_least, field, is_address_or_empty, section
+from sluiceway.config.fields import is_address_or_empty, section
 from sluiceway.protocols.settings import TlsConfig
+from sluiceway.queues.settings import about, at_least, field
 
 
 def _hosts(values: Sequence[str]) -> tuple[str, ...]:

@@ -1,11 +1,4 @@
-"""Documented fields and validators of configuration classes, for this folder and for classes that live with the code
-they configure.
-
-    address: str = field("127.0.0.1:61613", "", "Where to listen…", is_address)
-
-The metadata of each field are `doc` (meaning, reason of the default, trade-off), `unit`, and `secret` if the value must
-not be shown. Validators name the field and the allowed values; they use only the value, as they also run before there
-is an instance.
+"""Fields and validators of configuration classes beside those of `sluiceway.queues.settings`.
 
 Imports no other configuration module, so that any configuration class may use it.
 """
@@ -18,15 +11,7 @@ from typing import Any
 
 import attrs
 
-
-def about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object]:
-    """Return the metadata of a documented field; `unit` is "bytes", "seconds", "ms", "count" or empty."""
-    return {"doc": doc, "unit": unit, "secret": secret}
-
-
-def field(default: Any, unit: str, doc: str, validator: Any = None, converter: Any = None) -> Any:
-    """Return a documented field with a plain default."""
-    return attrs.field(default=default, validator=validator, converter=converter, metadata=about(doc, unit))
+from sluiceway.queues.settings import about
 
 
 def section(cls: type, doc: str) -> Any:
@@ -62,36 +47,6 @@ def is_address_or_empty(_instance: object, _attribute: attrs.Attribute[str], val
     """Require `HOST:PORT`, or an empty text."""
     if value:
         split_address(value)
-
-
-def at_least(least: float) -> Any:
-    """Return a validator that requires a number of at least `least`."""
-
-    def check(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
-        if not value >= least:
-            raise ValueError(f"{attribute.name} must be {least:g} or more, got {value!r}")
-
-    return check
-
-
-def at_least_or_none(least: float) -> Any:
-    """Return a validator that requires a number of at least `least`, or None."""
-
-    def check(instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
-        if value is not None:
-            at_least(least)(instance, attribute, value)
-
-    return check
-
-
-def one_of(allowed: tuple[str, ...]) -> Any:
-    """Return a validator that requires one of these words."""
-
-    def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-        if value not in allowed:
-            raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}, got {value!r}")
-
-    return check
 
 
 def not_blank(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from sluiceway.config.fields import field, one_of
+from sluiceway.queues.settings import field, one_of
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("auto", "json", "console")

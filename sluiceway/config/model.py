@@ -19,18 +19,7 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.config.admin import AdminConfig
-from sluiceway.config.fields import (
-    about,
-    at_least,
-    at_least_or_none,
-    copied,
-    field,
-    is_address,
-    not_blank,
-    one_of,
-    section,
-    split_address,
-)
+from sluiceway.config.fields import copied, is_address, not_blank, section, split_address
 from sluiceway.config.former import former_arguments
 from sluiceway.config.logging import LoggingConfig
 from sluiceway.dispatcher.config import DispatcherConfig
@@ -40,6 +29,7 @@ from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues import names
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import ATTACHMENTS_MAX, SELECTORS_BYTES_MAX
+from sluiceway.queues.settings import about, at_least, field, one_of, or_none
 from sluiceway.queues.wildcards import PatternTrie
 from sluiceway.security.config import Rates, SecurityConfig
 from sluiceway.store.config import StoreConfig
@@ -293,7 +283,7 @@ class BrokerConfig:
         "priorities in use. At the limit new ones are refused with the ERROR `upkeep-full`, and a connection keeps "
         "what it needs to send to 16 destinations in place of 1,024; existing ones stay and work on. None: half of "
         "`memory_bytes`, and 16 MiB at least.",
-        at_least_or_none(1),
+        or_none(at_least(1)),
     )
     left_behind_bytes_max: int = field(
         64 * 1024 * 1024,

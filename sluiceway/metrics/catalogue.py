@@ -7,6 +7,7 @@ what only grows. No label has a value for each connection: their number has no b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import attrs
@@ -70,358 +71,256 @@ GROUP: Final = ("log", "group")
 RESOURCE: Final = ("kind",)
 LISTENER: Final = ("listener",)
 
+_KINDS: Final[Mapping[str, Kind]] = {
+    "sluiceway_store_write_seconds": "summary",
+    "sluiceway_store_sync_seconds": "summary",
+    "sluiceway_dispatcher_lag_seconds": "histogram",
+    "sluiceway_build_info": "info",
+}
+"""Types of metrics whose names do not tell the type: a name in `_total` is that of a counter, others are gauges."""
+
+
+def _section(title: str, about: str, *rows: tuple[str, str] | tuple[str, str, tuple[str, ...]]) -> Section:
+    """Return a section of metrics: name, meaning, and labels if there are any."""
+    families = []
+    for name, meaning, *labels in rows:
+        kind = _KINDS.get(name, "counter" if name.endswith("_total") else "gauge")
+        families.append(Family(name, kind, meaning, *labels))
+    return Section(title, about, tuple(families))
+
+
 SECTIONS: Final = (
-    Section(
+    _section(
         "Messages, by destination",
         "Counted since the broker started, or since the destination was made. Of a topic, deliveries and "
         "acknowledgements count for each subscriber.",
+        ("sluiceway_messages_accepted_total", "Messages that came in.", DESTINATION),
+        ("sluiceway_messages_delivered_total", "Messages handed to consumers, each time anew.", DESTINATION),
         (
-            Family("sluiceway_messages_accepted_total", "counter", "Messages that came in.", DESTINATION),
-            Family(
-                "sluiceway_messages_delivered_total",
-                "counter",
-                "Messages handed to consumers, each time anew.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_messages_acknowledged_total",
-                "counter",
-                "Messages that consumers are done with: acknowledged, or (ack auto) taken by the network.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_messages_returned_total",
-                "counter",
-                "Messages that came back: refused (NACK), or their consumer went away.",
-                DESTINATION,
-            ),
-            Family("sluiceway_messages_expired_total", "counter", "Messages that passed their date.", DESTINATION),
-            Family(
-                "sluiceway_messages_dropped_total",
-                "counter",
-                "Messages that went by the full policy, because a subscriber lagged, or for want of a dead-letter "
-                "queue.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_messages_dead_lettered_total",
-                "counter",
-                "Messages that were dead-lettered.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_messages_rejected_total",
-                "counter",
-                "Messages that were rejected by the full policy `reject`.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_messages_unheard_total",
-                "counter",
-                "Topics: messages without a subscriber.",
-                DESTINATION,
-            ),
+            "sluiceway_messages_acknowledged_total",
+            "Messages that consumers are done with: acknowledged, or (ack auto) taken by the network.",
+            DESTINATION,
         ),
+        (
+            "sluiceway_messages_returned_total",
+            "Messages that came back: refused (NACK), or their consumer went away.",
+            DESTINATION,
+        ),
+        ("sluiceway_messages_expired_total", "Messages that passed their date.", DESTINATION),
+        (
+            "sluiceway_messages_dropped_total",
+            "Messages that went by the full policy, because a subscriber lagged, or for want of a dead-letter queue.",
+            DESTINATION,
+        ),
+        ("sluiceway_messages_dead_lettered_total", "Messages that were dead-lettered.", DESTINATION),
+        ("sluiceway_messages_rejected_total", "Messages that were rejected by the full policy `reject`.", DESTINATION),
+        ("sluiceway_messages_unheard_total", "Topics: messages without a subscriber.", DESTINATION),
     ),
-    Section(
+    _section(
         "Destinations now",
         "Contents of a destination, ages and forecasts.",
+        ("sluiceway_destination_messages", "Messages in it, unacknowledged ones too.", DESTINATION),
+        ("sluiceway_destination_bytes", "Size of these, in memory and on disk.", DESTINATION),
+        ("sluiceway_destination_memory_bytes", "The part of it that is in memory.", DESTINATION),
         (
-            Family("sluiceway_destination_messages", "gauge", "Messages in it, unacknowledged ones too.", DESTINATION),
-            Family("sluiceway_destination_bytes", "gauge", "Size of these, in memory and on disk.", DESTINATION),
-            Family("sluiceway_destination_memory_bytes", "gauge", "The part of it that is in memory.", DESTINATION),
-            Family(
-                "sluiceway_destination_unacknowledged_messages",
-                "gauge",
-                "Messages delivered to consumers, not acknowledged yet.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_destination_delayed_messages",
-                "gauge",
-                "Messages that must not be delivered yet.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_destination_oldest_seconds",
-                "gauge",
-                "Age of the oldest message that is not acknowledged; of a delayed one since it was due. 0: there is "
-                "none. Messages of an earlier run of the broker count from its start.",
-                DESTINATION,
-            ),
-            Family("sluiceway_destination_consumers", "gauge", "Subscriptions to it.", DESTINATION),
-            Family("sluiceway_destination_producers", "gauge", "Connections that send to it.", DESTINATION),
-            Family(
-                "sluiceway_destination_blocked_seconds_total",
-                "counter",
-                "Time that senders waited for room in it, all of them added up: its rate is how many wait on average.",
-                DESTINATION,
-            ),
-            Family("sluiceway_destination_blocked_senders", "gauge", "Senders that wait for room now.", DESTINATION),
-            Family(
-                "sluiceway_destination_drain_seconds",
-                "gauge",
-                "Time until it is empty, at the rate of the last half minute. +Inf: it does not shrink.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_destination_quota_seconds",
-                "gauge",
-                "Time until it, or the first of its priorities and parts, is at its quota, at the rate of the last "
-                "half minute. +Inf: it does not grow. Only of those with a quota.",
-                DESTINATION,
-            ),
-            Family(
-                "sluiceway_destination_quota_used_ratio",
-                "gauge",
-                "How much of its quota (count_max, bytes_max, or memory_bytes where nothing is paged) it uses; the "
-                "larger share of the two. Only of those with a quota.",
-                DESTINATION,
-            ),
-            Family("sluiceway_destination_paused", "gauge", "1: an administrator has paused it.", DESTINATION),
-            Family("sluiceway_destinations", "gauge", "Destinations that there are."),
-            Family("sluiceway_destinations_made_total", "counter", "Destinations made since the start."),
-            Family("sluiceway_destinations_deleted_total", "counter", "Destinations deleted since the start."),
+            "sluiceway_destination_unacknowledged_messages",
+            "Messages delivered to consumers, not acknowledged yet.",
+            DESTINATION,
         ),
+        ("sluiceway_destination_delayed_messages", "Messages that must not be delivered yet.", DESTINATION),
+        (
+            "sluiceway_destination_oldest_seconds",
+            "Age of the oldest message that is not acknowledged; of a delayed one since it was due. 0: there is none."
+            " Messages of an earlier run of the broker count from its start.",
+            DESTINATION,
+        ),
+        ("sluiceway_destination_consumers", "Subscriptions to it.", DESTINATION),
+        ("sluiceway_destination_producers", "Connections that send to it.", DESTINATION),
+        (
+            "sluiceway_destination_blocked_seconds_total",
+            "Time that senders waited for room in it, all of them added up: its rate is how many wait on average.",
+            DESTINATION,
+        ),
+        ("sluiceway_destination_blocked_senders", "Senders that wait for room now.", DESTINATION),
+        (
+            "sluiceway_destination_drain_seconds",
+            "Time until it is empty, at the rate of the last half minute. +Inf: it does not shrink.",
+            DESTINATION,
+        ),
+        (
+            "sluiceway_destination_quota_seconds",
+            "Time until it, or the first of its priorities and parts, is at its quota, at the rate of the last half "
+            "minute. +Inf: it does not grow. Only of those with a quota.",
+            DESTINATION,
+        ),
+        (
+            "sluiceway_destination_quota_used_ratio",
+            "How much of its quota (count_max, bytes_max, or memory_bytes where nothing is paged) it uses; the larger"
+            " share of the two. Only of those with a quota.",
+            DESTINATION,
+        ),
+        ("sluiceway_destination_paused", "1: an administrator has paused it.", DESTINATION),
+        ("sluiceway_destinations", "Destinations that there are."),
+        ("sluiceway_destinations_made_total", "Destinations made since the start."),
+        ("sluiceway_destinations_deleted_total", "Destinations deleted since the start."),
     ),
-    Section(
+    _section(
         "Durable subscriptions",
         "Messages of its topic that each has not acknowledged.",
+        ("sluiceway_durable_lag_messages", "Messages it has yet to acknowledge.", DURABLE),
         (
-            Family("sluiceway_durable_lag_messages", "gauge", "Messages it has yet to acknowledge.", DURABLE),
-            Family(
-                "sluiceway_durable_lag_seconds",
-                "gauge",
-                "Age of the oldest message that it has yet to acknowledge; 0: it has caught up.",
-                DURABLE,
-            ),
-            Family("sluiceway_durable_attached", "gauge", "1: a consumer reads as this subscription.", DURABLE),
-            Family(
-                "sluiceway_durable_away_seconds",
-                "gauge",
-                "Time without a consumer; 0 while one is connected.",
-                DURABLE,
-            ),
+            "sluiceway_durable_lag_seconds",
+            "Age of the oldest message that it has yet to acknowledge; 0: it has caught up.",
+            DURABLE,
         ),
+        ("sluiceway_durable_attached", "1: a consumer reads as this subscription.", DURABLE),
+        ("sluiceway_durable_away_seconds", "Time without a consumer; 0 while one is connected.", DURABLE),
     ),
-    Section(
+    _section(
         "Logs and their groups",
         "See [Logs](logs.md).",
+        ("sluiceway_log_records_appended_total", "Records ever appended to it.", LOG),
+        ("sluiceway_log_records", "Records that are in it.", LOG),
+        ("sluiceway_log_bytes", "Size on the disk.", LOG),
+        ("sluiceway_log_waiting_records", "Records on their way to the disk.", LOG),
+        ("sluiceway_log_gaps", "Stretches of records that are missing.", LOG),
+        ("sluiceway_log_blocked_seconds_total", "Time that senders waited for it, all of them added up.", LOG),
+        ("sluiceway_log_group_lag_records", "Records the group has yet to acknowledge.", GROUP),
         (
-            Family("sluiceway_log_records_appended_total", "counter", "Records ever appended to it.", LOG),
-            Family("sluiceway_log_records", "gauge", "Records that are in it.", LOG),
-            Family("sluiceway_log_bytes", "gauge", "Size on the disk.", LOG),
-            Family("sluiceway_log_waiting_records", "gauge", "Records on their way to the disk.", LOG),
-            Family("sluiceway_log_gaps", "gauge", "Stretches of records that are missing.", LOG),
-            Family(
-                "sluiceway_log_blocked_seconds_total",
-                "counter",
-                "Time that senders waited for it, all of them added up.",
-                LOG,
-            ),
-            Family("sluiceway_log_group_lag_records", "gauge", "Records the group has yet to acknowledge.", GROUP),
-            Family(
-                "sluiceway_log_group_lag_seconds",
-                "gauge",
-                "Age of the oldest record that the group has yet to acknowledge; 0: it has caught up.",
-                GROUP,
-            ),
-            Family(
-                "sluiceway_log_group_unacknowledged_records",
-                "gauge",
-                "Records delivered to its consumers, not acknowledged yet.",
-                GROUP,
-            ),
-            Family("sluiceway_log_group_consumers", "gauge", "Consumers of the group.", GROUP),
+            "sluiceway_log_group_lag_seconds",
+            "Age of the oldest record that the group has yet to acknowledge; 0: it has caught up.",
+            GROUP,
         ),
+        (
+            "sluiceway_log_group_unacknowledged_records",
+            "Records delivered to its consumers, not acknowledged yet.",
+            GROUP,
+        ),
+        ("sluiceway_log_group_consumers", "Consumers of the group.", GROUP),
     ),
-    Section(
+    _section(
         "Blocking and memory",
-        "By kind of resource, as on the flow map: queue, topic, log, subscription (its window), outbound (a connection "
-        "that does not read), connection (its stash), store.",
+        "By kind of resource, as on the flow map: queue, topic, log, subscription (its window), outbound (a "
+        "connection that does not read), connection (its stash), store.",
         (
-            Family(
-                "sluiceway_blocked_seconds_total",
-                "counter",
-                "Total time that sources waited for resources of this kind: its rate is the average number of "
-                "waiting sources. A queue that waits for a consumer's prefetch is normal; senders that wait for a"
-                " queue, or waits for the store, are not.",
-                RESOURCE,
-            ),
-            Family("sluiceway_blocked_flows", "gauge", "Flows that wait for such resources now.", RESOURCE),
-            Family(
-                "sluiceway_blocked_longest_seconds",
-                "gauge",
-                "How long the one that has waited longest for such a resource has waited.",
-                RESOURCE,
-            ),
-            Family("sluiceway_held_bytes", "gauge", "Memory that limiters of such resources hold.", RESOURCE),
-            Family("sluiceway_memory_used_bytes", "gauge", "Part of the broker's memory that limiters have leased."),
-            Family(
-                "sluiceway_memory_limit_bytes", "gauge", "`memory_bytes` of `[broker]`: what all may hold together."
-            ),
-            Family(
-                "sluiceway_memory_held_back",
-                "gauge",
-                "Destinations, logs and stashes that are throttled because the broker's memory is short.",
-            ),
-            Family(
-                "sluiceway_left_behind_bytes",
-                "gauge",
-                "SENDs of ended connections that still wait for room.",
-            ),
-            Family(
-                "sluiceway_left_behind_dropped_total",
-                "counter",
-                "SENDs of ended connections that were dropped, because too much was left behind.",
-            ),
+            "sluiceway_blocked_seconds_total",
+            "Total time that sources waited for resources of this kind: its rate is the average number of waiting "
+            "sources. A queue that waits for a consumer's prefetch is normal; senders that wait for a queue, or waits"
+            " for the store, are not.",
+            RESOURCE,
+        ),
+        ("sluiceway_blocked_flows", "Flows that wait for such resources now.", RESOURCE),
+        (
+            "sluiceway_blocked_longest_seconds",
+            "How long the one that has waited longest for such a resource has waited.",
+            RESOURCE,
+        ),
+        ("sluiceway_held_bytes", "Memory that limiters of such resources hold.", RESOURCE),
+        ("sluiceway_memory_used_bytes", "Part of the broker's memory that limiters have leased."),
+        ("sluiceway_memory_limit_bytes", "`memory_bytes` of `[broker]`: what all may hold together."),
+        (
+            "sluiceway_memory_held_back",
+            "Destinations, logs and stashes that are throttled because the broker's memory is short.",
+        ),
+        ("sluiceway_left_behind_bytes", "SENDs of ended connections that still wait for room."),
+        (
+            "sluiceway_left_behind_dropped_total",
+            "SENDs of ended connections that were dropped, because too much was left behind.",
         ),
     ),
-    Section(
+    _section(
         "Store",
         "Only of a broker with a store.",
+        ("sluiceway_store_messages_written_total", "Messages written."),
+        ("sluiceway_store_written_bytes_total", "Bytes written."),
         (
-            Family("sluiceway_store_messages_written_total", "counter", "Messages written."),
-            Family("sluiceway_store_written_bytes_total", "counter", "Bytes written."),
-            Family(
-                "sluiceway_store_writes_avoided_total",
-                "counter",
-                "Messages that were acknowledged before they were written, so that they cost no write.",
-            ),
-            Family(
-                "sluiceway_store_write_seconds",
-                "summary",
-                "Batches written, and the time from hand-over to the word that they are.",
-            ),
-            Family(
-                "sluiceway_store_sync_seconds",
-                "summary",
-                "Those of them that were synced, because a RECEIPT waited for the disk.",
-            ),
-            Family(
-                "sluiceway_store_messages_paged_out_total",
-                "counter",
-                "Messages written only to leave memory.",
-            ),
-            Family("sluiceway_store_messages_paged_in_total", "counter", "Messages read back."),
-            Family("sluiceway_store_failures_total", "counter", "Writes that failed, and were tried again."),
-            Family("sluiceway_store_corrupt_records_total", "counter", "Records that could not be read."),
-            Family("sluiceway_store_messages_lost_total", "counter", "Messages in these."),
-            Family("sluiceway_store_failing", "gauge", "1: the last write failed; persistent SENDs wait."),
-            Family(
-                "sluiceway_store_not_paging",
-                "gauge",
-                "1: the folder of paged-out messages took nothing the last time; SENDs that are not persistent wait "
-                "where a queue has no memory left.",
-            ),
-            Family(
-                "sluiceway_store_disk_guard_shut",
-                "gauge",
-                "1: the disk is nearly full, or the store at its bytes_max; persistent SENDs wait.",
-            ),
-            Family("sluiceway_store_bytes", "gauge", "Size of the database; without logs and large bodies."),
-            Family("sluiceway_store_bytes_max", "gauge", "The limit on it, if there is one."),
-            Family("sluiceway_store_disk_free_bytes", "gauge", "Free space on the disk of the data folder."),
-            Family(
-                "sluiceway_store_disk_free_min_bytes",
-                "gauge",
-                "With less free space than this the disk guard shuts.",
-            ),
+            "sluiceway_store_writes_avoided_total",
+            "Messages that were acknowledged before they were written, so that they cost no write.",
         ),
+        ("sluiceway_store_write_seconds", "Batches written, and the time from hand-over to the word that they are."),
+        ("sluiceway_store_sync_seconds", "Those of them that were synced, because a RECEIPT waited for the disk."),
+        ("sluiceway_store_messages_paged_out_total", "Messages written only to leave memory."),
+        ("sluiceway_store_messages_paged_in_total", "Messages read back."),
+        ("sluiceway_store_failures_total", "Writes that failed, and were tried again."),
+        ("sluiceway_store_corrupt_records_total", "Records that could not be read."),
+        ("sluiceway_store_messages_lost_total", "Messages in these."),
+        ("sluiceway_store_failing", "1: the last write failed; persistent SENDs wait."),
+        (
+            "sluiceway_store_not_paging",
+            "1: the folder of paged-out messages took nothing the last time; SENDs that are not persistent wait where"
+            " a queue has no memory left.",
+        ),
+        (
+            "sluiceway_store_disk_guard_shut",
+            "1: the disk is nearly full, or the store at its bytes_max; persistent SENDs wait.",
+        ),
+        ("sluiceway_store_bytes", "Size of the database; without logs and large bodies."),
+        ("sluiceway_store_bytes_max", "The limit on it, if there is one."),
+        ("sluiceway_store_disk_free_bytes", "Free space on the disk of the data folder."),
+        ("sluiceway_store_disk_free_min_bytes", "With less free space than this the disk guard shuts."),
     ),
-    Section(
+    _section(
         "Dispatcher",
         "The loop that moves the messages.",
         (
-            Family(
-                "sluiceway_dispatcher_lag_seconds",
-                "histogram",
-                "Delay of the event loop, sampled once a second: the least delay of all work.",
-            ),
-            Family("sluiceway_dispatcher_turns_total", "counter", "Turns; sockets are served after each."),
-            Family("sluiceway_dispatcher_dispatches_total", "counter", "Dispatches in them."),
-            Family(
-                "sluiceway_dispatcher_busy_seconds_total",
-                "counter",
-                "Time spent in turns: its rate is the load of the loop, 1 is all of it.",
-            ),
-            Family(
-                "sluiceway_dispatcher_longest_dispatch_seconds",
-                "gauge",
-                "The longest dispatch since the start.",
-            ),
-            Family(
-                "sluiceway_dispatcher_ready_contexts",
-                "gauge",
-                "Queues, timers and so on that wait for their dispatch now, by priority.",
-                ("priority",),
-            ),
-            Family("sluiceway_dispatcher_timers", "gauge", "Timers that are set."),
-            Family("sluiceway_dispatcher_errors_total", "counter", "Dispatches that failed: bugs of the broker."),
-            Family(
-                "sluiceway_faults_total",
-                "counter",
-                "Unexpected exceptions, bugs of the broker, by their cost: a `destination` (closed until "
-                "the next start), a `connection`, or, `other`, one request or one turn of periodic work; `shared`: the "
-                "broker ends.",
-                ("kind",),
-            ),
+            "sluiceway_dispatcher_lag_seconds",
+            "Delay of the event loop, sampled once a second: the least delay of all work.",
+        ),
+        ("sluiceway_dispatcher_turns_total", "Turns; sockets are served after each."),
+        ("sluiceway_dispatcher_dispatches_total", "Dispatches in them."),
+        (
+            "sluiceway_dispatcher_busy_seconds_total",
+            "Time spent in turns: its rate is the load of the loop, 1 is all of it.",
+        ),
+        ("sluiceway_dispatcher_longest_dispatch_seconds", "The longest dispatch since the start."),
+        (
+            "sluiceway_dispatcher_ready_contexts",
+            "Queues, timers and so on that wait for their dispatch now, by priority.",
+            ("priority",),
+        ),
+        ("sluiceway_dispatcher_timers", "Timers that are set."),
+        ("sluiceway_dispatcher_errors_total", "Dispatches that failed: bugs of the broker."),
+        (
+            "sluiceway_faults_total",
+            "Unexpected exceptions, bugs of the broker, by their cost: a `destination` (closed until the next start),"
+            " a `connection`, or, `other`, one request or one turn of periodic work; `shared`: the broker ends.",
+            RESOURCE,
         ),
     ),
-    Section(
+    _section(
         "Connections",
         "By listener.",
+        ("sluiceway_connections", "Connections now.", LISTENER),
+        ("sluiceway_connections_accepted_total", "Connections accepted.", LISTENER),
         (
-            Family("sluiceway_connections", "gauge", "Connections now.", LISTENER),
-            Family("sluiceway_connections_accepted_total", "counter", "Connections accepted.", LISTENER),
-            Family(
-                "sluiceway_connections_refused_total",
-                "counter",
-                "Connections closed at once, because there were connections_max of them.",
-                LISTENER,
-            ),
-            Family("sluiceway_subscriptions", "gauge", "Subscriptions of all connections."),
-            Family(
-                "sluiceway_unacknowledged_messages",
-                "gauge",
-                "Messages delivered on all connections, not acknowledged yet.",
-            ),
-            Family("sluiceway_logins_accepted_total", "counter", "Accepted logins."),
-            Family("sluiceway_logins_failed_total", "counter", "Logins that were refused."),
-            Family("sluiceway_logins_delayed_total", "counter", "Logins that were made to wait, for earlier failures."),
-            Family(
-                "sluiceway_permissions_refused_total",
-                "counter",
-                "Requests without the permission.",
-                ("action",),
-            ),
-            Family(
-                "sluiceway_certificate_expires_timestamp_seconds",
-                "gauge",
-                "When the certificate of the listener expires, in seconds since 1970; `admin` is the admin port.",
-                LISTENER,
-            ),
+            "sluiceway_connections_refused_total",
+            "Connections closed at once, because there were connections_max of them.",
+            LISTENER,
+        ),
+        ("sluiceway_subscriptions", "Subscriptions of all connections."),
+        ("sluiceway_unacknowledged_messages", "Messages delivered on all connections, not acknowledged yet."),
+        ("sluiceway_logins_accepted_total", "Accepted logins."),
+        ("sluiceway_logins_failed_total", "Logins that were refused."),
+        ("sluiceway_logins_delayed_total", "Logins that were made to wait, for earlier failures."),
+        ("sluiceway_permissions_refused_total", "Requests without the permission.", ("action",)),
+        (
+            "sluiceway_certificate_expires_timestamp_seconds",
+            "When the certificate of the listener expires, in seconds since 1970; `admin` is the admin port.",
+            LISTENER,
         ),
     ),
-    Section(
+    _section(
         "Broker and process",
         "",
-        (
-            Family(
-                "sluiceway_build_info",
-                "info",
-                "1, with what runs here as labels.",
-                ("version", "python"),
-            ),
-            Family("sluiceway_start_timestamp_seconds", "gauge", "When the broker started, in seconds since 1970."),
-            Family("sluiceway_draining", "gauge", "1: the broker takes no new work, it stops."),
-            Family("process_cpu_seconds_total", "counter", "Processor time of the process."),
-            Family("process_resident_memory_bytes", "gauge", "Memory of the process."),
-            Family("process_virtual_memory_bytes", "gauge", "Address space of the process."),
-            Family("process_open_fds", "gauge", "Open file descriptors: sockets, files."),
-            Family("process_max_fds", "gauge", "How many there may be."),
-            Family("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970."),
-        ),
+        ("sluiceway_build_info", "1, with what runs here as labels.", ("version", "python")),
+        ("sluiceway_start_timestamp_seconds", "When the broker started, in seconds since 1970."),
+        ("sluiceway_draining", "1: the broker takes no new work, it stops."),
+        ("process_cpu_seconds_total", "Processor time of the process."),
+        ("process_resident_memory_bytes", "Memory of the process."),
+        ("process_virtual_memory_bytes", "Address space of the process."),
+        ("process_open_fds", "Open file descriptors: sockets, files."),
+        ("process_max_fds", "How many there may be."),
+        ("process_start_time_seconds", "When the process started, in seconds since 1970."),
     ),
 )
 

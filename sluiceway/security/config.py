@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import attrs
 
-from sluiceway.config.fields import about, at_least, copied, field, one_of
+from sluiceway.config.fields import copied
 from sluiceway.protocols.stomp.authorization import Action
+from sluiceway.queues.settings import about, at_least, field, one_of
 from sluiceway.security import secrets
 from sluiceway.security.patterns import check_pattern
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from sluiceway.config.fields import at_least, field
+from sluiceway.queues.settings import at_least, field
 
 
 def _share(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from sluiceway.config.fields import at_least, field
+from sluiceway.queues.settings import at_least, field
 
 
 @attrs.frozen

@@ -1,0 +1,69 @@
+"""Documented fields of configuration classes, and validators, for all folders from here on.
+
+    memory_bytes: int = field(64 * MIB, "bytes", "Memory that the messages of one destination may use…", positive)
+
+The metadata of a field are `doc` (meaning, reason of the default, trade-off), `unit`, and `secret` if the value must
+not be shown. Validators name the field and the allowed values; they use only the value, as they also run before there
+is an instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+Validator = Callable[[object, "attrs.Attribute[Any]", Any], None]
+
+
+def about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object]:
+    """Return the metadata of a documented field; `unit` is "bytes", "seconds", "ms", "count" or empty."""
+    return {"doc": doc, "unit": unit, "secret": secret}
+
+
+def field(default: Any, unit: str, doc: str, validator: Any = None, converter: Any = None) -> Any:
+    """Return a documented field with a plain default."""
+    return attrs.field(default=default, validator=validator, converter=converter, metadata=about(doc, unit))
+
+
+def positive(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+    """Require a number above 0."""
+    if not value > 0:
+        raise ValueError(f"{attribute.name} must be above 0, got {value}")
+
+
+def not_negative(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+    """Require 0 or more."""
+    if value < 0:
+        raise ValueError(f"{attribute.name} must not be negative, got {value}")
+
+
+def at_least(least: float) -> Validator:
+    """Return a validator that requires a number of at least `least`."""
+
+    def check(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+        if not value >= least:
+            raise ValueError(f"{attribute.name} must be {least:g} or more, got {value!r}")
+
+    return check
+
+
+def one_of(allowed: tuple[str, ...]) -> Validator:
+    """Return a validator that requires one of these words."""
+
+    def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+        if value not in allowed:
+            raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}, got {value!r}")
+
+    return check
+
+
+def or_none(validator: Validator) -> Validator:
+    """Return a validator that also accepts None."""
+
+    def check(instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if value is not None:
+            validator(instance, attribute, value)
+
+    return check
