@@ -25,6 +25,7 @@ Bound: one entry per context, by the `queued` flag. A context that was closed wh
 reaches the head.
 
 Not here: the budget of a dispatch, time, errors (core.py).
+
 Source: seed 002, "Dispatcher / Threading Model" ("priority based"); PriorityDispatcher of the prototype (per-priority
 lists, 20 per loop); DESIGN 5.
 """

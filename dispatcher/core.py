@@ -22,6 +22,7 @@ Bounds of the lists: ready lists, one entry per context; callbacks for the end o
 timers, inbox and executors: see their modules.
 
 Not here: sleeping, threads' wake-ups, cancellation (shell.py).
+
 Source: seed 002, "Dispatcher / Threading Model"; DESIGN 5.
 """
 
@@ -35,7 +36,7 @@ from .config import DispatcherConfig
 from .context import DONE, MORE, PRIORITY_DEFAULT, PRIORITY_HIGHEST, DispatchContext, ReadyLists
 from .errors import DispatcherClosedError, DispatcherStateError
 from .executor import CallableExecutor
-from .inbox import Inbox
+from .inbox import CallbackInbox
 from .statistics import DispatcherStatistics
 from .timers import Timer, TimerHeap
 
@@ -91,7 +92,7 @@ class DispatcherCore:
         self._on_error = on_error
         self._ready = ReadyLists(config.lower_share_interval_count, self._wake)
         self._timers = TimerHeap()
-        self._inbox = Inbox()
+        self._inbox = CallbackInbox()
         self._turn_end: dict[Callable[[], None], None] = {}
         self._timers_context = self._carrier(self._dispatch_timers, "timers")
         self._inbox_context = self._carrier(self._inbox.dispatch, "submitted")

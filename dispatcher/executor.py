@@ -4,6 +4,7 @@ Every dispatch runs the callbacks that existed when it began; callbacks added me
 two callbacks that call for each other for ever share the loop with all others.
 
 Bound: by the callers. The flow controllers have at most one callback each in here (the next turn of a resumption).
+
 Source: seed 002, "creation of simple Executors that operate on the dispatch loop".
 """
 

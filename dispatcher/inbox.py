@@ -9,6 +9,7 @@ Bound: each submitter limits its outstanding callbacks (the store by its operati
 number.
 
 Not for signal handlers: the lock is not reentrant.
+
 Source: the prototype's double-buffered foreign queue and single wake-up permit.
 """
 
@@ -22,7 +23,7 @@ from .context import DONE, MORE
 from .errors import DispatcherClosedError
 
 
-class Inbox:
+class CallbackInbox:
     """Callbacks from other threads: `submit` from any thread; all other methods on the thread of the loop."""
 
     __slots__ = ("_closed", "_draining", "_incoming", "_lock", "_loop_asleep", "_signal", "submitted_count")

@@ -97,20 +97,13 @@ class Account(SourceController):
         counts_memory: bool = True,
         yields: bool = False,
     ) -> None:
-        """Attach a sink for `flow` to `resource`.
-
-        Args:
-            limiter: limit of the flow. Only this account may charge it (a part of a CompositeLimiter may be
-                shared).
-            schedule: runs a callable soon, such as the dispatcher's executor; between two turns of a resumption.
-                None: turns follow each other at once.
-            sources_per_turn: blocked sources resumed per turn, at least 1.
-            on_block, on_resume, priority: this account as a source, see SourceController.
-            clock: monotonic seconds.
-            counts_memory: False if what the limiter counts is charged elsewhere too, like a window over elements that
-                a queue still holds: then it is left out of the sum "memory in use".
-            yields: while the broker's memory is short its sources may be blocked (shares.py); otherwise it takes
-                what it needs, within its own limit.
+        """Attach a sink for `flow` to `resource`. `limiter`: limit of the flow, which only this account may charge (a
+        part of a CompositeLimiter may be shared); `schedule`: runs a callable soon, between two turns of a resumption
+        (None: turns follow each other at once); `sources_per_turn`: blocked sources resumed per turn, at least 1;
+        `on_block`, `on_resume`, `priority`: of this account as a source, see SourceController; `clock`: monotonic
+        seconds; `counts_memory` False: what the limiter counts is charged elsewhere too, like a window over elements
+        that a queue still holds, and is left out of the sum "memory in use"; `yields`: while the broker's memory is
+        short, sources may be blocked (shares.py), otherwise the account takes what it needs, within its own limit.
 
         Raises FlowError if `sources_per_turn` is less than 1.
         """

@@ -65,13 +65,9 @@ class FlowController(Account, Generic[E]):
         counts_memory: bool = True,
         yields: bool = False,
     ) -> None:
-        """Attach a sink for `flow` to `resource`.
-
-        Args:
-            accept: takes each element, already charged, at once or (from overflow) later, in order. It may call
-                `release` at once, and add to other controllers. It must not raise: the element counts as held then.
-
-        Other arguments and errors: see Account.
+        """Attach a sink for `flow` to `resource`. `accept` takes each element, already charged, at once or (from
+        overflow) later, in order; it may call `release` at once, and add to other controllers, but must not raise: the
+        element counts as held then. Other arguments and errors: see Account.
         """
         super().__init__(
             resource,

@@ -8,7 +8,9 @@ for each flow that it takes in or sends on (`sluiceway.flow.account`); an opened
 Granular flows: a connection has one flow for each destination that it sends to, so that a full queue blocks only the
 sends to that queue.
 
-Deliberately not here: blocking (controllers), limits (limiters). Source: seed 002 "Flow Control" (Flow, FlowResource).
+Deliberately not here: blocking (controllers), limits (limiters).
+
+Source: seed 002 "Flow Control" (Flow, FlowResource).
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ Levels: leases are kept by size in classes, four to a power of two, with a count
 largest holders and each change of a lease cost the same for any number of shares. The allowance is exact to a fifth, on
 the low side.
 
-Pure: no clock of its own, no timer. Source: DESIGN section 6; max-min fairness as in any network textbook.
+Pure: no clock of its own, no timer.
+
+Source: DESIGN section 6; max-min fairness as in any network textbook.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Connection:
         session, stream = self.session, self._stream
         while session.ending is None:
             data: bytes | None = None  # the last read is not kept without more input
-            session.go_on()
+            session.resume()
             if session.takes_turns:
                 await trio.lowlevel.checkpoint()
                 continue

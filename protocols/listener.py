@@ -141,7 +141,7 @@ def name_of(where: tuple[object, ...]) -> str:
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
-class Listener:
+class SocketListener:
     """One listening socket."""
 
     def __init__(
@@ -149,7 +149,7 @@ class Listener:
         listening: socket.socket,
         *,
         connections_max: int,
-        accepted: Callable[[Listener, SocketStream], None],
+        accepted: Callable[[SocketListener, SocketStream], None],
         speaks_plainly: bool = True,
         contain: Callable[[Exception], None] | None = None,
         why_not: Callable[[str], str] | None = None,

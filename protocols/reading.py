@@ -75,12 +75,12 @@ class ReadGate:
     def drop(self, hold: Hold) -> None:
         """Remove a hold permanently."""
         self._holds.remove(hold)
-        hold.let_go()
+        hold.release()
 
     def _took(self) -> None:
         self.held_count += 1
 
-    def _let_go(self) -> None:
+    def _released(self) -> None:
         self.held_count -= 1
         self._ask()
 
@@ -106,11 +106,11 @@ class Hold:
             self.is_on = True
             self._gate._took()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The reason has ended, and the connection is asked to look. If there was none: nothing happens."""
         if self.is_on:
             self.is_on = False
-            self._gate._let_go()
+            self._gate._released()
 
     def source(
         self,
@@ -128,7 +128,7 @@ class Hold:
             if on_resume is not None:
                 on_resume()
             if not source.blocked:
-                self.let_go()
+                self.release()
 
         source = SourceController(resource, flow, on_block=lambda _sink: self.take(), on_resume=resumed, clock=clock)
         return source
@@ -156,4 +156,4 @@ class CountedHold(Hold):
         self.used_bytes -= size_bytes
         assert self.used_bytes >= 0, f"{self.words}: more was removed than added"
         if self.is_on and self.used_bytes <= self.bytes_max:
-            self.let_go()
+            self.release()

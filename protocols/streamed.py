@@ -5,6 +5,7 @@ The head is sent with the first piece: a body that can't be read at all costs th
 be told.
 
 Pure: `pull` is passed in, and calls back later.
+
 Source: seed 002 "Large Message Support": «chunk the payload out to keep memory low».
 """
 

@@ -13,6 +13,7 @@ Blocks outside are read from the store for the viewer alone: the block is not pa
 at a time, until all of it is shown, and is charged for it.
 
 Bound: one block outside (1,024 elements, about 1 MiB).
+
 Source: DESIGN section 9 (`browser:true`).
 """
 

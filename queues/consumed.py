@@ -472,10 +472,10 @@ class ConsumedQueue(MessageQueue):
     def state_of(self, sequence: int) -> str:
         return WORDS[self.states.of(sequence)]
 
-    def _close_gates(self) -> int:
+    def close_gates(self) -> int:
         self.delays.close()
         self.distribution.close()
-        return super()._close_gates()
+        return super().close_gates()
 
     def facts(self) -> Mapping[str, object]:
         facts = dict(super().facts())

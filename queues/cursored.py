@@ -17,6 +17,7 @@ Invariants: `first_sequence <= every live sequence < next_sequence`; `live_count
 
 Not here: flow control (queue.py), which blocks are paged out and in (paging.py), positions of readers (cursors.py),
 distribution (shared.py, topic.py).
+
 Source: seed 002 "CursoredQueue"; DESIGN section 6; anchors d7, d17, d35.
 """
 

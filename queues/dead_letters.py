@@ -12,6 +12,7 @@ A queue that some policy names as a dead-letter queue gives nothing up: there ar
 A subscriber of a topic gives up what it has refused too often; then the dead letter is a copy (refusals.py).
 
 Bound: the queue bounds its dead-lettering messages; 100 bytes each beside that.
+
 Source: DESIGN section 6 (redelivery limit, `dead_letter`); issue 3.
 """
 

@@ -6,6 +6,7 @@ says whether it is in. An element that leaves before its time (dropped or expire
 it over when its time comes, or when half of the heap is dead.
 
 Bound: `count_max`, for callers that ask `is_full` first; 56 bytes each.
+
 Source: DESIGN section 9 (`delay`); seed 002 leaves delays to the queues.
 """
 

@@ -17,6 +17,7 @@ begins at the end of its topic, and no client had a RECEIPT for it; readers with
 block nothing. A removal can leave only the second: the description is deleted first, and its readers when that is done.
 
 Bound: the policy's quota for unread messages; `durables_max` subscriptions.
+
 Source: seed 002 ("Durables" as cursors); DESIGN section 6; anchors c26, c56, d17, d35.
 """
 

@@ -9,11 +9,16 @@ import attrs
 
 from ..flow import Account, FlowManager
 from .message import PRIORITY_DEFAULT
-from .observer import ObserverOf
+from .observer import Observer
 from .storage import Store
 
 if TYPE_CHECKING:
     from .dead_letters import DeadLetterRouter
+    from .queue import MessageQueue
+
+
+ObserverOf = Callable[["MessageQueue"], Observer | None]
+"""Gives the observer of a new queue."""
 
 
 class TimerHandle(Protocol):

@@ -3,7 +3,9 @@
 `block` makes senders wait; the others never do (except for memory, while blocks that must leave it are written to the
 disk). Each makes room as far as it may, and then decides which messages of a run are accepted.
 
-The objects hold no state: all queues share them. Source: seed 002 "Flow Control" (overflow policies).
+The objects hold no state: all queues share them.
+
+Source: seed 002 "Flow Control" (overflow policies).
 """
 
 from __future__ import annotations

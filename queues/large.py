@@ -12,6 +12,7 @@ Records of the store are counted by `keep` and `forget`.
 Invariant: the keeper is told of the death of every reference exactly once, on any thread.
 
 Deliberately not here: files (store/large.py), how a body gets in and out (protocols/stomp).
+
 Source: seed 002 "Large Message Support".
 """
 

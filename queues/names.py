@@ -4,6 +4,7 @@
 bare `a` is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name (clients can't make
 one whose prefix is probably a typing error, such as `/queu/`: `meant_by`). A comma joins several names into a
 composite. On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are separated by `.` or `/`.
+
 Source: DESIGN section 9; checklist b28, b31.
 """
 

@@ -10,7 +10,6 @@ An observer must not call back into a queue, nor raise, nor keep messages: it ma
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +17,6 @@ from .message import Message
 
 if TYPE_CHECKING:
     from ..flow import SourceController
-    from .queue import MessageQueue
 
 
 class Fate(enum.IntEnum):
@@ -75,10 +73,6 @@ class Observer(Protocol):
 
     def closed(self, reason: str) -> None:
         """Note that the queue is deleted, with all its messages."""
-
-
-ObserverOf = Callable[["MessageQueue"], Observer | None]
-"""Gives the observer of a new queue."""
 
 
 class CompositeObserver:

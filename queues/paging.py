@@ -20,8 +20,9 @@ as long as there is memory for them. Where senders have filled the memory, and w
 for blocks ahead: otherwise the blocks would come in one by one. The block that a cursor waits for always comes in, so
 at worst one block per waiting cursor is held beyond that.
 
-Bound: the queue's memory limit, AHEAD_SHARE of it, and a block for each cursor. Source: seed 002 "CursoredQueue"; seed
-000 read-ahead; anchors d7, d8, d17, d25; DESIGN section 6.
+Bound: the queue's memory limit, AHEAD_SHARE of it, and a block for each cursor.
+
+Source: seed 002 "CursoredQueue"; seed 000 read-ahead; anchors d7, d8, d17, d25; DESIGN section 6.
 """
 
 from __future__ import annotations

@@ -174,8 +174,7 @@ class MessageQueue(FlowResource):
         """Subscriptions that may have credit, the next one to be served first. An OrderedDict, to leave it in O(1)."""
         self.held_turns = HeldTurns(self._is_in_line)
         self.expiry = Expiry(self, environment)
-        self._trims = False
-        """Whether elements that no reader needs any more are being removed in steps."""
+        self._ending = _Ending(self)
         self.added_count = 0
         self.delivered_count = 0
         self.settled_count = 0
@@ -493,23 +492,8 @@ class MessageQueue(FlowResource):
             self._account_for_outside_gone()
         if inside_count:
             self.controller.release(inside_count, inside_bytes + inside_count * MESSAGE_OVERHEAD_BYTES)
-        if self.elements.trims_to is not None and not self._trims:
-            self._trims = True
-            self.environment.do_in_steps(self.destination_name, self._trimming())
-
-    def _trimming(self) -> Iterator[None]:
-        """Remove in steps all elements that no reader needs any more; until the queue is closed, which removes all."""
-        try:
-            while self.elements.trims_to is not None and not self.closed:
-                yield from self._trimming_on()
-        finally:
-            self._trims = self.closed
-
-    def _trimming_on(self) -> Iterator[None]:
-        """One block."""
-        assert self.elements.trims_to is not None, "there is something to trim"
-        self.free(self.elements.trim(self.elements.trims_to, 1))
-        return repeat(None, TRIM_STEPS)
+        if self.elements.trims_to is not None:
+            self._ending.trim()
 
     def note_activity(self) -> None:
         """Take note that the queue is in use."""
@@ -643,64 +627,13 @@ class MessageQueue(FlowResource):
         if self.closed:
             return 0
         self.closed, self.is_kept = True, keep
-        if self.observer is not None:
-            self.observer.closed(reason)
-        self.context.close()
-        self.expiry.close()
-        try:
-            if self.storage is not None and not keep:
-                self.storage.forget()  # first: changes made by the resumed senders must not be on disk before that
-        finally:  # even if a callback or a resumed source raised
-            try:
-                waiting_count = self._close_gates()
-            finally:
-                gone_count = self._release_all(reason)
-        return gone_count + waiting_count
+        return self._ending.close(reason)
 
-    def _release_all(self, reason: str) -> int:
-        if self.intake.pace is not None:
-            self.environment.resume_sources(self, self.intake.pace.close())
-        if self.pager is not None:
-            self.pager.close()
-        gone_count = self.elements.live_count
-        self._trims = True
-        self.elements.trims_to = self.elements.next_sequence if self.elements.block_count else None
-        self.environment.do_in_steps(self.destination_name, self._cancelling(reason))
-        return gone_count
-
-    def _cancelling(self, reason: str) -> Iterator[None]:
-        """Tell all who take from it that it was deleted, in steps."""
-        environment = self.environment
-        try:
-            for subscription in list(self.subscriptions.values()):
-                environment.carefully(subscription.close)
-                yield from environment.carefully_in_steps(
-                    partial(subscription.consumer.cancelled, subscription, reason)
-                )
-                yield
-        finally:
-            environment.do_in_steps(self, self._clearing())  # a new one of its name waits for none of that
-
-    def _clearing(self) -> Iterator[None]:
-        """Release the messages and leave the map, in steps. They are counted until then."""
-        try:
-            while self.elements.trims_to is not None:
-                yield from self._trimming_on()
-        finally:
-            self.close()
-
-    def _close_gates(self) -> int:
-        """Resume the sources, in steps; returns the number of messages that waited. The queue's messages stay
-        charged.
+    def close_gates(self) -> int:
+        """Close the parts that serve senders, and resume the sources, in steps; the messages stay charged. Returns the
+        number of messages that waited.
         """
-        if (share := self.controller.limiter.share) is not None:
-            share.on_press = share.drains = None  # it is being deleted as fast as possible
-        return sum([self._shut(gate) for gate in self.intake.entrances])
-
-    def _shut(self, gate: FlowController[Run]) -> int:
-        waiting_count = sum([len(run.messages) for run in gate.shut(at_once=False)])
-        self.environment.resume_sources(self, gate)
-        return waiting_count
+        return self._ending.close_gates()
 
     @property
     def is_empty(self) -> bool:
@@ -757,3 +690,95 @@ class MessageQueue(FlowResource):
         else:
             facts["consumers"] = len(self.subscriptions)
         return facts
+
+
+class _Ending:
+    """The end of one queue: its gates are closed, its consumers told, and its messages released, in steps."""
+
+    __slots__ = ("_queue", "_trims")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
+        self._trims = False
+        """Whether elements that no reader needs any more are being removed in steps."""
+
+    def trim(self) -> None:
+        """Remove in steps all elements that no reader needs any more; until the queue is closed, which removes all."""
+        if not self._trims:
+            self._trims = True
+            self._queue.environment.do_in_steps(self._queue.destination_name, self._trimming())
+
+    def _trimming(self) -> Iterator[None]:
+        queue = self._queue
+        try:
+            while queue.elements.trims_to is not None and not queue.closed:
+                yield from self._trimming_on(queue.elements.trims_to)
+        finally:
+            self._trims = queue.closed
+
+    def _trimming_on(self, trims_to: int) -> Iterator[None]:
+        """Remove one block."""
+        self._queue.free(self._queue.elements.trim(trims_to, 1))
+        return repeat(None, TRIM_STEPS)
+
+    def close(self, reason: str) -> int:
+        """End the queue, which is marked as closed. Returns the number of messages lost."""
+        queue = self._queue
+        if queue.observer is not None:
+            queue.observer.closed(reason)
+        queue.context.close()
+        queue.expiry.close()
+        try:
+            if queue.storage is not None and not queue.is_kept:
+                queue.storage.forget()  # first: changes made by the resumed senders must not be on disk before that
+        finally:  # even if a callback or a resumed source raised
+            try:
+                waiting_count = queue.close_gates()
+            finally:
+                gone_count = self._release_all(reason)
+        return gone_count + waiting_count
+
+    def close_gates(self) -> int:
+        """See `MessageQueue.close_gates`."""
+        queue = self._queue
+        if (share := queue.controller.limiter.share) is not None:
+            share.on_press = share.drains = None  # it is being deleted as fast as possible
+        return sum([self._shut(gate) for gate in queue.intake.entrances])
+
+    def _shut(self, gate: FlowController[Run]) -> int:
+        waiting_count = sum([len(run.messages) for run in gate.shut(at_once=False)])
+        self._queue.environment.resume_sources(self._queue, gate)
+        return waiting_count
+
+    def _release_all(self, reason: str) -> int:
+        queue, elements = self._queue, self._queue.elements
+        if queue.intake.pace is not None:
+            queue.environment.resume_sources(queue, queue.intake.pace.close())
+        if queue.pager is not None:
+            queue.pager.close()
+        gone_count = elements.live_count
+        self._trims = True
+        elements.trims_to = elements.next_sequence if elements.block_count else None
+        queue.environment.do_in_steps(queue.destination_name, self._cancelling(reason))
+        return gone_count
+
+    def _cancelling(self, reason: str) -> Iterator[None]:
+        """Tell all who take from the queue that it was deleted, in steps."""
+        environment = self._queue.environment
+        try:
+            for subscription in list(self._queue.subscriptions.values()):
+                environment.carefully(subscription.close)
+                yield from environment.carefully_in_steps(
+                    partial(subscription.consumer.cancelled, subscription, reason)
+                )
+                yield
+        finally:
+            environment.do_in_steps(self._queue, self._clearing())  # a new one of its name waits for none of that
+
+    def _clearing(self) -> Iterator[None]:
+        """Release the messages and leave the map, in steps. They are counted until then."""
+        try:
+            while (trims_to := self._queue.elements.trims_to) is not None:
+                yield from self._trimming_on(trims_to)
+        finally:
+            self._queue.close()

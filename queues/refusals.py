@@ -11,7 +11,9 @@ refusals of a durable subscription stay. Messages that had failed too often befo
 policy, are given up when the cursor reaches them.
 
 Bound: `delayed_count_max` delayed elements (beyond it they come again at once); elements given up stay within the
-limits of the topic. Source: issue 3 (redelivery and dead letters).
+limits of the topic.
+
+Source: issue 3 (redelivery and dead letters).
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ million reads each block once, holds one block meanwhile, and gives all other co
 same); where there is less than one element for each, the others come first every second time.
 
 Bound: one block for each queue that is being read; one for each search that is in it with selected elements; for each
-search the names of returned elements, and HELD_UP_COUNT of those held up by groups. Source: issue 6; anchors d7, d17.
+search the names of returned elements, and HELD_UP_COUNT of those held up by groups.
+
+Source: issue 6; anchors d7, d17.
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ Skipping uses no window, does not hold up the lead and is no lag: a reader witho
 subscription whose consumer is away, moves over messages that it does not take, up to the next one that it does. Readers
 with the same selector at one position share the slice of selected messages.
 
-Messages passed over behind one that is held are pinned (pinned.py). Source: issue 6.
+Messages passed over behind one that is held are pinned (pinned.py).
+
+Source: issue 6.
 """
 
 from __future__ import annotations

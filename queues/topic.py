@@ -365,11 +365,11 @@ class Topic(MessageQueue):
 
     # ------------------------------------------------------------------ end, and what people see
 
-    def _close_gates(self) -> int:
+    def close_gates(self) -> int:
         self.laggards.close()
         self.refusals.close()
         self.overdue.close()
-        waiting_count = super()._close_gates()
+        waiting_count = super().close_gates()
         self.lead.release_all()
         return waiting_count
 

@@ -54,7 +54,7 @@ log = get_logger("sluiceway.answers")
 
 
 @attrs.frozen(slots=True)
-class Part:
+class ReportPart:
     """Requested rows of the lists of a report: of all lists the busiest, or a page of one of them."""
 
     limit: int

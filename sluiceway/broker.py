@@ -45,7 +45,7 @@ from sluiceway.open_parts import OpenParts
 from sluiceway.protocols import arrivals
 from sluiceway.protocols.arrivals import Arrivals
 from sluiceway.protocols.connection import Connection
-from sluiceway.protocols.listener import Listener, ListenError
+from sluiceway.protocols.listener import ListenError, SocketListener
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
@@ -330,7 +330,7 @@ class Broker:
     async def _recover_shard(self) -> None:
         await self.shard.recover()
 
-    def _warn_if_open(self, settings: ListenerConfig, listener: Listener) -> None:
+    def _warn_if_open(self, settings: ListenerConfig, listener: SocketListener) -> None:
         host = listener.address.rpartition(":")[0].strip("[]")
         if self.guard.allows_everything and not is_loopback(host):
             log.warning(
@@ -392,10 +392,12 @@ class Broker:
         """Reload the file, environment and flags that the broker was started with. The result is logged, too."""
         return await self.reloading.reload_from_source()
 
-    def _accepted(self, stream: ByteStream, settings: ListenerConfig, listener: Listener) -> None:
+    def _accepted(self, stream: ByteStream, settings: ListenerConfig, listener: SocketListener) -> None:
         self._begin(stream, settings.limits, settings.label, listener)
 
-    def _begin(self, stream: ByteStream, limits: StompLimits, label: str, listener: Listener | None = None) -> None:
+    def _begin(
+        self, stream: ByteStream, limits: StompLimits, label: str, listener: SocketListener | None = None
+    ) -> None:
         self.connections.begin(Connection(self._hub, limits, stream, listener=label, spawn=self._spawn), listener)
 
     def _spawn(self, function: Callable[[], Awaitable[object]]) -> None:
@@ -425,7 +427,7 @@ class Broker:
         self._begin(SocketStream(connected, name), self.config.listeners[0].limits, "memory")
 
     @property
-    def listeners(self) -> list[Listener]:
+    def listeners(self) -> list[SocketListener]:
         """Listeners that accept connections."""
         return self.listening.listeners
 

@@ -14,6 +14,7 @@
 
 Answers are as those about logs; what is answered is on disk. A group is a subscription of its claim log, a query one of
 SINK_TOPIC.
+
 Source: issue 5 items 3 and 4.
 """
 
@@ -30,7 +31,7 @@ from sluiceway.dispatcher import Periodic
 from sluiceway.log_service import BadRequestError, Handler, Send, number_of, read_all, text_of
 from sluiceway.protocols.log import get_logger
 from sluiceway.queues.environment import QueueEnvironment
-from sluiceway.queues.logs.claims import CLAIM_BYTES_MAX, LINGER_SECONDS, Attached, Claim, ClaimGroup, ClaimState
+from sluiceway.queues.logs.claims import CLAIM_BYTES_MAX, LINGER_SECONDS, Claim, ClaimAttachment, ClaimGroup, ClaimState
 from sluiceway.queues.logs.codes import INVALID_TOPIC
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.staged_commits import INVALID_COMMIT, Sinks, SinkState, StagedPart
@@ -241,7 +242,7 @@ class Claims:
     def _make(self, claim_log: Log, state: ClaimState) -> ClaimGroup:
         address = parse(state.queue)
 
-        def attach(group: ClaimGroup) -> Attached:
+        def attach(group: ClaimGroup) -> ClaimAttachment:
             try:
                 return self._registry.attach(address, group)
             except DestinationLimitError as error:

@@ -9,7 +9,7 @@ from functools import partial
 import trio
 
 from sluiceway.protocols.connection import Connection
-from sluiceway.protocols.listener import Listener
+from sluiceway.protocols.listener import SocketListener
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.sessions import SessionTable
@@ -48,13 +48,13 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, connection: Connection, listener: Listener | None) -> None:
+    def begin(self, connection: Connection, listener: SocketListener | None) -> None:
         """Serve a connection from now on. `listener` counts its connections; None: the peer came without one."""
         self._sessions.began(connection.session)
         self._open[connection] = None
         self._spawn(partial(self._serve, connection, listener))
 
-    async def _serve(self, connection: Connection, listener: Listener | None) -> None:
+    async def _serve(self, connection: Connection, listener: SocketListener | None) -> None:
         try:
             await connection.run()
         except Exception as error:  # noqa: BLE001 - an outermost shell

@@ -18,13 +18,13 @@ import attrs
 import trio
 
 from sluiceway.config import Listener as ListenerConfig
-from sluiceway.protocols.listener import Listener, ListenError, bind, bind_now, start_listening
+from sluiceway.protocols.listener import ListenError, SocketListener, bind, bind_now, start_listening
 from sluiceway.protocols.opening import Entrance
 from sluiceway.protocols.streams import ByteStream
 from sluiceway.protocols.tls import CertificateError, TlsServer
 
-Accepted = Callable[[ByteStream, ListenerConfig, Listener], None]
-Opened = Callable[[ListenerConfig, Listener], None]
+Accepted = Callable[[ByteStream, ListenerConfig, SocketListener], None]
+Opened = Callable[[ListenerConfig, SocketListener], None]
 
 
 @attrs.define(eq=False)
@@ -35,7 +35,7 @@ class OpenListener:
     """Settings in force for new connections."""
     entrance: Entrance
     sockets: list[socket.socket]
-    listeners: list[Listener] = attrs.field(factory=list)
+    listeners: list[SocketListener] = attrs.field(factory=list)
 
     @property
     def urls(self) -> list[str]:
@@ -60,12 +60,12 @@ class Counts:
         )
 
 
-def _counts_of(listener: Listener) -> Counts:
+def _counts_of(listener: SocketListener) -> Counts:
     return Counts(listener.connections_count, listener.accepted_count, listener.refused_count)
 
 
 @attrs.frozen
-class Plan:
+class ListenerPlan:
     """Verified plan of a reload."""
 
     kept: tuple[tuple[OpenListener, ListenerConfig, Entrance], ...]
@@ -99,13 +99,13 @@ class Listeners:
         """
         self._why_not = why_not
         self._contain = contain
-        self.listeners: list[Listener] = []
+        self.listeners: list[SocketListener] = []
         """Listeners that accept, in the order of the configuration."""
         self._entries: list[OpenListener] = []
         self._accepted = accepted
         self._opened = opened
         self._clock = clock
-        self._left: list[tuple[str, Listener]] = []
+        self._left: list[tuple[str, SocketListener]] = []
         """Closed listeners with connections, and their names."""
         self._gone: dict[str, Counts] = {}
         """Counts of closed listeners whose name another listener has: a sum never decreases."""
@@ -141,7 +141,7 @@ class Listeners:
     def _open(self, entry: OpenListener) -> None:
         assert self._nursery is not None
         for listening in entry.sockets:
-            listener = Listener(
+            listener = SocketListener(
                 listening,
                 connections_max=entry.settings.connections_max,
                 accepted=partial(self._knocked, entry),
@@ -175,7 +175,7 @@ class Listeners:
 
     # ------------------------------------------------------------------ coming in
 
-    def _knocked(self, entry: OpenListener, listener: Listener, stream: ByteStream) -> None:
+    def _knocked(self, entry: OpenListener, listener: SocketListener, stream: ByteStream) -> None:
         if entry.entrance.is_plain:
             self._accepted(stream, entry.settings, listener)
         else:
@@ -183,7 +183,7 @@ class Listeners:
             self._nursery.start_soon(self._let_in, entry.settings, entry.entrance, listener, stream)
 
     async def _let_in(
-        self, settings: ListenerConfig, entrance: Entrance, listener: Listener, stream: ByteStream
+        self, settings: ListenerConfig, entrance: Entrance, listener: SocketListener, stream: ByteStream
     ) -> None:
         try:
             await self._open_and_let_in(settings, entrance, listener, stream)
@@ -193,7 +193,7 @@ class Listeners:
             self._contain(error)
 
     async def _open_and_let_in(
-        self, settings: ListenerConfig, entrance: Entrance, listener: Listener, stream: ByteStream
+        self, settings: ListenerConfig, entrance: Entrance, listener: SocketListener, stream: ByteStream
     ) -> None:
         opened: ByteStream | None = None
         with trio.CancelScope() as opening:
@@ -244,7 +244,7 @@ class Listeners:
 
     # ------------------------------------------------------------------ other settings
 
-    def plan(self, configured: Sequence[ListenerConfig]) -> Plan:
+    def plan(self, configured: Sequence[ListenerConfig]) -> ListenerPlan:
         """Find out whether these settings can be. Raises CertificateError (for all that are wrong, a line each),
         ListenError: all is as it was.
         """
@@ -272,7 +272,7 @@ class Listeners:
             for settings, entrance in added:
                 made.append(OpenListener(settings, entrance, bind_now(settings.address)))
         except ListenError:
-            Plan((), tuple(made), ()).give_up()
+            ListenerPlan((), tuple(made), ()).give_up()
             raise
         renewed = [
             settings.label
@@ -281,9 +281,9 @@ class Listeners:
             and entry.entrance.tls is not None
             and entrance.tls.fingerprint_sha256 != entry.entrance.tls.fingerprint_sha256
         ]
-        return Plan(tuple(kept), tuple(made), tuple(left), tuple(renewed))
+        return ListenerPlan(tuple(kept), tuple(made), tuple(left), tuple(renewed))
 
-    def carry_out(self, plan: Plan) -> None:
+    def carry_out(self, plan: ListenerPlan) -> None:
         """Carry the plan out for new connections."""
         for entry, settings, entrance in plan.kept:
             entry.settings, entry.entrance = settings, entrance

@@ -27,7 +27,7 @@ from sluiceway.queues.logs.codes import INTERNAL_ERROR
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.ports import DiskError, GroupPlace, GroupState
 from sluiceway.queues.logs.positions import PositionError, parse_index, parse_position
-from sluiceway.queues.logs.reading import Reading
+from sluiceway.queues.logs.reading import RecordCache
 from sluiceway.queues.logs.table import PREFIX, LogError, LogTable, open_all
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.steps import read_json
@@ -185,7 +185,7 @@ async def open_logs(
         storage,
         disk,
         NoPlaces() if store is None else StoredPlaces(store, environment.now_ms, versions),
-        Reading(config.cache_bytes_max, HeaderCodec(), manager=environment.manager, clock=environment.clock),
+        RecordCache(config.cache_bytes_max, HeaderCodec(), manager=environment.manager, clock=environment.clock),
         environment,
         policy_for if folder is not None else lambda name: attrs.evolve(policy_for(name), log_sync="none"),
         logs_max=config.logs_max,

@@ -10,7 +10,8 @@ import trio
 from sluiceway.config import Config
 from sluiceway.extras import needs
 from sluiceway.protocols.stomp.head import SendHead
-from sluiceway.queues.observer import CompositeObserver, Observer, ObserverOf
+from sluiceway.queues.environment import ObserverOf
+from sluiceway.queues.observer import CompositeObserver, Observer
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.tracing.spans import SpanSink, Tracing
 from sluiceway.trails.answering import BrokerTrails

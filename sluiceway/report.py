@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from sluiceway.answering import GROUPS_MAX, Part
+from sluiceway.answering import GROUPS_MAX, ReportPart
 from sluiceway.flow.graph import Steps, at_once, best_in_steps, sorted_in_steps
 from sluiceway.flow.snapshot import ControllerSnapshot, FlowSnapshot
 from sluiceway.flow.survey import picture_in_steps
@@ -96,7 +96,7 @@ def _destination_row(broker: Broker, destination: Destination) -> dict[str, Any]
 # ---------------------------------------------------------------------- in steps
 
 
-def stat_in_steps(broker: Broker, part: Part, *, uptime_seconds: float) -> Steps[dict[str, Any]]:
+def stat_in_steps(broker: Broker, part: ReportPart, *, uptime_seconds: float) -> Steps[dict[str, Any]]:
     """The report without idle resources, in steps, and of its lists that part: `omitted` says of which lists how many
     rows are left out.
     """
@@ -152,14 +152,14 @@ def _one_step(make: Callable[[], Row]) -> Steps[Row]:
     return make()
 
 
-def _put(report: dict[str, Any], name: str, rows: list[Row], total: int, part: Part) -> None:
+def _put(report: dict[str, Any], name: str, rows: list[Row], total: int, part: ReportPart) -> None:
     report[name] = rows
     left_count = total - part.offset - len(rows)
     if left_count > 0:
         report["omitted"][name] = left_count
 
 
-def _chosen(items: Iterable[Any], key: Key, rank: Key, part: Part) -> Steps[tuple[list[Any], int]]:
+def _chosen(items: Iterable[Any], key: Key, rank: Key, part: ReportPart) -> Steps[tuple[list[Any], int]]:
     """Return that part of the items, and their number: of one list by its key, so that pages fit together; else the
     items of the highest rank.
     """
@@ -170,7 +170,7 @@ def _chosen(items: Iterable[Any], key: Key, rank: Key, part: Part) -> Steps[tupl
     return best[part.offset :], total
 
 
-def _map_in_steps(broker: Broker, part: Part, report: dict[str, Any]) -> Steps[None]:
+def _map_in_steps(broker: Broker, part: ReportPart, report: dict[str, Any]) -> Steps[None]:
     """The flow map, of what waits or holds something."""
     snapshot = yield from broker.manager.survey().snapshot_in_steps(with_idle=False)
     report |= {
@@ -198,7 +198,9 @@ def _map_in_steps(broker: Broker, part: Part, report: dict[str, Any]) -> Steps[N
         yield from _resources_in_steps(broker, snapshot, part, report)
 
 
-def _resources_in_steps(broker: Broker, snapshot: FlowSnapshot, part: Part, report: dict[str, Any]) -> Steps[None]:
+def _resources_in_steps(
+    broker: Broker, snapshot: FlowSnapshot, part: ReportPart, report: dict[str, Any]
+) -> Steps[None]:
     """Report the resources: those that wait or block, then those that hold most."""
     first: dict[int, int] = {}
     for bottleneck in snapshot.bottlenecks:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from sluiceway.answering import LISTS, ROWS_MAX, Answers, Part, encoded
+from sluiceway.answering import LISTS, ROWS_MAX, Answers, ReportPart, encoded
 from sluiceway.flow.graph import Steps
 from sluiceway.log_service import REQUEST_BYTES_MAX, BadRequestError, Handler, Send, answer, list_known, page_of
 from sluiceway.protocols.stomp.authorization import Action, ForbiddenError, Guard, Identity
@@ -17,7 +17,7 @@ from sluiceway.shard import Shard
 PREFIX: Final = "/sluiceway/"
 STAT: Final = "stat"
 TRAIL: Final = "trail"
-EVERYTHING: Final = Part(ROWS_MAX)
+EVERYTHING: Final = ReportPart(ROWS_MAX)
 SINK_BYTES_MAX: Final = 512 * 1024
 """Maximum body of a request about staged commits, which names thousands of stages."""
 
@@ -32,7 +32,7 @@ class Requests:
         guard: Guard,
         answers: Answers,
         *,
-        stat: Callable[[Part], Steps[Mapping[str, Any]]],
+        stat: Callable[[ReportPart], Steps[Mapping[str, Any]]],
         trail: Handler,
         contain: Callable[[Exception], None],
     ) -> None:
@@ -114,12 +114,12 @@ class Requests:
         send({"sessions": [name for name in asked if self._sessions.may_act(name)]})
 
 
-def _part_of(request: Mapping[str, Any]) -> Part:
+def _part_of(request: Mapping[str, Any]) -> ReportPart:
     of = request.get("list", "")
     if not isinstance(of, str) or of not in ("", *LISTS):
         raise BadRequestError(f'"list" must be one of {", ".join(LISTS)}')
     offset, limit = page_of(request)
-    return Part(limit, offset, of)
+    return ReportPart(limit, offset, of)
 
 
 def _bytes_max(name: str) -> int:

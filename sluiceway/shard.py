@@ -34,10 +34,9 @@ from sluiceway.log_service import Handler, handlers, open_logs
 from sluiceway.open_parts import OpenParts
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.header_codec import HeaderCodec, rewrite
-from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.environment import ObserverOf, QueueEnvironment
 from sluiceway.queues.logs.table import LogTable
 from sluiceway.queues.names import parse
-from sluiceway.queues.observer import ObserverOf
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.storage import DISK, SHARED
 from sluiceway.spool_recovery import SpoolRecovery

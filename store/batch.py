@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
+
+import attrs
 
 from ..queues.durables import DurableReader
 from ..queues.observer import Observer
@@ -17,10 +19,6 @@ from ..queues.storage import DISK, Saved
 from .chunks import Part
 from .engine import Change
 from .pages import Page, PagesError
-
-if TYPE_CHECKING:
-    from .paged import PageOut
-    from .queue_records import QueueRecords
 
 BATCH_BYTES: Final = 768 << 10
 """About the size at which a batch is closed: a millisecond or two of encoding, in which the loop does nothing else.
@@ -39,7 +37,58 @@ block after the other. Each batch costs a turn of both threads.
 """
 
 
-class Batch:
+@attrs.frozen
+class ChunkRecord:
+    """Record of a chunk of a block: its place and its key."""
+
+    key: bytes
+    page: Page | None = None
+    """None: the engine has it."""
+
+
+class AnsweredShelf(Protocol):
+    """Shelf that is told what became of its part of a batch."""
+
+    def noted(self, lease: int) -> None:
+        """Note that a lease is valid."""
+
+    def reader_noted(self, reader: DurableReader) -> None:
+        """Note that the place of a reader is on disk."""
+
+    def unpage(self, index: int, record: ChunkRecord | None) -> None:
+        """Drop the page of a block, which lies in a file, or has no room there."""
+
+
+class PageOut:
+    """A block that is to leave memory, from the queue's wish to the answer."""
+
+    __slots__ = ("_done", "_refused", "_shelf", "count", "index", "is_refused", "record")
+
+    def __init__(
+        self, shelf: AnsweredShelf, index: int, done: Callable[[int], None], refused: Callable[[], None] | None
+    ) -> None:
+        self._shelf = shelf
+        self.index = index
+        self._done = done
+        self._refused = refused
+        self.record: ChunkRecord | None = None
+        """Record that this batch writes of the block, for this run only."""
+        self.count = 0
+        """Messages in that."""
+        self.is_refused = False
+        """Whether the block stays in memory, because the disk has no room."""
+
+    def answer(self) -> None:
+        """Tell the queue."""
+        if not self.is_refused:
+            self._done(self.index)
+            return
+        self._shelf.unpage(self.index, self.record)
+        if self._refused is not None:
+            self._refused()
+
+
+class StoreBatch:
     """One write under way."""
 
     __slots__ = (
@@ -82,9 +131,9 @@ class Batch:
         """Requests to put blocks out of memory, answered when the batch is written."""
         self.written: list[Callable[[], None]] = []
         """Callbacks for when the batch is written, synced or not."""
-        self.noting: list[tuple[QueueRecords, int]] = []
+        self.noting: list[tuple[AnsweredShelf, int]] = []
         """Leases that are valid when it is written."""
-        self.readers: list[tuple[QueueRecords, DurableReader]] = []
+        self.readers: list[tuple[AnsweredShelf, DurableReader]] = []
         """Durable subscriptions whose places are written with it."""
         self.stored: list[tuple[Observer, SequenceOf[int]]] = []
         """Elements that are written with the batch, for their observers."""

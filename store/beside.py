@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .batch import Batch
+from .batch import StoreBatch
 from .engine import Change
 
 
@@ -23,7 +23,7 @@ class Beside:
     __slots__ = ("_batch", "_changes", "_size_bytes", "_waiting", "_written")
 
     def __init__(self) -> None:
-        self._batch: Batch | None = None
+        self._batch: StoreBatch | None = None
         """Batch that is being gathered."""
         self._size_bytes = 0
         """Size of the changes that are waiting. It takes no room from queues."""
@@ -52,7 +52,7 @@ class Beside:
         self._waiting += callbacks
         self._put()
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: StoreBatch) -> None:
         """Begin to gather a batch: add the waiting changes, and until `end` those that follow."""
         self._batch = batch
         self._put()

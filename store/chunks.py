@@ -12,6 +12,7 @@ size of its result is bounded by the length of the value: no element has an empt
 Deliberately not here: what a header block means (`HeadCodec`, given by the protocol), where a chunk is kept and where
 the next one begins (keys.py: a chunk lies within a block, but nothing here depends on it), which of its elements are
 settled (states.py), and the bodies that lie in files of their own.
+
 Source: DESIGN section 7. Normative: FORMAT.md.
 """
 

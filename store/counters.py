@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from .batch import Batch
+from .batch import StoreBatch
 
 
 @attrs.define
@@ -37,7 +37,7 @@ class StoreCounters:
     forgotten_cancelled_count: int = 0
     """Needless writes of queues that are gone."""
 
-    def count(self, batch: Batch, now_seconds: float) -> None:
+    def count(self, batch: StoreBatch, now_seconds: float) -> None:
         """Count a batch that is written."""
         took_seconds = now_seconds - batch.started_seconds
         self.batches_count += 1

@@ -15,9 +15,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ..queues.environment import DispatchHandle, Scheduling
+from .batch import PageOut
 
 if TYPE_CHECKING:
-    from .paged import PageOut
     from .together import Shelf
 
 PER_STEP: Final = 128

@@ -7,6 +7,7 @@ Invariants: bytewise order of two keys of one family is the order of their numbe
 accepts nothing else; what a family is called never changes (FORMAT.md).
 
 Deliberately not here: the values (chunks.py, states.py, spool_records.py), and the readers of each range.
+
 Source: DESIGN section 7 ("keys are order-preserving and versioned"). Normative: FORMAT.md.
 """
 

@@ -19,6 +19,7 @@ Invariants: a file that a reference or a record names exists and is complete (or
 raises). `disk_bytes` is the size of the files, plus announced bytes that are still to come.
 
 Not here: which records name a file (the StoreQueue), the lock of the folder (directory.py).
+
 Source: seed 002 "Large Message Support".
 """
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from ..queues.message import Message
 from . import keys
+from .batch import ChunkRecord
 from .chunks import ChunkError, decode_chunk
 from .engine import CorruptionError, Engine, EngineError, UnreadableError
-from .paged import PagedBlocks, Record
+from .paged import PagedBlocks
 
 if TYPE_CHECKING:
     from .storequeue import StoreQueue
@@ -36,7 +37,7 @@ def load_block(
     store: StoreQueue,
     index: int,
     queue_name: str,
-    known: SequenceOf[Record],
+    known: SequenceOf[ChunkRecord],
     is_forgotten: Callable[[], bool],
     arrived: Callable[[int, dict[int, Message]], None],
 ) -> None:
@@ -69,7 +70,7 @@ def load_block(
     again()
 
 
-def _read(engine: Engine, paged: PagedBlocks, known: SequenceOf[Record], *, reads_around: bool) -> Records:
+def _read(engine: Engine, paged: PagedBlocks, known: SequenceOf[ChunkRecord], *, reads_around: bool) -> Records:
     """Read records as far as possible; also return those that the engine finds damaged, which another attempt would not
     help. `reads_around`: count bad sectors as damage. Raises EngineError where another attempt may help.
     """

@@ -13,23 +13,18 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import attrs
+from typing import Final
 
 from ..flow import Account, Flow, FlowResource, SourceController, WindowLimiter
 from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
 from . import keys
-from .batch import Batch
+from .batch import ChunkRecord, StoreBatch
 from .chunks import HeadCodec, encode_chunk, encode_parts
 from .engine import Engine, EngineError, delete, put
 from .io_threads import Worker
 from .pages import Page, PageFiles, PagesError
 from .ports import Logger
-
-if TYPE_CHECKING:
-    from .queue_records import QueueRecords
 
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0
@@ -37,44 +32,6 @@ CALM_SECONDS: Final = 5.0
 """Time without a new attempt after which the trouble counts as over: sources that still have to wait try long
 before.
 """
-
-
-@attrs.frozen
-class Record:
-    """Record of a chunk of a block: its place and its key."""
-
-    key: bytes
-    page: Page | None = None
-    """None: the engine has it."""
-
-
-class PageOut:
-    """A block that is to leave memory, from the queue's wish to the answer."""
-
-    __slots__ = ("_done", "_refused", "_shelf", "count", "index", "is_refused", "record")
-
-    def __init__(
-        self, shelf: QueueRecords, index: int, done: Callable[[int], None], refused: Callable[[], None] | None
-    ) -> None:
-        self._shelf = shelf
-        self.index = index
-        self._done = done
-        self._refused = refused
-        self.record: Record | None = None
-        """Record that this batch writes of the block, for this run only."""
-        self.count = 0
-        """Messages in that."""
-        self.is_refused = False
-        """Whether the block stays in memory, because the disk has no room."""
-
-    def answer(self) -> None:
-        """Tell the queue."""
-        if not self.is_refused:
-            self._done(self.index)
-            return
-        self._shelf.unpage(self.index, self.record)
-        if self._refused is not None:
-            self._refused()
 
 
 class PagedBlocks:
@@ -168,7 +125,9 @@ class PagedBlocks:
 
     # ------------------------------------------------------------------ records
 
-    def put(self, batch: Batch, queue_id: int, sequences: SequenceOf[int], messages: SequenceOf[Message]) -> Record:
+    def put(
+        self, batch: StoreBatch, queue_id: int, sequences: SequenceOf[int], messages: SequenceOf[Message]
+    ) -> ChunkRecord:
         """Write the elements as pages with `batch`, until they are dropped."""
         first = sequences[0]
         key = keys.paged_key(queue_id, first)
@@ -176,21 +135,21 @@ class PagedBlocks:
         if self.files is None:
             value = encode_chunk(first, sequences, messages, self._heads)
             batch.add(put(key, value), len(value))
-            return Record(key)
+            return ChunkRecord(key)
         parts, size_bytes = encode_parts(first, sequences, messages, self._heads)
         page = self.files.reserve(queue_id, size_bytes)
         batch.pages.append((page, parts))
         batch.pages_bytes += size_bytes
-        return Record(key, page)
+        return ChunkRecord(key, page)
 
-    def drop(self, batch: Batch, record: Record) -> None:
+    def drop(self, batch: StoreBatch, record: ChunkRecord) -> None:
         """Delete a record that is needed no more."""
         if record.page is None:
             batch.add(delete(record.key), 0)
         else:
             self._release_page(record.page)
 
-    def forget(self, records: Iterable[Record | None]) -> None:
+    def forget(self, records: Iterable[ChunkRecord | None]) -> None:
         """Release the pages of `records`: they were read, or their queue is deleted, and with it its records in the
         engine.
         """
@@ -198,7 +157,7 @@ class PagedBlocks:
             if record is not None and record.page is not None:
                 self._release_page(record.page)
 
-    def tried(self, batch: Batch) -> None:
+    def tried(self, batch: StoreBatch) -> None:
         """Process the result of writing the pages of a batch: blocks without room are refused, and no longer wait for
         it.
         """
@@ -216,21 +175,21 @@ class PagedBlocks:
         for page in error.pages:
             self._release_page(page)
 
-    def written(self, batch: Batch) -> None:
+    def written(self, batch: StoreBatch) -> None:
         """Note that the remaining pages of this batch are written."""
         if batch.pages and not any(page_out.is_refused for page_out in batch.page_outs):
             self._works()
         for page, _parts in batch.pages:
             self._release_page(page)
 
-    def submit(self, batch: Batch, done: Callable[[EngineError | None], None]) -> None:
+    def submit(self, batch: StoreBatch, done: Callable[[EngineError | None], None]) -> None:
         """Have the batch written by the worker, which calls `done`; the result of its pages is processed by `tried`."""
         if batch.pages:
             self._worker.run(partial(self.write, batch), done)
         else:
             self._worker.write(batch.changes, sync=batch.sync, done=done)
 
-    def write(self, batch: Batch, engine: Engine) -> None:
+    def write(self, batch: StoreBatch, engine: Engine) -> None:
         """Write the pages of this batch, then its other records, even if the pages failed. Blocks. Raises
         EngineError.
         """
@@ -242,13 +201,13 @@ class PagedBlocks:
         if batch.changes or batch.sync:
             engine.write(batch.changes, sync=batch.sync)
 
-    def hold(self, records: Iterable[Record]) -> None:
+    def hold(self, records: Iterable[ChunkRecord]) -> None:
         """Keep these records until they are read."""
         for record in records:
             if record.page is not None and self.files is not None:
                 self.files.hold(record.page)
 
-    def read(self, record: Record, engine: Engine) -> bytes | None:
+    def read(self, record: ChunkRecord, engine: Engine) -> bytes | None:
         """Return the bytes of a record; None if the record is gone. Blocks. Raises EngineError."""
         if record.page is None or self.files is None:
             return engine.get(record.key)

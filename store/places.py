@@ -6,8 +6,9 @@ over two queues (`StoreQueue.bind`), and nothing older ever overwrites anything 
 the same line of batches, their creation and their end as well.
 
 Invariant: no record of a group is written before the group is created, nor after it is deleted. Bound: a record of 64
-KiB at most for each group, once a second or when a callback waits for it. Source: issue 13 item 4; seed 003
-(SubscriptionState). Normative: FORMAT.md, "Metadata".
+KiB at most for each group, once a second or when a callback waits for it.
+
+Source: issue 13 item 4; seed 003 (SubscriptionState). Normative: FORMAT.md, "Metadata".
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..queues.logs.ports import PLACE_RANGES_MAX, GroupState
 from . import keys
-from .batch import Batch
+from .batch import StoreBatch
 from .engine import Change, delete, put
 from .metadata.records import (
     SubscriptionData,
@@ -27,7 +28,7 @@ from .metadata.records import (
     encode_preferences,
     encode_subscription_state,
 )
-from .write_fence import Attached
+from .write_fence import FencedChanges
 
 if TYPE_CHECKING:
     from .bonds import Bond
@@ -104,7 +105,7 @@ class GroupRecord:
         self._changed = False
         self._forgotten = False
         self._waiting: list[Callable[[], None]] = []
-        self._attached: list[Attached] = []
+        self._attached: list[FencedChanges] = []
 
     @property
     def owner(self) -> object:
@@ -173,7 +174,7 @@ class GroupRecord:
         if self._forgotten:
             self._store.change(changes, written=done)
             return
-        self._attached.append(Attached(first, end, changes, done, undone))
+        self._attached.append(FencedChanges(first, end, changes, done, undone))
         self._store.touch(self, urgent=True)
 
     @property
@@ -196,7 +197,7 @@ class GroupRecord:
     def go_on_unnoted(self) -> None:
         """No reader of a log waits for the store."""
 
-    def collect(self, batch: Batch) -> None:
+    def collect(self, batch: StoreBatch) -> None:
         """Put the position of the group into `batch`, with the callbacks to call when it is written."""
         self.urgent = self.is_bound = False
         if not self._is_created:
@@ -216,7 +217,7 @@ class GroupRecord:
             self._waiting = []
             batch.sync = True
 
-    def close_in_order(self, batch: Batch) -> None:
+    def close_in_order(self, batch: StoreBatch) -> None:
         """Note exactly which records were handed over: the broker stops."""
         self._changed = self._is_created
         self.collect(batch)

@@ -19,6 +19,7 @@ the disk fails readers continue without a lease: if the process dies before the 
 again without the mark.
 
 Bound: about 300 bytes for each block that has something on disk.
+
 Source: seed 002 "Persistence Store"; anchors d8, d10, d21; DESIGN section 7.
 """
 
@@ -34,13 +35,12 @@ from ..queues.durables import DurableReader
 from ..queues.message import Message
 from ..queues.storage import PulledQueue, Saved
 from . import keys
-from .batch import Batch
+from .batch import ChunkRecord, PageOut, StoreBatch
 from .chunks import encode_chunk_and_summary
 from .engine import Change, delete, put
 from .kept_bodies import KeptBodies
 from .keys import BLOCK_BITS, BLOCK_SIZE
 from .loading import load_block
-from .paged import PageOut, Record
 from .reader_places import ReaderPlaces
 from .states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue
 from .stored_block import StoredBlock
@@ -303,7 +303,7 @@ class QueueRecords:
         self._page_outs.append(PageOut(self, index, done, refused))
         self._store.touch(self, urgent=True)
 
-    def unpage(self, index: int, record: Record | None) -> None:
+    def unpage(self, index: int, record: ChunkRecord | None) -> None:
         """Drop the page of a block, which lies in a file, or has no room there."""
         stored = self._blocks.get(index)
         if record is not None and stored is not None and stored.paged is record:
@@ -384,7 +384,7 @@ class QueueRecords:
         """Durable subscriptions whose places may have to be written."""
         return self._places.count if self.topic else 0
 
-    def save_before_places(self, batch: Batch) -> int:
+    def save_before_places(self, batch: StoreBatch) -> int:
         """Do the first part of `collect`, which then continues after it. Returns the number of positions of durable
         subscriptions that are due.
         """
@@ -392,7 +392,7 @@ class QueueRecords:
         self._is_saved = True
         return self._places.due_count(is_stored=bool(self._blocks))
 
-    def write_places(self, batch: Batch, count_max: int) -> int:
+    def write_places(self, batch: StoreBatch, count_max: int) -> int:
         """Write up to `count_max` places of durable subscriptions. Returns how many more are due."""
         is_stored = bool(self._blocks)
         self._places.write(batch, self, count_max, is_stored=is_stored)
@@ -458,7 +458,7 @@ class QueueRecords:
             self.urgent = bool(waiting) or self._is_pressed
         return count
 
-    def collect(self, batch: Batch) -> None:
+    def collect(self, batch: StoreBatch) -> None:
         """Put the due changes into `batch`, with the callbacks to call when it is written."""
         if not self._is_saved:
             self._save(batch)
@@ -477,7 +477,7 @@ class QueueRecords:
         self._answer_saved(batch)
         self.urgent = bool(self._page_outs or self._fence or self._waiting_saves)
 
-    def _save(self, batch: Batch) -> None:
+    def _save(self, batch: StoreBatch) -> None:
         """Write the persistent elements that are still in the queue, except those that may wait longer."""
         elements = self._queue.elements
         end = elements.next_sequence
@@ -494,7 +494,7 @@ class QueueRecords:
                     return
             self.save_next(batch, stop)
 
-    def save_next(self, batch: Batch, stop: int) -> int:
+    def save_next(self, batch: StoreBatch, stop: int) -> int:
         """Write the elements of the next block below `stop`, which is above `saved_to`. Returns their number."""
         first, index = self.saved_to, self.saved_to >> BLOCK_BITS
         self.saved_to = stop = min(stop, (index + 1) << BLOCK_BITS)
@@ -502,7 +502,7 @@ class QueueRecords:
         self._fence.put_into(batch, stop, self._let_through)
         return stop - first
 
-    def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
+    def _save_part(self, batch: StoreBatch, index: int, first: int, stop: int) -> None:
         if not self._queue.keeps:
             return
         sequences, messages = self._queue.elements.resident(first, stop, persistent=True)
@@ -513,7 +513,7 @@ class QueueRecords:
         if attempts := self._queue.attempts_among(sequences):  # they came back before they were saved
             self.returned(attempts)
 
-    def _put_chunk(self, batch: Batch, index: int, sequences: SequenceOf[int], messages: list[Message]) -> None:
+    def _put_chunk(self, batch: StoreBatch, index: int, sequences: SequenceOf[int], messages: list[Message]) -> None:
         self._bodies.keep(sequences, messages)
         first, last = sequences[0], sequences[-1]
         value, summary = encode_chunk_and_summary(first, sequences, messages, self._store.heads)
@@ -535,7 +535,7 @@ class QueueRecords:
             stored.live |= bits_of([sequence - base for sequence in sequences])
             self._touched.add(index)  # missing elements are recorded as settled
 
-    def introduce(self, batch: Batch) -> None:
+    def introduce(self, batch: StoreBatch) -> None:
         """Write the record that describes the queue, before its first elements."""
         if not self._known:
             self._known = True
@@ -543,7 +543,7 @@ class QueueRecords:
             value = encode_queue(kind, self._queue.priority, self._queue.name_on_disk)
             batch.add(put(keys.queue_key(self.queue_id), value), len(value))
 
-    def _store_put_outs(self, batch: Batch) -> None:
+    def _store_put_outs(self, batch: StoreBatch) -> None:
         """Write the blocks that are to be paged out, with their elements that are not persistent."""
         waiting: list[PageOut] = []
         for place, page_out in enumerate(self._page_outs):
@@ -571,7 +571,7 @@ class QueueRecords:
         found = [pair for pair in zip(sequences, messages, strict=True) if places >> (pair[0] - base) & 1]
         return [sequence for sequence, _message in found], [message for _sequence, message in found]
 
-    def _page(self, batch: Batch, page_out: PageOut) -> None:
+    def _page(self, batch: StoreBatch, page_out: PageOut) -> None:
         stored = self._blocks.get(page_out.index)
         sequences, messages = self._resident_among(page_out.index, ~(0 if stored is None else stored.live))
         if not sequences:
@@ -586,7 +586,7 @@ class QueueRecords:
         page_out.record = stored.paged = self._store.paged.put(batch, self.queue_id, sequences, messages)
         page_out.count = len(messages)
 
-    def _seal(self, batch: Batch, index: int, stored: StoredBlock) -> None:
+    def _seal(self, batch: StoreBatch, index: int, stored: StoredBlock) -> None:
         """Write all persistent elements of a block as one chunk in place of many: read at once, found at once."""
         sequences, messages = self._resident_among(index, stored.live)
         for change in stored.deletions(self.queue_id):
@@ -598,7 +598,7 @@ class QueueRecords:
             self._put_chunk(batch, index, sequences, messages)
             batch.saved_count -= len(sequences)
 
-    def write_states(self, batch: Batch, count_max: int) -> None:
+    def write_states(self, batch: StoreBatch, count_max: int) -> None:
         """Write the states of up to `count_max` blocks whose settled elements the disk does not know."""
         touched = self._touched
         for _ in range(min(count_max, len(touched))):
@@ -614,7 +614,7 @@ class QueueRecords:
             for change in stored.state_changes(self.queue_id, index, is_paged=is_paged):
                 batch.add(change, len(change[2]))
 
-    def _note_lease(self, batch: Batch) -> None:
+    def _note_lease(self, batch: StoreBatch) -> None:
         """Renew the lease if readers have used half of it, or wait for it."""
         if not self._noting and not self._queue.is_consumed and self._lease > self._queue.handed_to:
             # No consumer reads: no need to run ahead. Valid at once, so that a consumer that comes now waits for a new
@@ -649,7 +649,7 @@ class QueueRecords:
         if not self._forgotten:
             self._queue.reader_noted(reader)
 
-    def _answer_saved(self, batch: Batch) -> None:
+    def _answer_saved(self, batch: StoreBatch) -> None:
         waiting = self._waiting_saves
         elements = self._queue.elements
         while waiting and waiting[0][1] <= self.saved_to:
@@ -687,7 +687,7 @@ class QueueRecords:
         if self._touched:
             self._store.touch(self)
 
-    def close_in_order(self, batch: Batch) -> None:
+    def close_in_order(self, batch: StoreBatch) -> None:
         """Note exactly which elements were handed over and came back, in place of the lease: the broker stops."""
         self._page_outs.clear()  # nothing needs room any more, and pages would fill the batch
         self.urgent = True

@@ -12,19 +12,25 @@ Bound: two entries for each durable subscription.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ..queues.storage import PulledQueue
 from . import keys
-from .batch import Batch
+from .batch import AnsweredShelf, StoreBatch
 from .engine import put
 from .states import encode_cursor_runs
 
-if TYPE_CHECKING:
-    from .queue_records import QueueRecords
-
 MAKING_COST: Final = 4
 """Number of places that are written in the time that making one takes."""
+
+
+class TopicShelf(AnsweredShelf, Protocol):
+    """Shelf of a topic."""
+
+    queue_id: int
+
+    def introduce(self, batch: StoreBatch) -> None:
+        """Write the topic's own record, if the disk has none."""
 
 
 class ReaderPlaces:
@@ -69,7 +75,7 @@ class ReaderPlaces:
     def _due(self, *, is_stored: bool) -> dict[int, None]:
         return self._moved if is_stored or self.is_noting else self._new
 
-    def write(self, batch: Batch, shelf: QueueRecords, count_max: int, *, is_stored: bool) -> None:
+    def write(self, batch: StoreBatch, shelf: TopicShelf, count_max: int, *, is_stored: bool) -> None:
         """Write up to `count_max` places that are due; or make places that are to be made, which takes as long."""
         if self._queue.make_readers(0):
             self._queue.make_readers(1 + count_max // MAKING_COST)
@@ -85,20 +91,20 @@ class ReaderPlaces:
                 # over.
                 batch.sync = batch.sync or reader.lease_under_way > reader.lease
 
-    def write_rest(self, batch: Batch, shelf: QueueRecords, *, is_stored: bool) -> None:
+    def write_rest(self, batch: StoreBatch, shelf: TopicShelf, *, is_stored: bool) -> None:
         """Write all remaining positions."""
         self._queue.make_readers(self._queue.make_readers(0))
         self.write(batch, shelf, self.due_count(is_stored=is_stored), is_stored=is_stored)
         batch.sync = batch.sync or self.is_noting
         self.is_noting = False
 
-    def write_exactly(self, batch: Batch, shelf: QueueRecords) -> None:
+    def write_exactly(self, batch: StoreBatch, shelf: TopicShelf) -> None:
         """The broker stops: write all of them, with exactly what each was handed in place of a lease."""
         self._queue.make_readers(self._queue.make_readers(0))
         for durable_id in self._queue.reader_states():
             self._write_one(batch, shelf, durable_id, exactly=True)
 
-    def _write_one(self, batch: Batch, shelf: QueueRecords, durable_id: int, *, exactly: bool) -> None:
+    def _write_one(self, batch: StoreBatch, shelf: TopicShelf, durable_id: int, *, exactly: bool) -> None:
         state = self._queue.reader_states()[durable_id].state(exactly=exactly)
         value = encode_cursor_runs(state.front, state.handed_to, state.settled, state.attempts)
         shelf.introduce(batch)

@@ -1,28 +1,13 @@
-"""Reports of a store on its own state; in steps where they read all queues."""
+"""Report of a store on its own state, in steps."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from ..flow.graph import Steps
-
-if TYPE_CHECKING:
-    from .storequeue import StoreQueue
-
-
-def facts_of(store: StoreQueue, failing: str | None) -> dict[str, object]:
-    """Return the facts of the store on the flow map. `failing`: the disk's error for the last batch, if that could not
-    be written.
-    """
-    facts: dict[str, object] = {"written": store.counters.written_count, "syncs": store.counters.syncs_count}
-    for name, fault in (("failing", failing), ("not paging", store.paged.fault)):
-        if fault is not None:
-            facts[name] = fault
-    if store.disk_is_low:
-        facts["disk"] = "nearly full: free some space, or let consumers drain their queues"
-    return facts
+from .storequeue import StoreQueue
 
 
 def report_in_steps(store: StoreQueue) -> Steps[dict[str, Any]]:

@@ -7,6 +7,7 @@ pieces and no commit record never took place.
 Invariants: every `decode_*` gives back what its `encode_*` was given, or raises PieceError.
 
 Deliberately not here: when they are written and read (spool.py), and what a restart makes of them (recovery.py).
+
 Source: seed 002 "Transactions"; DESIGN section 7. Normative: FORMAT.md.
 """
 

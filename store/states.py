@@ -9,6 +9,7 @@ joined), or raises StateError, whatever the bytes are. A few bytes never become 
 ranges.
 
 Deliberately not here: keys (keys.py), messages (chunks.py), when a state is written, and its meaning in memory.
+
 Source: DESIGN section 7. Normative: FORMAT.md.
 """
 

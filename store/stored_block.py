@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from . import keys
+from .batch import ChunkRecord
 from .engine import Change, delete, put
-from .paged import Record
 from .states import encode_state
 
 
@@ -24,12 +24,12 @@ class StoredBlock:
         """Whether the block has, or had, chunks, and so perhaps a state on disk."""
         self.attempts: dict[int, int] | None = None
         """Number of times that returned elements were handed over, by place."""
-        self.paged: Record | None = None
+        self.paged: ChunkRecord | None = None
         """Record of the elements that are not persistent, for this run."""
 
-    def records(self, queue_id: int) -> list[Record]:
+    def records(self, queue_id: int) -> list[ChunkRecord]:
         """Return all records that have elements of the block."""
-        found = [Record(keys.chunk_key(queue_id, first)) for first in self.firsts]
+        found = [ChunkRecord(keys.chunk_key(queue_id, first)) for first in self.firsts]
         if self.paged is not None:
             found.append(self.paged)
         return found

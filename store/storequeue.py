@@ -33,7 +33,7 @@ from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
 from ..queues.storage import DISK, Confirms, PulledQueue
 from . import keys
-from .batch import BATCH_BYTES, Batch
+from .batch import BATCH_BYTES, StoreBatch
 from .beside import Beside
 from .chunks import HeadCodec
 from .config import StoreConfig
@@ -51,10 +51,9 @@ from .places import GroupRecord
 from .ports import DataFolder, Logger
 from .queue_records import QueueRecords
 from .recovery import Recovered
-from .reporting import facts_of
 from .states import encode_numbers
 from .together import Shelf, StoreJoint, Together, records_of
-from .write_fence import Attached
+from .write_fence import FencedChanges
 
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0
@@ -142,7 +141,7 @@ class StoreQueue(FlowResource):
         self._going_on = GoingOn(scheduling, self._tell_all)
         self._places_count = 0  # made so far
         self._beside = Beside()
-        self._batch: Batch | None = None
+        self._batch: StoreBatch | None = None
         self._flush_asked = False
         self._timer: TimerHandle | None = None
         self._timer_seconds = float("inf")
@@ -300,7 +299,7 @@ class StoreQueue(FlowResource):
         self._beside.add([*self.deleted_with(shelf), *(records_of(shelf.queue_id) if shelf.has_records else ())])
         self._arm(self.clock() + self._config.flush_delay_min_seconds)
 
-    def bequeath(self, shelf: Shelf, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
+    def bequeath(self, shelf: Shelf, attached: Iterable[FencedChanges], waiting: list[Callable[[], None]]) -> None:
         """Pass on what was to be written with a shelf, and its waiting callbacks: its queue or group is deleted."""
         self._together.bequeath(shelf, attached, waiting)
 
@@ -410,7 +409,7 @@ class StoreQueue(FlowResource):
         """Put all remaining changes into the batch under way, now, and write it."""
         self._gradual.finish()
 
-    def _gathered(self, batch: Batch) -> None:
+    def _gathered(self, batch: StoreBatch) -> None:
         """Begin to write `batch`: everything for it is gathered."""
         self._beside.wait(self._dirty.answers())
         self._beside.end()
@@ -420,7 +419,7 @@ class StoreQueue(FlowResource):
             self._together.next_joint()
             self._begin(batch)
 
-    def _begin(self, batch: Batch) -> None:
+    def _begin(self, batch: StoreBatch) -> None:
         """Write this, if there is anything in it."""
         batch.told_count, self._waiting_count = self._waiting_count, 0
         self._tell_all([partial(saved, "consumed") for saved in batch.consumed])
@@ -435,9 +434,9 @@ class StoreQueue(FlowResource):
         else:
             self._arm_next()
 
-    def _gather(self) -> Batch:
+    def _gather(self) -> StoreBatch:
         now_seconds = self.clock()
-        batch = Batch(now_seconds, self.durability)
+        batch = StoreBatch(now_seconds, self.durability)
         self._together.begin_gathering()
         self._beside.begin(batch)
         if batch.waiters:
@@ -454,7 +453,7 @@ class StoreQueue(FlowResource):
         self._dirty.come_due(self.clock(), SHELVES_AT_ONCE)
         return self._dirty.first(SHELVES_AT_ONCE)
 
-    def _gathering(self, batch: Batch) -> Iterator[None]:
+    def _gathering(self, batch: StoreBatch) -> Iterator[None]:
         """Put all other ready shelves into this batch, in steps. Changes made meanwhile may come into it: shelves that
         transactions bind together always do so in one step, or like heavy bonds.
         """
@@ -470,7 +469,7 @@ class StoreQueue(FlowResource):
         if self._together.heavy:
             yield from self._together.gathering(batch)
 
-    def _look_at(self, shelf: Shelf, batch: Batch) -> int:
+    def _look_at(self, shelf: Shelf, batch: StoreBatch) -> int:
         """Put the changes of a shelf, and of those it is bound to, into this batch. Returns the number of shelves."""
         dirty = self._dirty
         if not dirty.wants(shelf):
@@ -489,7 +488,7 @@ class StoreQueue(FlowResource):
             self.collect_one(one, batch, urgent=len(together) > 1)
         return len(together)
 
-    def collect_one(self, shelf: Shelf, batch: Batch, *, urgent: bool) -> None:
+    def collect_one(self, shelf: Shelf, batch: StoreBatch, *, urgent: bool) -> None:
         """Put the due changes of a shelf into this batch; with `urgent` all of them."""
         if shelf.queue_id not in self.shelves:
             return  # its queue was deleted
@@ -536,14 +535,14 @@ class StoreQueue(FlowResource):
         self._tell_all(batch.answers())
         self._answered(batch, now_seconds)
 
-    def _answering(self, batch: Batch) -> Iterator[None]:
+    def _answering(self, batch: StoreBatch) -> Iterator[None]:
         """Answer the callbacks of a batch, in steps."""
         for place, answer in enumerate(batch.answers()):
             self._tell_all((answer,))
             if place % ANSWERS_PER_STEP == 0:
                 yield
 
-    def _answered(self, batch: Batch, now_seconds: float) -> None:
+    def _answered(self, batch: StoreBatch, now_seconds: float) -> None:
         """End a batch whose callbacks are all answered; the next one may begin."""
         self._batch = None
         took_seconds = now_seconds - batch.started_seconds
@@ -592,7 +591,7 @@ class StoreQueue(FlowResource):
         """Raise the error: the shard has another owner, so what is in memory here is no longer true."""
         raise error
 
-    def _write_failed(self, batch: Batch, error: EngineError) -> None:
+    def _write_failed(self, batch: StoreBatch, error: EngineError) -> None:
         if isinstance(error, FencedError):
             self.fenced(error)
         self.counters.failures_count += 1
@@ -652,7 +651,7 @@ class StoreQueue(FlowResource):
         self._gradual.finish()
         under_way, self._batch = self._batch, None
         changes = list(under_way.changes) if under_way is not None else []
-        batch = Batch(self.clock(), self.durability)
+        batch = StoreBatch(self.clock(), self.durability)
         self._beside.begin(batch)
         for shelf in self.shelves.values():
             while True:
@@ -706,7 +705,13 @@ class StoreQueue(FlowResource):
         return 0 if self._batch is None else self._batch.size_bytes
 
     def facts(self) -> Mapping[str, object]:
-        return facts_of(self, self._failing)
+        facts: dict[str, object] = {"written": self.counters.written_count, "syncs": self.counters.syncs_count}
+        for name, fault in (("failing", self._failing), ("not paging", self.paged.fault)):
+            if fault is not None:
+                facts[name] = fault
+        if self.disk_is_low:
+            facts["disk"] = "nearly full: free some space, or let consumers drain their queues"
+        return facts
 
 
 assert BATCH_BYTES < OPERATION_BYTES

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Final
 from ..flow import FlowResource, WaitEdge
 from ..queues.storage import Confirms
 from . import keys
-from .batch import Batch
+from .batch import StoreBatch
 from .bonds import Bond, bond_of
 from .dirty import Dirty
 from .engine import Change, delete, delete_range
 from .places import GroupRecord
 from .queue_records import QueueRecords
-from .write_fence import Attached
+from .write_fence import FencedChanges
 
 if TYPE_CHECKING:
     from .storequeue import StoreQueue
@@ -190,7 +190,7 @@ class Together:
 
     # ------------------------------------------------------------------ queues that are deleted meanwhile
 
-    def bequeath(self, shelf: Shelf, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
+    def bequeath(self, shelf: Shelf, attached: Iterable[FencedChanges], waiting: list[Callable[[], None]]) -> None:
         """Pass on the changes (such as the commit record of a spooled transaction) and callbacks of a shelf whose queue
         or group is deleted: they go with the shelves to which it is bound.
         """
@@ -317,7 +317,7 @@ class Together:
             one.bond = None
         return together
 
-    def gathering(self, batch: Batch) -> Iterator[None]:
+    def gathering(self, batch: StoreBatch) -> Iterator[None]:
         """Put heavy bonds into this batch, in steps."""
         for round_number in range(ROUNDS_MAX + 1):
             in_steps = round_number < ROUNDS_MAX
@@ -349,7 +349,7 @@ def records_of(queue_id: int) -> list[Change]:
     return [*changes, delete(keys.queue_key(queue_id)), delete(keys.head_key(queue_id))]
 
 
-def _saving(shelf: QueueRecords, batch: Batch) -> Iterator[None]:
+def _saving(shelf: QueueRecords, batch: StoreBatch) -> Iterator[None]:
     """Write the changes of a shelf by a transaction, in steps, and the positions of the many readers of a topic; later
     changes are left to `collect`.
     """

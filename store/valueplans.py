@@ -34,7 +34,7 @@ class KnownSegment:
         return self.live_bytes * share < self.size_bytes and not self.is_stuck
 
 
-class Plan:
+class ValuePlan:
     """A batch on its way."""
 
     __slots__ = ("changes", "closed", "gone", "new", "values", "writes")
@@ -54,7 +54,7 @@ class Plan:
         """Writes by segment: the offset, and the parts."""
 
 
-class Walk(Iterator[tuple[bytes, bytes]]):
+class ValueWalk(Iterator[tuple[bytes, bytes]]):
     """One iteration. As long as it is there, no segment goes."""
 
     __slots__ = ("__weakref__", "rows")

@@ -32,6 +32,7 @@ anew, no space is freed, and values that were written already stay where they ar
 One thread writes; others may read meanwhile. If a reader finds its segment gone, the value was moved or deleted.
 
 Bound: some hundred bytes for each segment, and for each queue that has such values.
+
 Source: WiscKey (FAST '16), for keys and values apart. Normative: FORMAT.md.
 """
 
@@ -76,7 +77,7 @@ from .valuecodec import (
     pointer_or_none,
 )
 from .valuekeys import name_of, names_within, parts_around, queue_of
-from .valueplans import KnownSegment, Plan, Walk, taken_bytes
+from .valueplans import KnownSegment, ValuePlan, ValueWalk, taken_bytes
 
 MOVED_LOOKS: Final = 256
 """Number of values that are examined at once when a segment is written anew."""
@@ -167,7 +168,7 @@ class ValueLog:
         """Whether a write raised whose result is not known yet."""
         self._written: dict[bytes, tuple[bytes, ValuePointer]] = {}
         """Values of batches that raised, by key."""
-        self._walks: WeakSet[Walk] = WeakSet()
+        self._walks: WeakSet[ValueWalk] = WeakSet()
         self._ends: dict[int, int] = {}
         """End of the last value, for segments whose files extend beyond it or have no value: the rest is of no use."""
         self._kept: set[int] = set()
@@ -233,7 +234,7 @@ class ValueLog:
         value that can't be read is yielded as far as it can: its decoder reports that, and the others are still found.
         See `unreadable`. Raises where the disk reads nothing at all.
         """
-        walk = Walk()
+        walk = ValueWalk()
         self._walks.add(walk)  # before the moment that it is of
         parts, names = self._opened_twice(lambda *part: self._engine.iterate(*part, reverse=reverse), start, stop)
         if len(parts) == 1 and not names:
@@ -316,7 +317,7 @@ class ValueLog:
         chunks = [value for _kind, key, value in changes if len(value) >= least_bytes and key.startswith(keys.CHUNK)]
         separates = sum(map(len, chunks)) >= self._options.batch_bytes_min
         if separates or self._has_any:
-            plan = Plan()
+            plan = ValuePlan()
             try:
                 self._plan(plan, changes, separates=separates)
             except EngineError:
@@ -336,7 +337,7 @@ class ValueLog:
             except EngineError as error:
                 self._tell(number, error)
 
-    def _plan(self, plan: Plan, changes: Sequence[Change], *, separates: bool) -> None:
+    def _plan(self, plan: ValuePlan, changes: Sequence[Change], *, separates: bool) -> None:
         """Plan which of these changes go to segments. Raises EngineError."""
         out = plan.changes
         for change in changes:
@@ -361,7 +362,7 @@ class ValueLog:
                     for name in {*there, *(name for name in plan.new if within[0] <= name < within[1])}:
                         self._take_away(plan, keys.CHUNK + name[1:])
 
-    def _take_away(self, plan: Plan, key: bytes) -> bool:
+    def _take_away(self, plan: ValuePlan, key: bytes) -> bool:
         """Whether the value of this key lies in a segment. It does not any more."""
         name = name_of(key)
         if name in plan.new:
@@ -383,7 +384,7 @@ class ValueLog:
         plan.changes.append(delete(name))
         return True
 
-    def _place(self, plan: Plan, key: bytes, value: bytes) -> None:
+    def _place(self, plan: ValuePlan, key: bytes, value: bytes) -> None:
         """Give it a pointer."""
         name = name_of(key)
         earlier = self._written.get(name)
@@ -399,7 +400,7 @@ class ValueLog:
         plan.values[name] = value
         plan.changes.append(put(name, encode_pointer(pointer)))
 
-    def _opened(self, plan: Plan) -> tuple[int, KnownSegment]:
+    def _opened(self, plan: ValuePlan) -> tuple[int, KnownSegment]:
         """The segment for the next value."""
         number = self._open
         if number is not None and self._known[number].size_bytes < self._options.segment_bytes:
@@ -411,7 +412,7 @@ class ValueLog:
         segment = self._known[number] = KnownSegment()
         return number, segment
 
-    def _give_up(self, plan: Plan) -> None:
+    def _give_up(self, plan: ValuePlan) -> None:
         """Undo a plan of which nothing was written: its pointers are free again."""
         for number, (offset, _parts) in plan.writes.items():
             if offset:
@@ -422,7 +423,7 @@ class ValueLog:
         if not self._is_uncertain:
             self._look_over(plan.closed)
 
-    def _carry_out(self, plan: Plan, *, sync: bool) -> None:
+    def _carry_out(self, plan: ValuePlan, *, sync: bool) -> None:
         """Write this. Raises EngineError: then write it again."""
         self._write_values(plan)
         self._by_queue.update(map(queue_of, plan.new))  # before readers could miss them
@@ -441,7 +442,7 @@ class ValueLog:
         touched = {pointer.segment for pointer in plan.gone.values() if pointer is not None}
         self._look_over({*touched, *plan.writes, *plan.closed})
 
-    def _write_values(self, plan: Plan) -> None:
+    def _write_values(self, plan: ValuePlan) -> None:
         """Write the values and sync them. What can't be written is cut off, and its segment is not written to again:
         data behind a failed sync is not to be trusted.
         """
@@ -475,7 +476,7 @@ class ValueLog:
 
     # ------------------------------------------------------------------ live values
 
-    def _book(self, plan: Plan) -> None:
+    def _book(self, plan: ValuePlan) -> None:
         """Take over a plan that is written."""
         for name, pointer in plan.new.items():
             self._known[pointer.segment].add(name, pointer)
@@ -549,7 +550,7 @@ class ValueLog:
     def _move_some(self, number: int) -> None:
         """Write anew some live values of a segment that has few. Raises EngineError."""
         segment = self._known[number]
-        plan = Plan()
+        plan = ValuePlan()
         at, moved_bytes, looks_count = segment.looked_to, 0, 0
         while at < segment.size_bytes and moved_bytes < self._options.moved_bytes and looks_count < MOVED_LOOKS:
             looks_count += 1

@@ -15,14 +15,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ..queues.storage import Elements
-from .batch import Batch
+from .batch import StoreBatch
 from .engine import Change
 from .keys import BLOCK_BITS
 
 NOTHING_BEGUN: Final = 0
 
 
-class Attached(NamedTuple):
+class FencedChanges(NamedTuple):
     """Changes that go into the batch with elements `first` to `end - 1`."""
 
     first: int
@@ -40,7 +40,7 @@ class WriteFence:
     __slots__ = ("_held", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[Attached] = deque()
+        self._waiting: deque[FencedChanges] = deque()
         """Changes that are in no batch yet."""
         self._held: deque[tuple[int, int]] = deque()
         """First and end of elements that are not on disk yet."""
@@ -63,7 +63,7 @@ class WriteFence:
         place = len(self._waiting)
         while place and self._waiting[place - 1].end > end:  # changes passed on by a deleted queue are older
             place -= 1
-        self._waiting.insert(place, Attached(first, end, changes, done, undone))
+        self._waiting.insert(place, FencedChanges(first, end, changes, done, undone))
         if first < end:
             self._held.append((first, end))
 
@@ -75,7 +75,7 @@ class WriteFence:
             return NOTHING_BEGUN
         return self._waiting[0].end
 
-    def put_into(self, batch: Batch, saved_to: int, let_through: Callable[[], None]) -> None:
+    def put_into(self, batch: StoreBatch, saved_to: int, let_through: Callable[[], None]) -> None:
         """Put changes into the batch whose elements are saved by now. `let_through`: called when some are not held any
         more.
         """
@@ -94,7 +94,7 @@ class WriteFence:
         self._held.popleft()
         let_through()
 
-    def take_all(self) -> list[Attached]:
+    def take_all(self) -> list[FencedChanges]:
         """Take all changes that are in no batch: the queue is gone."""
         left = list(self._waiting)
         self._waiting.clear()

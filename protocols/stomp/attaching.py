@@ -108,7 +108,7 @@ class Attaching:
         """Begin a turn: other connections have had theirs. Ends the connection if it has too many attachments."""
         self._turn_began_count = self.line.spent_count
         if not self.line.busy:
-            self._hold.let_go()
+            self._hold.release()
         if self.overdrawn:
             self._fail(too_many_attachments(self.overdrawn))
 

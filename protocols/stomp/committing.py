@@ -41,7 +41,7 @@ from .hub import Hub
 from .lanes import Barrier, Lane, Lanes, ParkingLimit, SharedWires
 from .limits import StompLimits
 from .replies import Replies
-from .requesting import Requests
+from .requesting import SessionRequests
 from .routing import ADMIN_PREFIX, Router
 from .sending import Sender
 from .spooling import SpooledCommits, Spooler
@@ -101,7 +101,7 @@ class Committer:
         lanes: Lanes,
         parking: ParkingLimit,
         router: Router,
-        requests: Requests,
+        requests: SessionRequests,
         sender: Sender,
         subscriptions: Subscriptions,
         replies: Replies,
@@ -538,7 +538,7 @@ class Committer:
         commit.promise.release()
         barrier, commit.barrier = commit.barrier, None
         if barrier is not None:
-            self._lanes.let_go(barrier)
+            self._lanes.end_barrier(barrier)
         else:
             self._transactions.forget_bytes(commit.transaction)
         if barrier is not None or commit.steps_count > AT_ONCE_COUNT:

@@ -5,8 +5,9 @@ all: `MessageRenderer` puts `message_prefix`, its own header lines and the wire 
 
 Invariant: whatever the values, the bytes read back as the same frame under the same version; no value can end a header
 line, and none can forge one. Unwritable values are refused with `LocalProtocolError`. Deliberately not here: whether a
-frame may be sent now (`machine`). Source: STOMP 1.2 "Frames", "Value Encoding"; checklist b1, b6, b7, b9, b10, b48,
-b52, b53.
+frame may be sent now (`machine`).
+
+Source: STOMP 1.2 "Frames", "Value Encoding"; checklist b1, b6, b7, b9, b10, b48, b52, b53.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Errors of framing, in words: the parser's reports of invalid bytes.
 
 Here, so that the parser reads as the walk that it is. Which command may come when is `transitions.refusal`.
+
 Source: STOMP 1.2 "Frames", "Size Limits".
 """
 

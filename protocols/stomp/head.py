@@ -15,6 +15,7 @@ Structurally a `SendHead` is the envelope that `queues` asks for (destination, p
 ttl_ms, group, delay_ms, reply_to), without an import of it.
 
 Deliberately not here: where a header block begins and ends, and its total size (`parser`).
+
 Source: STOMP 1.2 "Frames", "SEND", "MESSAGE"; checklist b1-b3, b8-b13, b28; header dialects of DESIGN section 9.
 """
 

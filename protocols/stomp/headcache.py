@@ -5,7 +5,9 @@ its content-length only, from which the new one is made for a third of the price
 have one length.
 
 Invariants: both are bounded; each cached head has passed every check of the parser; a head with a receipt is never
-cached. Source: DESIGN section 3, "Keep the wire form".
+cached.
+
+Source: DESIGN section 3, "Keep the wire form".
 """
 
 from __future__ import annotations

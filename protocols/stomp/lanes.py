@@ -530,8 +530,8 @@ class Lanes(FlowResource):
             self._ready[lane] = None
 
     def holding(self, lanes: Iterable[Lane], size_bytes: int) -> Generator[None, None, Barrier]:
-        """Park a COMMIT to these lanes: it is charged to the stash, and later runs stay behind it, until `let_go`. In
-        steps.
+        """Park a COMMIT to these lanes: it is charged to the stash, and later runs stay behind it, until
+        `end_barrier`. In steps.
         """
         barrier = Barrier(size_bytes)
         self.barriers_count += 1
@@ -558,7 +558,7 @@ class Lanes(FlowResource):
             instead_of.put(lane, barrier)
         return barrier
 
-    def let_go(self, barrier: Barrier) -> None:
+    def end_barrier(self, barrier: Barrier) -> None:
         """Release a COMMIT that is carried out. `unpark` is due: runs may have waited behind it, and its places are
         left in steps if there are many.
         """

@@ -6,6 +6,7 @@ not depend on how the stream was cut: also before a fault they are the bytes tha
 Costs O(bytes), and no copy of a chunk that lies in the body as a whole. Holds nothing but numbers.
 
 Deliberately not here: where the pieces go (the session, which has them written to a file).
+
 Source: seed 002 "Large Message Support"; STOMP 1.2 "Body", "Size Limits"; checklist b5, b14.
 """
 

@@ -112,7 +112,7 @@ class PendingLogin:
         if connect is None or decision is None:
             return None
         self._connect = self._decision = self._cancel = None
-        self._hold.let_go()
+        self._hold.release()
         if isinstance(decision, LoginRefusedError):
             self.quiet = decision.quiet
             error = ProtocolError("login-refused", str(decision), "Check login and passcode.")
@@ -125,7 +125,7 @@ class PendingLogin:
         """Give the check up: the connection ends."""
         cancel, self._cancel = self._cancel, None
         self._connect = self._decision = None
-        self._hold.let_go()
+        self._hold.release()
         self._timer.cancel()
         if cancel is not None:
             cancel()

@@ -14,7 +14,9 @@ message-id is that of the log and the index, the same each time it is read (but 
 `index`, `count` and a content-type of its own; an ACK of it settles all of its records. MESSAGEs about gaps and ends
 need no ACK.
 
-Batches are handed to the kernel from the mapped file: nothing is copied here. Source: DESIGN section 8, anchors e5, e8.
+Batches are handed to the kernel from the mapped file: nothing is copied here.
+
+Source: DESIGN section 8, anchors e5, e8.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ and returns nothing any more; after DISCONNECT everything else is dropped (b57).
 
 Deliberately not here: subscriptions, transactions, receipts and settlement (the session), time (heart-beats are only
 negotiated here), and MESSAGE and RECEIPT, which the broker writes by the batch through `encoder`.
+
 Source: STOMP 1.2 "Connecting", "Heart-beating", "Client Frames"; checklist b15-b26, b31-b34, b40-b42, b52-b57.
 """
 

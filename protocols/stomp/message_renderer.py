@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final, cast
 
 from ...queues.logs.batches import CONTENT_TYPE
-from ...queues.logs.reading import Record
+from ...queues.logs.reading import RecordMessage
 from ...queues.logs.runs import BatchRun
 from ...queues.message import Message
 from ...queues.slices import Slice
@@ -189,7 +189,7 @@ class RecordRenderer(MessageRenderer):
         return super()._own_lines(ordinal, number)
 
     def _block_offset(self, message: Message) -> int:
-        assert isinstance(message, Record)
+        assert isinstance(message, RecordMessage)
         return message.lines_bytes
 
 

@@ -25,6 +25,7 @@ Lenient on purpose: CR LF line ends in every version (telnet), also mixed with L
 first); blanks around numbers. Strict on purpose: undefined escapes (b11), UTF-8, NUL among headers, the NUL behind a
 body of known length.
 Deliberately not here: required headers and bodies where none may be (`machine`), the meaning of anything.
+
 Source: STOMP 1.2 "Frames", "Size Limits"; checklist b1-b6, b9-b14.
 """
 
@@ -44,7 +45,7 @@ from .largebody import LargeBody
 from .limits import StompLimits
 from .octets import EOL_OCTETS, PLAIN_OCTETS, skip_eols, split_head, text_of
 from .rawhead import COMMAND_LINE_BYTES_MAX, check_raw_head, identify
-from .receive_buffer import ReceiveBuffer, Wait
+from .receive_buffer import AwaitedPart, ReceiveBuffer
 from .strides import take_alike
 from .transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
 
@@ -123,7 +124,7 @@ class Parser:
         self.receive_buffer = (
             ReceiveBuffer()
         )  #: What of an unfinished frame is here. Its `room` may be filled in place of a `feed`.
-        self._wait = Wait.NOTHING
+        self._wait = AwaitedPart.NOTHING
         self._target_bytes = 0
         self._tail = b""
         self._open_frame: Frame | None = None
@@ -209,27 +210,27 @@ class Parser:
             self._hold(data)
             return
         wait = self._wait
-        if wait is Wait.NOTHING:
+        if wait is AwaitedPart.NOTHING:
             self._parse(receive_buffer.take(data) if receive_buffer.size_bytes else data, 0, events)
             return
-        if wait is Wait.HEAD:
+        if wait is AwaitedPart.HEAD:
             if not self._head_needs_a_look(data):
                 receive_buffer.add(data)
                 self._tail = (self._tail + data)[-2:]
                 return
-            self._wait = Wait.NOTHING
+            self._wait = AwaitedPart.NOTHING
             self._parse(receive_buffer.take(data), 0, events)
             return
-        if wait is Wait.COUNT:
+        if wait is AwaitedPart.COUNT:
             missing = self._target_bytes - receive_buffer.size_bytes
             if len(data) < missing:
                 receive_buffer.add(data)
                 receive_buffer.reserve(self._target_bytes)
                 return
-        elif wait is Wait.BODY:
+        elif wait is AwaitedPart.BODY:
             self._fill_frame(data, events)
             return
-        elif wait is Wait.LARGE:
+        elif wait is AwaitedPart.LARGE:
             pos = self._pass_on(data, 0, events)
             if 0 <= pos < len(data):
                 self._parse(data, pos, events)
@@ -245,7 +246,7 @@ class Parser:
                 receive_buffer.add(data)
                 return
         whole = receive_buffer.take(memoryview(data)[:missing])
-        self._wait = Wait.NOTHING
+        self._wait = AwaitedPart.NOTHING
         head = self._open_head
         if head is not None:
             self._open_head = None
@@ -284,7 +285,7 @@ class Parser:
         raw = buf[pos : pos + self._head_bytes_max + 3]
         # A line end here may be the first half of the blank line, which does not count.
         self._check_raw_head(raw[:-2] if raw.endswith(b"\n\r") else raw.removesuffix(b"\n"))
-        self._wait = Wait.HEAD
+        self._wait = AwaitedPart.HEAD
         self._tail = buf[pos:][-2:]
         self.receive_buffer.add(buf[pos:] if pos else buf)
 
@@ -292,16 +293,16 @@ class Parser:
         """Keep an unfinished frame from `pos` on, until its body of `length` octets (-1: up to a NUL) is there."""
         self.receive_buffer.add(buf[pos:] if pos else buf)
         if length < 0:
-            self._wait = Wait.NUL
+            self._wait = AwaitedPart.NUL
             self._target_bytes = body_start - pos + self._inline_bytes_max + 1
         else:
-            self._wait = Wait.COUNT
+            self._wait = AwaitedPart.COUNT
             self._target_bytes = body_start - pos + length + 1
 
     def _open_body(self, frame: Frame, begun: bytes, length: int) -> None:
         """Keep `frame`, of whose body of `length` octets `begun` is here, until the rest and the NUL are there."""
         self._open_frame = frame
-        self._wait = Wait.BODY
+        self._wait = AwaitedPart.BODY
         self._target_bytes = length
         self.receive_buffer.add(begun)
         self.receive_buffer.reserve(length)
@@ -317,7 +318,7 @@ class Parser:
             return
         frame, self._open_frame = self._open_frame, None
         assert frame is not None
-        self._wait = Wait.NOTHING
+        self._wait = AwaitedPart.NOTHING
         if data[missing]:
             error = faults.missing_nul(frame.command, self._target_bytes)
             error.identify(frame.command, frame.headers)
@@ -686,9 +687,9 @@ class Parser:
             self._fault_in_send(error, large.head, large.receipt)
             raise
         if pos < 0:
-            self._wait = Wait.LARGE
+            self._wait = AwaitedPart.LARGE
         else:
-            self._wait = Wait.NOTHING
+            self._wait = AwaitedPart.NOTHING
             self._large = None
         return pos
 

@@ -1,6 +1,7 @@
 """Checks of command and headers as bytes, before they are parsed or are even complete.
 
 Of several faults the one that comes first in the stream counts, so that chunking makes no difference.
+
 Source: STOMP 1.2 "Size Limits"; checklist b14.
 """
 

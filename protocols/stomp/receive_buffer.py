@@ -16,7 +16,7 @@ import enum
 from io import BytesIO
 
 
-class Wait(enum.Enum):
+class AwaitedPart(enum.Enum):
     """Part of a frame that the parser waits for.
 
     BODY: a body, which alone is collected, and the NUL behind it; LARGE: the rest of a body that is passed on.

@@ -31,7 +31,7 @@ UNANSWERED_MAX: Final = 100
 """Requests of one connection that may wait for their answers."""
 
 
-class Requests:
+class SessionRequests:
     """Makes the requests of one connection, and sends their answers as its SENDs."""
 
     __slots__ = (

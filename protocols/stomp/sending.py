@@ -23,7 +23,7 @@ from .hub import Hub
 from .lanes import Barrier, Lane, Lanes, ParkedRun, ParkingLimit, SharedWires
 from .publishing import LogPublisher, QueuePublisher, refused_by_log
 from .replies import Owed, Replies
-from .requesting import Requests
+from .requesting import SessionRequests
 from .routing import ADMIN_PREFIX, Router
 from .staging import LargeRun
 
@@ -63,7 +63,7 @@ class Sender:
         router: Router,
         queues: QueuePublisher,
         logs: LogPublisher,
-        requests: Requests,
+        requests: SessionRequests,
         replies: Replies,
         *,
         fail: Callable[[ProtocolError], None],

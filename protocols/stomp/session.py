@@ -60,7 +60,7 @@ from .publishing import LogPublisher, QueuePublisher
 from .read_rate import ReadRateLimit
 from .relaying import Relay, opening_of
 from .replies import Replies
-from .requesting import Requests
+from .requesting import SessionRequests
 from .routing import Router
 from .sending import Sender
 from .session_states import SessionEvent, SessionState, moved
@@ -171,7 +171,7 @@ class Session:
         self._context: DispatchHandle = hub.scheduling.register(self._dispatch, f"connection {peer}")
         self.transactions = Transactions(limits, lambda: self.lanes.transactions)
         self._replies = Replies(self.outbound, owed)
-        self._temporary = TemporaryDestinations(hub, self.session_id, names_max=limits.subscriptions_max)
+        self._temporary = TemporaryDestinations(hub.registry, self.session_id, names_max=limits.subscriptions_max)
         self.subscriptions = Subscriptions(
             hub,
             limits,
@@ -190,7 +190,7 @@ class Session:
         self._router = Router(hub, self.lanes, self._temporary, self._authorizer)
         self._queue_publisher = QueuePublisher(hub.registry, self.lanes, self._router, self._replies)
         self._log_publisher = LogPublisher(self.lanes, self._replies, self.fail)
-        self._requests = Requests(
+        self._requests = SessionRequests(
             hub,
             self.lanes,
             parking,
@@ -317,7 +317,7 @@ class Session:
     @property
     def is_read_as_usual(self) -> bool:
         """Whether a plain read is allowed: the session is open, no hold is on or was noted, and nothing waits for
-        `go_on`.
+        `resume`.
         """
         lanes = self.lanes
         return self.state is _OPEN and not (
@@ -372,15 +372,15 @@ class Session:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether the last frames were expensive: other connections have their turn now, then `go_on` is due."""
+        """Whether the last frames were expensive: other connections have their turn now, then `resume` is due."""
         return self._held_back is not None and not self._must_hold_back
 
     @property
     def holds_back(self) -> bool:
-        """Whether events that were read wait for `go_on`."""
+        """Whether events that were read wait for `resume`."""
         return self._held_back is not None or self.state is SessionState.DECIDING
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Work through held back events, if they may take effect now. Call before `update_reading`."""
         if not self.holds_back:
             return

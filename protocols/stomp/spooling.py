@@ -13,6 +13,7 @@ queue overtakes them. ACKs pass as always, so a transaction that is larger than 
 consumer is on the same connection.
 
 Bound: `transaction_spool_bytes_max` of the connection, on the disk; a barrier and a drain for each queue.
+
 Source: seed 002 "Transactions".
 """
 
@@ -116,7 +117,7 @@ class Spooler:
         if self._source is not None:
             self._source.close()
             self._source = None
-            self._hold.let_go()
+            self._hold.release()
 
     # ------------------------------------------------------------------ open transactions
 
@@ -420,7 +421,7 @@ class SpooledCommits:
             if not drain.left_count:
                 commit.promise.use(lane.queue, spooled.count, 0)  # what was damaged
                 del self._drains[drain]
-                self._lanes.let_go(barrier)
+                self._lanes.end_barrier(barrier)
                 self._wake()
 
         drain = SpoolDrain(
@@ -466,7 +467,7 @@ class SpooledCommits:
         """Remove the drains of a COMMIT that will never move; runs parked behind them may continue. In steps."""
         for drain, barrier in commit.drains.items():
             del self._drains[drain]
-            self._lanes.let_go(barrier)
+            self._lanes.end_barrier(barrier)
             yield
         self._wake()
 

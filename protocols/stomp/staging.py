@@ -168,7 +168,7 @@ class LargeSends:
         start = self._start
         assert start is not None
         self.is_committing = False
-        self._file_hold.let_go()
+        self._file_hold.release()
         self._staging = None
         if isinstance(result, BodyError):
             self._failed(self._cannot_store())
@@ -203,7 +203,7 @@ class LargeSends:
         """End with the connection. A complete body still goes its way."""
         self.abort()
         self._source.close()
-        self._room_hold.let_go()
+        self._room_hold.release()
 
 
 def body_unreadable() -> ProtocolError:

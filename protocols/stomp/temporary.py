@@ -15,8 +15,8 @@ from typing import Final
 
 from ...queues.destination import Destination
 from ...queues.names import DestinationName, DestinationNameError, parse_composite
+from ...queues.registry import DestinationRegistry
 from .head import SendHead
-from .hub import Hub
 
 LOCAL_TEMPORARY: Final = {"/temp-queue/": "/remote-temp-queue/", "/temp-topic/": "/remote-temp-topic/"}
 
@@ -29,10 +29,10 @@ LOCAL_PREFIXES: Final = tuple(LOCAL_TEMPORARY)
 class TemporaryDestinations:
     """Temporary destinations of one connection, by global name."""
 
-    __slots__ = ("_hub", "_names_max", "_session_id", "_temporary", "unread_count")
+    __slots__ = ("_names_max", "_registry", "_session_id", "_temporary", "unread_count")
 
-    def __init__(self, hub: Hub, session_id: str, *, names_max: int) -> None:
-        self._hub = hub
+    def __init__(self, registry: DestinationRegistry, session_id: str, *, names_max: int) -> None:
+        self._registry = registry
         self._session_id = session_id
         self._names_max = names_max
         self._temporary: dict[str, Destination] = {}
@@ -56,7 +56,7 @@ class TemporaryDestinations:
                         raise DestinationNameError(
                             f"this connection has {len(self._temporary)} temporary destinations already: reuse them"
                         )
-                    destination = self._temporary[canonical] = self._hub.registry.get(shared)
+                    destination = self._temporary[canonical] = self._registry.get(shared)
                     destination.producers_count += 1  # its owner: never idle as long as this connection lives
                 return shared
         raise AssertionError(address)
@@ -78,7 +78,7 @@ class TemporaryDestinations:
             if not any(each.delivered_count for each in statistics):
                 self.unread_count += sum(each.depth_count for each in statistics)
             queues_count = len(destination.queues)
-            self._hub.registry.delete(destination, reason)
+            self._registry.delete(destination, reason)
             yield from repeat(None, DELETE_STEPS * queues_count)
 
 

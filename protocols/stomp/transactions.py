@@ -116,7 +116,7 @@ class Transaction:
                 yield
 
 
-class Share:
+class CommitShare:
     """Part of a COMMIT that goes to one lane."""
 
     __slots__ = ("beside_bytes", "charge_bytes", "count", "is_paced", "persistent")
@@ -155,7 +155,7 @@ class Commit:
     def __init__(self, transaction: Transaction, receipt_id: str | None) -> None:
         self.transaction = transaction
         self.receipt_id = receipt_id
-        self.lanes: dict[Lane, Share] = {}
+        self.lanes: dict[Lane, CommitShare] = {}
         self.charge_bytes = 0
         """Bytes of all SENDs, as they are sent on."""
         self.rejecting: list[Lane] = []
@@ -188,7 +188,7 @@ class Commit:
         for forwarded, lane in route.targets:
             share = self.lanes.get(lane)
             if share is None:
-                share = self.lanes[lane] = Share()
+                share = self.lanes[lane] = CommitShare()
                 if lane.queue.rejects:
                     self.rejecting.append(lane)
             share.count += count

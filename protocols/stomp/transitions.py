@@ -26,6 +26,7 @@ Three rules need saying:
 
 The second half of the file says what a frame must contain: required headers, bodies, ack modes.
 Deliberately not here: whether a subscription or a transaction of that name exists (the session).
+
 Source: STOMP 1.0, 1.1, 1.2; checklist b4, b15, b22, b28, b31-b34, b40, b41, b45, b54, b57.
 """
 

@@ -15,5 +15,6 @@
     staged_commits      records staged by many writers, published once
 
 Pure: files, threads and clocks are in `store/bigarray`, `store/log_storage` and above.
+
 Source: seed 001 (Luxun), DESIGN section 8.
 """

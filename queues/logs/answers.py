@@ -26,7 +26,7 @@ Answer = tuple[Callable[[], object], int]
 """Callback, and the number of answers it weighs as much as."""
 
 
-class Answers:
+class LogAnswers:
     """Answers of one log."""
 
     __slots__ = ("_closed", "_environment", "_is_answering", "_owner", "_request", "_runs")

@@ -24,8 +24,9 @@ MESSAGE, except for twenty bytes that the broker stamps.
 Offsets and values have the layout of an Apache Arrow binary column, so column readers need not touch the records.
 
 A compressed batch counts as many indexes as it has records: record `i` is `first_index + i`. A reader that starts in
-the middle of a batch skips the records before. Source: seed 001 ("Batch & Asynchronous Producing", "Compression"),
-DESIGN section 8.
+the middle of a batch skips the records before.
+
+Source: seed 001 ("Batch & Asynchronous Producing", "Compression"), DESIGN section 8.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ delivers those messages twice (at least once, as for any consumer whose acknowle
 leaves behind the last claim are never part of a claim: the queue still has their messages.
 
 Bound: CLAIMS_MAX unacknowledged claims; one claim at a time is made, of at most `count_max` messages.
+
 Source: issue 5 item 3; the research on Spark, section 7b.
 """
 
@@ -118,7 +119,7 @@ class ClaimKeeper(Protocol):
     def save(self, log: str, state: ClaimState, done: Callable[[Exception | None], None]) -> None: ...
 
 
-class Attached(Protocol):
+class ClaimAttachment(Protocol):
     """Attachment to a queue."""
 
     @property
@@ -152,7 +153,7 @@ class ClaimGroup(FlowResource):
         state: ClaimState,
         keeper: ClaimKeeper,
         environment: QueueEnvironment,
-        attach: Callable[[ClaimGroup], Attached],
+        attach: Callable[[ClaimGroup], ClaimAttachment],
         truncate: Callable[[Log, int], None],
     ) -> None:
         """Take `state` as kept or new. `attach` makes the group a consumer of its queue and raises LogError; `truncate`
@@ -174,7 +175,7 @@ class ClaimGroup(FlowResource):
         self._on_kept: list[Callable[[Exception | None], None]] = []
         self._told: list[Callable[[Exception | None], None]] = []
         """Callbacks for the end of the save under way."""
-        self._attachment: Attached | None = None
+        self._attachment: ClaimAttachment | None = None
         self._making: int | None = None
         self._replies: list[Reply] = []
         self._taken: deque[_Taken] = deque()
@@ -496,7 +497,7 @@ class ClaimGroup(FlowResource):
             self._window.release(used_count, 0)
         self._perhaps_complete()
 
-    def _waits_for_disk(self, attachment: Attached) -> bool:
+    def _waits_for_disk(self, attachment: ClaimAttachment) -> bool:
         """Return whether the queue has more and will soon have read it. Without this wait a backlog on disk would be
         claimed in tiny portions: those that arrive within LINGER_SECONDS.
         """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .log_readers import LogConsumer, LogReaders
 
 
-class Reader(Subscription):
+class ReaderSubscription(Subscription):
     """Subscription of one consumer of a log reader, for the deliveries of one epoch."""
 
     __slots__ = ("_latest", "epoch")
@@ -33,9 +33,9 @@ class Reader(Subscription):
             on_resume=lambda _subscription: outlet.resumed(self),
         )
         self.epoch = outlet.epoch
-        self._latest: Reader | None = None
+        self._latest: ReaderSubscription | None = None
 
-    def hand(self, epoch: int) -> Reader:
+    def hand(self, epoch: int) -> ReaderSubscription:
         """Return the Subscription by which the consumer settles deliveries of `epoch`, the present one. All share one
         credit.
         """

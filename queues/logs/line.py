@@ -9,38 +9,39 @@ A source that gets credit holds its turn (flow/waiting.py) until its consumer wa
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from .epochs import Reader
+from ..subscription import Subscription
+
+R = TypeVar("R", bound=Subscription)
 
 TURNS_COUNT: Final = 256
 """Turns ended per call when there is nothing to deliver."""
 
 
-class ReaderLine:
-    """Consumers of one log reader. Each change and each query is O(1)."""
+class ReaderLine(Generic[R]):
+    """Consumers of one log reader, by their subscriptions. Each change and each query is O(1)."""
 
     __slots__ = ("_ready", "_turns", "all")
 
     def __init__(self) -> None:
-        self.all: dict[Reader, None] = {}
+        self.all: dict[R, None] = {}
         """Consumers in the order of their arrival."""
-        self._ready: OrderedDict[Reader, None] = OrderedDict()
-        self._turns: OrderedDict[Reader, None] = OrderedDict()
+        self._ready: OrderedDict[R, None] = OrderedDict()
+        self._turns: OrderedDict[R, None] = OrderedDict()
         """Consumers that got credit and hold their turn."""
 
-    def add(self, reader: Reader) -> None:
+    def add(self, reader: R) -> None:
         """Add a new consumer."""
         self.all[reader] = self._ready[reader] = None
 
-    def discard(self, reader: Reader) -> None:
+    def discard(self, reader: R) -> None:
         """Remove a consumer that has left; its closed source holds no turn."""
         self.all.pop(reader, None)
         self._ready.pop(reader, None)
         self._turns.pop(reader, None)
 
-    def resumed(self, reader: Reader) -> bool:
+    def resumed(self, reader: R) -> bool:
         """Note that the consumer has credit again; return whether its source holds the turn."""
         if reader not in self.all:
             return False
@@ -48,7 +49,7 @@ class ReaderLine:
         return True
 
     @property
-    def first(self) -> Reader | None:
+    def first(self) -> R | None:
         """Next consumer; None if none may have credit."""
         return next(iter(self._ready), None)
 
@@ -57,7 +58,7 @@ class ReaderLine:
         """Number of consumers that may have credit."""
         return len(self._ready)
 
-    def served(self, reader: Reader) -> None:
+    def served(self, reader: R) -> None:
         """Move a served consumer to the end of the line; a blocked one rejoins when it is resumed."""
         if reader.source.blocked:
             self._ready.pop(reader, None)

@@ -12,6 +12,7 @@ Invariants: a batch is appended once and whole, or its sender is notified; recei
 answers (receipts, `when_written`) leave when the state of the log is whole, as an answer may delete the log.
 Bound: `memory_bytes`, and one run or transaction more. The waiter counts what a pending answer holds (`answers.py`).
 Not here: reading (`reading.py`, `log_readers.py`); the set of logs (`table.py`).
+
 Source: DESIGN section 8; seed 001 "The Design of the Persistent Queue".
 """
 
@@ -34,7 +35,7 @@ from ..environment import QueueEnvironment
 from ..intake import Run
 from ..message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from ..policy import QueuePolicy
-from .answers import SENDS_PER_ANSWER, Answer, Answers
+from .answers import SENDS_PER_ANSWER, Answer, LogAnswers
 from .batches import COUNT_MAX, HEAD_BYTES_MAX, BatchTooLargeError, encode
 from .offers import (
     ENCODED_ELSEWHERE_BYTES,
@@ -49,7 +50,7 @@ from .offers import (
 )
 from .page_cache import PageCache
 from .ports import Disk, DiskError, Missing, Records
-from .reading import Reading
+from .reading import RecordCache
 
 if TYPE_CHECKING:
     from .log_readers import LogReaders
@@ -128,7 +129,7 @@ class Log(FlowResource):
         disk: Disk,
         policy: QueuePolicy,
         environment: QueueEnvironment,
-        reading: Reading,
+        reading: RecordCache,
         *,
         log_id: str,
         on_failing: Callable[[str, str], None],
@@ -152,7 +153,7 @@ class Log(FlowResource):
         self.failing = ""
         """Last failure of the disk to write; empty if it works."""
         self.appended_bytes = 0
-        self.page_cache = PageCache(records)
+        self.page_cache: PageCache[LogReaders] = PageCache(records)
         self.gap_count = 0
         """Gap markers sent to readers."""
         self._disk = disk
@@ -170,7 +171,7 @@ class Log(FlowResource):
         self._check = OfferCheck(self)
         self._make = make
         self._on_made: list[Callable[[DiskError | None], None]] = []
-        self._answers = Answers(environment, self._request_dispatch, owner=log_id)
+        self._answers = LogAnswers(environment, self._request_dispatch, owner=log_id)
         self._lines: dict[tuple[Any, bytes], bytes] = {}
         self._last_head: Any = None
         self._last_lines = b""

@@ -17,6 +17,7 @@ Missing records (retention, a power cut, damage) are reported by a gap marker; a
 Flow: consumers block only the reader's source for them; a reader at the end waits for the log. Records outside the page
 cache are read ahead by a thread, see `page_cache.py`.
 Bound: the credit of the consumers (deliveries), and one range for each hole in what is settled.
+
 Source: seed 001 "Logical View" (fan-out queue), DESIGN section 8, anchors e5, e6, e8.
 """
 
@@ -34,7 +35,7 @@ from ..selectors.selector import Selection
 from ..slices import Slice, fit
 from ..subscription import Consumer, Subscription
 from .codecs import Codec
-from .epochs import Reader
+from .epochs import ReaderSubscription
 from .line import ReaderLine
 from .log import AGAIN_SECONDS, Log
 from .ports import DiskError, GroupPlace
@@ -152,7 +153,7 @@ class LogReaders(FlowResource):
         self.stop = stop
         self.closed = False
         self.elements = _Elements(self)
-        self.line = ReaderLine()
+        self.line: ReaderLine[ReaderSubscription] = ReaderLine()
         self.epoch = 0
         """Present epoch. Deliveries of earlier ones are neither settled nor redelivered."""
         self.delivered_count = 0
@@ -181,13 +182,13 @@ class LogReaders(FlowResource):
 
     def subscribe(self, consumer: LogConsumer) -> Subscription:
         """Add a consumer."""
-        subscription = Reader(self, consumer)
+        subscription = ReaderSubscription(self, consumer)
         self.line.add(subscription)
         self.context.request_dispatch()
         return subscription
 
     @property
-    def subscriptions(self) -> KeysView[Reader]:
+    def subscriptions(self) -> KeysView[ReaderSubscription]:
         """Subscriptions of all consumers."""
         return self.line.all.keys()
 
@@ -195,7 +196,7 @@ class LogReaders(FlowResource):
         """Return whether there is anything to deliver."""
         return bool(self._again) or self.position < self.log.records.next_index
 
-    def unsubscribed(self, subscription: Reader) -> None:
+    def unsubscribed(self, subscription: ReaderSubscription) -> None:
         """Remove a subscription. Called by `Subscription.close`."""
         self.line.discard(subscription)
         self._left()
@@ -233,7 +234,7 @@ class LogReaders(FlowResource):
 
     # ------------------------------------------------------------------ returned records
 
-    def settled(self, subscription: Reader, sequences: SequenceOf[int], wire_bytes: int) -> None:
+    def settled(self, subscription: ReaderSubscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
         """Settle records. Called by `Subscription.settle`."""
         if subscription.epoch != self.epoch:
             return
@@ -258,7 +259,7 @@ class LogReaders(FlowResource):
 
     def requeued(
         self,
-        subscription: Reader,
+        subscription: ReaderSubscription,
         sequences: SequenceOf[int],
         *,
         attempted: bool,
@@ -336,7 +337,7 @@ class LogReaders(FlowResource):
 
     # ------------------------------------------------------------------ dispatch
 
-    def resumed(self, subscription: Reader) -> bool:
+    def resumed(self, subscription: ReaderSubscription) -> bool:
         """Note that a consumer has credit again; return whether its source holds the turn."""
         self.context.request_dispatch()
         return self.line.resumed(subscription)
@@ -363,7 +364,7 @@ class LogReaders(FlowResource):
             budget -= served or WAIT_COST
         return line.end_turns() and not self.closed
 
-    def _serve(self, subscription: Reader, count_max: int) -> int:
+    def _serve(self, subscription: ReaderSubscription, count_max: int) -> int:
         """Deliver something; return the cost, 0 without credit, STALLED if nothing can be read now."""
         consumer: Any = subscription.consumer
         room_count, room_bytes = consumer.room(subscription)
@@ -406,7 +407,7 @@ class LogReaders(FlowResource):
         return self._hand_over(subscription, part, part.end, attempts, len(part))
 
     def _hand_over(
-        self, subscription: Reader, part: Slice | None, moved_to: int, attempts: int, looked_count: int
+        self, subscription: ReaderSubscription, part: Slice | None, moved_to: int, attempts: int, looked_count: int
     ) -> int:
         """Deliver the selected records before `moved_to`; return the cost."""
         self._moved(moved_to)
@@ -469,7 +470,7 @@ class LogReaders(FlowResource):
 
             self._reading_timer = self.log.environment.scheduling.call_later(AGAIN_SECONDS, again)
 
-    def _hand_run(self, subscription: Reader, start: int, end: int, bytes_max: int, attempts: int) -> int:
+    def _hand_run(self, subscription: ReaderSubscription, start: int, end: int, bytes_max: int, attempts: int) -> int:
         consumer: Any = subscription.consumer
         run = cut_run(self.log, start, end, bytes_max, consumer.codecs)
         self._moved(run.end_index)

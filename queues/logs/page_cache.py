@@ -1,28 +1,28 @@
 """Estimate of what of a log is in the system's page cache, so that the dispatch loop does not wait for disk reads.
 
 Recently appended bytes are cached, and so are stretches that a reader thread has read recently (read-ahead: half way
-through a stretch its reader requests the next). Readers at one position share a stretch. Source: seed 000 ("ReadAhead
-Cache").
+through a stretch its reader requests the next). Readers at one position share a stretch.
+
+Source: seed 000 ("ReadAhead Cache").
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
 from .ports import Records
 
-if TYPE_CHECKING:
-    from .log_readers import LogReaders
+R = TypeVar("R")
 
 TAIL_BYTES: Final = 64 * 1024 * 1024
 STRETCH_BYTES: Final = 4 * 1024 * 1024
 STRETCHES_MAX: Final = 64
 
 
-class PageCache:
-    """Cached stretches of one log."""
+class PageCache(Generic[R]):
+    """Cached stretches of one log, whose readers are of class R."""
 
     __slots__ = ("_recent", "_recent_bytes", "_records", "_stretches", "_waiting", "asked")
 
@@ -33,7 +33,7 @@ class PageCache:
         self._stretches: deque[tuple[int, int]] = deque(maxlen=STRETCHES_MAX)
         self.asked: dict[int, int] = {}
         """Stretches being read: first index to end."""
-        self._waiting: dict[int, dict[LogReaders, None]] = {}
+        self._waiting: dict[int, dict[R, None]] = {}
         """Readers that wait for each of these stretches."""
 
     def written(self, index: int, size_bytes: int) -> None:
@@ -43,7 +43,7 @@ class PageCache:
         while self._recent_bytes > TAIL_BYTES and len(self._recent) > 1:
             self._recent_bytes -= self._recent.popleft()[1]
 
-    def awaits(self, index: int, outlet: LogReaders) -> bool:
+    def awaits(self, index: int, outlet: R) -> bool:
         """Return whether `index` is being read; if so, note that the reader waits for it."""
         for start, stop in self.asked.items():
             if start <= index < stop:
@@ -51,7 +51,7 @@ class PageCache:
                 return True
         return False
 
-    def warmed(self, start: int, stop: int) -> Iterable[LogReaders]:
+    def warmed(self, start: int, stop: int) -> Iterable[R]:
         """Note that the reader thread has read the stretch; return the readers that waited for it."""
         self.asked.pop(start, None)
         self._stretches.append((start, stop))

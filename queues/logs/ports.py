@@ -44,7 +44,7 @@ class Missing(Protocol):
         """Cause: `lost` (in a power cut) or `damaged`."""
 
 
-class Part(Protocol):
+class FilePart(Protocol):
     """A run of whole batches, as in the file."""
 
     @property
@@ -83,7 +83,7 @@ class Records(Protocol):
         DiskError if it can't be read now.
         """
 
-    def cut(self, start: int, stop: int, bytes_max: int) -> Part:
+    def cut(self, start: int, stop: int, bytes_max: int) -> FilePart:
         """Return whole batches of up to `bytes_max`. Raises as `batch_of`."""
 
     def find_closest_index(self, timestamp_ms: int) -> int:
@@ -178,7 +178,7 @@ class GroupKeeper(Protocol):
         """Delete the stored position, whose place was told to forget."""
 
 
-class HeadCodec(Protocol):
+class EnvelopeCodec(Protocol):
     """Codec of header blocks and envelopes, such as `sluiceway.protocols.stomp.header_codec.HeaderCodec`."""
 
     def restore(self, dialect: int, block: bytes) -> Any: ...

@@ -23,7 +23,7 @@ from ..slices import Slice, fit
 from .batches import Batch, BatchError
 from .codecs import Room
 from .offers import INLINE_PLAIN_BYTES
-from .ports import DiskError, HeadCodec, MissingRecordsError
+from .ports import DiskError, EnvelopeCodec, MissingRecordsError
 
 if TYPE_CHECKING:
     from .log import Log
@@ -71,7 +71,7 @@ class AwaitsBatch(Protocol):
         """Continue, as the batch is ready, or the disk has failed."""
 
 
-class Record(Message):
+class RecordMessage(Message):
     """A record as a message; its number is its index."""
 
     __slots__ = ("lines_bytes",)
@@ -95,10 +95,10 @@ class _Chunk:
         self.whole = Slice(messages, range(start, self.end), wire_bytes)
 
 
-class Reading(FlowResource):
+class RecordCache(FlowResource):
     """Cache of the records of all logs."""
 
-    def __init__(self, capacity_bytes: int, heads: HeadCodec, *, manager: FlowManager, clock: object) -> None:
+    def __init__(self, capacity_bytes: int, heads: EnvelopeCodec, *, manager: FlowManager, clock: object) -> None:
         super().__init__("log records", ResourceKind.CACHE, manager)
         self._capacity_bytes = capacity_bytes
         self._heads = heads
@@ -291,7 +291,7 @@ class Reading(FlowResource):
         if keys is None:
             lines_bytes = len(lines) - 2 + len(b"\ncontent-length:\n")
             return [
-                Record(
+                RecordMessage(
                     head,
                     template % (index, (length := len(value)), value),
                     index,
@@ -303,7 +303,7 @@ class Reading(FlowResource):
         for index, (value, key) in enumerate(zip(values, keys, strict=True), first):
             own = lines % index + b"\ncontent-length:%d\n" % len(value) + _key_line(bytes(key))
             wire = own + block + b"\n\n" + value + b"\0"
-            made.append(Record(head, wire, index, len(own)))
+            made.append(RecordMessage(head, wire, index, len(own)))
         return made
 
     def _take(self, size_bytes: int) -> None:

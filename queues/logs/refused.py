@@ -9,6 +9,7 @@ some at a time.
 
 Bound: about REFUSED_MAX deliveries that wait for their time, or records that wait for the dead-letter queue. Refusals
 beyond that stand by, as ranges, until there is room; no new records are delivered meanwhile.
+
 Source: issue 13 item 19; the parts are those of queues and topics (delayed.py, dead_letters.py, refusals.py).
 """
 
@@ -25,7 +26,7 @@ from ..delayed import DelayedElements, backoff_ms
 from ..message import Message
 from ..ranges import stretches
 from .ports import PLACE_RANGES_MAX, DiskError
-from .reading import NotReadyError, Record, Unreadable
+from .reading import NotReadyError, RecordMessage, Unreadable
 from .redelivery import FOR_GOOD, Redelivery
 
 if TYPE_CHECKING:
@@ -281,10 +282,10 @@ class Refused:
         else:
             self.move()
 
-    def _record(self, sequence: int) -> Record:
+    def _record(self, sequence: int) -> RecordMessage:
         log = self._outlet.log
         record = log.reading.record(log, sequence)
-        assert isinstance(record, Record), "a log has nothing else"
+        assert isinstance(record, RecordMessage), "a log has nothing else"
         return record
 
     def _settle(self, sequences: SequenceOf[int]) -> None:

@@ -17,6 +17,7 @@ dropped: a writer that gave a commit up without its outcome must not undo half o
 
 Stages without a commit are deleted after STAGE_SECONDS. Bound: QUERIES_MAX (the least recently used are forgotten),
 PARTS_MAX, `logs_max`, and the disk.
+
 Source: issue 5 item 4; the research on Spark, section 7a.
 """
 
@@ -290,7 +291,7 @@ class Sinks:
         """Look at all parts, then publish them."""
         one_looked = Latch(len(commit.state.parts) + 1, partial(self._all_looked, commit))
         self._table.do_in_steps(
-            commit, self._for_each(commit, partial(self._look_at, commit, done=one_looked), one_looked)
+            commit, self._for_each(commit, partial(self._find_part, commit, done=one_looked), one_looked)
         )
 
     def _for_each(
@@ -304,7 +305,7 @@ class Sinks:
             yield
         done()
 
-    def _look_at(self, commit: _Commit, place: int, part: StagedPart, done: Callable[[], None]) -> None:
+    def _find_part(self, commit: _Commit, place: int, part: StagedPart, done: Callable[[], None]) -> None:
         mark = marker(commit.query, commit.batch, place)
         appended_to = self._appended.get(mark)
         if appended_to is not None and not appended_to.closed:

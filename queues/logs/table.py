@@ -4,6 +4,7 @@ A log is made by its first SEND or SUBSCRIBE, and stays until it is deleted. Log
 the first connection; files of new ones are made by a thread, and only what is sent to that log waits for it.
 
 Bound: `logs_max`, and `groups_max` for each.
+
 Source: seed 001 "The Queue Interface", "Luxun Thrift IDL" (the names of errors); DESIGN section 8.
 """
 
@@ -37,7 +38,7 @@ from .log import Log
 from .log_readers import OTHER_LOG, LogConsumer, LogReaders
 from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records, timestamp_ms_of
 from .positions import Position, PositionKind
-from .reading import Reading
+from .reading import RecordCache
 from .removing import Remover, remove_files, take_files_away
 
 PREFIX: Final = "/log/"
@@ -112,7 +113,7 @@ class LogTable:
         cabinet: Cabinet,
         disk: Disk,
         keeper: GroupKeeper,
-        reading: Reading,
+        reading: RecordCache,
         environment: QueueEnvironment,
         policy_for: Callable[[str], QueuePolicy],
         *,
@@ -139,7 +140,7 @@ class LogTable:
         """Kept groups of deleted logs: their consumers are notified when they join again."""
         self._deleting: dict[str, Log] = {}
         """Logs no longer in the table, open until their files were moved away."""
-        self._looks = Periodic(environment.scheduling.call_later, RETENTION_SECONDS, self._look)
+        self._looks = Periodic(environment.scheduling.call_later, RETENTION_SECONDS, self._apply_retention)
         self._trimming: set[str] = set()
         self._abandoned: set[str] = set()
 
@@ -534,16 +535,16 @@ class LogTable:
 
     # ------------------------------------------------------------------ retention
 
-    def _look(self) -> None:
-        self.do_in_steps(self, self._looking(tuple(self.logs.values()), self._environment.now_ms()))
+    def _apply_retention(self) -> None:
+        self.do_in_steps(self, self._applying_retention(tuple(self.logs.values()), self._environment.now_ms()))
 
-    def _looking(self, logs: Iterable[Log], now_ms: int) -> Iterator[None]:
+    def _applying_retention(self, logs: Iterable[Log], now_ms: int) -> Iterator[None]:
         for log in logs:
             if not log.closed:
-                self._environment.carefully(partial(self._look_at, log, now_ms))
+                self._environment.carefully(partial(self._apply_retention_to, log, now_ms))
             yield
 
-    def _look_at(self, log: Log, now_ms: int) -> None:
+    def _apply_retention_to(self, log: Log, now_ms: int) -> None:
         policy, records = log.policy, log.records
         if policy.log_retention_seconds is not None:
             before_ms = now_ms - int(policy.log_retention_seconds * 1000)

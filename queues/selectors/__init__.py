@@ -6,6 +6,7 @@ result selects. Length, nesting and patterns are bounded, and no part can backtr
 evaluation (`Selector.looks_max`, `spent_units`), so that callers evaluate it in steps of a millisecond.
 
 Not here: skipping of messages that are not selected (selector_scan.py, skipping.py, logs/log_readers.py, browsing.py).
+
 Source: JMS 1.1 section 3.8; ActiveMQ's and Artemis' additions as far as docs/selectors.md says.
 """
 

@@ -45,7 +45,7 @@ NESTING_MAX: Final = 50
 """Maximum levels of parentheses, NOT and signs."""
 
 
-class Kind(Enum):
+class OperandKind(Enum):
     CONDITION = "a condition"
     NUMBER = "a number"
     TEXT = "a text"
@@ -56,7 +56,7 @@ class Kind(Enum):
 class Operand:
     """A compiled part of a selector."""
 
-    kind: Kind
+    kind: OperandKind
     get: Callable[[Values], Any]
     """Test, Count or Look, by kind."""
     node: Any
@@ -138,21 +138,21 @@ class _Compiler:
 
     def condition(self, operand: Operand) -> Test:
         """Return the operand as a condition. Raises SelectorError."""
-        if operand.kind is Kind.CONDITION:
+        if operand.kind is OperandKind.CONDITION:
             return operand.get
-        if operand.kind is Kind.HEADER:
+        if operand.kind is OperandKind.HEADER:
             look = operand.get
             return lambda values: as_boolean(look(values))
         raise self._error(operand.node, f"{operand.kind.value} is no condition: compare it with something")
 
     def _number(self, operand: Operand) -> Count:
         """Return the operand as a number, for comparison or arithmetic. Raises SelectorError."""
-        if operand.kind is Kind.NUMBER:
+        if operand.kind is OperandKind.NUMBER:
             return operand.get
-        if operand.kind is Kind.HEADER:
+        if operand.kind is OperandKind.HEADER:
             look = operand.get
             return lambda values: as_number(look(values))
-        if operand.kind is Kind.TEXT:
+        if operand.kind is OperandKind.TEXT:
             number = as_number(str(operand.literal))
             if number is not None:
                 return lambda _values: number
@@ -160,7 +160,7 @@ class _Compiler:
         raise self._error(operand.node, "a condition is no number, and a number is wanted here")
 
     def _textual(self, operand: Operand) -> Look:
-        if operand.kind in (Kind.HEADER, Kind.TEXT):
+        if operand.kind in (OperandKind.HEADER, OperandKind.TEXT):
             return operand.get
         raise self._error(operand.node, f"{operand.kind.value} is no text, and a text is wanted here")
 
@@ -170,7 +170,7 @@ class _Compiler:
         if name in NOT_HERE:
             raise self._error(node, f"nothing can be selected by {name}: {NOT_HERE[name]}")
         place = self.places.setdefault(name, len(self.places))
-        return Operand(Kind.HEADER, operator.itemgetter(place), node)
+        return Operand(OperandKind.HEADER, operator.itemgetter(place), node)
 
     def _name(self, node: Any, _depth: int) -> Operand:
         return self._header(node, str(node.children[0]))
@@ -180,11 +180,11 @@ class _Compiler:
 
     def _string(self, node: Any, _depth: int) -> Operand:
         text = _string_of(node.children[0])
-        return Operand(Kind.TEXT, lambda _values: text, node, text)
+        return Operand(OperandKind.TEXT, lambda _values: text, node, text)
 
     def _literal_number(self, node: Any, _depth: int) -> Operand:
         number = self._number_of(node.children[0])
-        return Operand(Kind.NUMBER, lambda _values: number, node, number)
+        return Operand(OperandKind.NUMBER, lambda _values: number, node, number)
 
     def _number_of(self, token: Any) -> Number:
         text = str(token)
@@ -200,10 +200,10 @@ class _Compiler:
         raise self._error(token, f"the number {quoted(text, 20)} has too many digits")
 
     def _true(self, node: Any, _depth: int) -> Operand:
-        return Operand(Kind.CONDITION, lambda _values: True, node, True)
+        return Operand(OperandKind.CONDITION, lambda _values: True, node, True)
 
     def _false(self, node: Any, _depth: int) -> Operand:
-        return Operand(Kind.CONDITION, lambda _values: False, node, False)
+        return Operand(OperandKind.CONDITION, lambda _values: False, node, False)
 
     # ------------------------------------------------------------------ logic
 
@@ -224,7 +224,7 @@ class _Compiler:
 
     @staticmethod
     def _condition_of(node: Any, test: Test) -> Operand:
-        return Operand(Kind.CONDITION, test, node)
+        return Operand(OperandKind.CONDITION, test, node)
 
     # ------------------------------------------------------------------ comparisons
 
@@ -235,14 +235,14 @@ class _Compiler:
 
     def _same(self, left: Operand, right: Operand) -> Test:
         kinds = {left.kind, right.kind}
-        if Kind.CONDITION in kinds:
-            if Kind.NUMBER in kinds or Kind.TEXT in kinds:
-                other = left if right.kind is Kind.CONDITION else right
+        if OperandKind.CONDITION in kinds:
+            if OperandKind.NUMBER in kinds or OperandKind.TEXT in kinds:
+                other = left if right.kind is OperandKind.CONDITION else right
                 raise self._error(other.node, f"{other.kind.value} is never the same as a truth value")
             return _equal(self.condition(left), self.condition(right))
-        if Kind.NUMBER in kinds:
+        if OperandKind.NUMBER in kinds:
             return _equal(self._number(left), self._number(right))
-        if kinds == {Kind.HEADER}:
+        if kinds == {OperandKind.HEADER}:
             first, second = left.get, right.get
             return lambda values: same(first(values), second(values))
         return _equal_text(left.get, right.get)
@@ -289,11 +289,11 @@ class _Compiler:
                 sign, digits = item.children
                 number = self._number_of(digits)
                 numbers.add(-number if sign == "-" else number)
-        if operand.kind is Kind.CONDITION:
+        if operand.kind is OperandKind.CONDITION:
             raise self._error(operand.node, "a condition can't be looked for in a list")
         if not texts:
             return self._condition_of(node, _one_of_numbers(self._number(operand), frozenset(numbers)))
-        if operand.kind is Kind.NUMBER:
+        if operand.kind is OperandKind.NUMBER:
             raise self._error(operand.node, "a number can't be looked for in a list of texts")
         return self._condition_of(node, _one_of(operand.get, frozenset(texts), frozenset(numbers)))
 
@@ -336,7 +336,7 @@ class _Compiler:
 
     def _is_null(self, node: Any, depth: int) -> Operand:
         operand = self.operand(node.children[0], depth + 1)
-        if operand.kind is not Kind.HEADER:
+        if operand.kind is not OperandKind.HEADER:
             raise self._error(
                 operand.node, f"only a header can be missing (NULL), {operand.kind.value} is always there"
             )
@@ -371,7 +371,7 @@ class _Compiler:
                 result = None if number is None else reckon(result, number)
             return result
 
-        return Operand(Kind.NUMBER, count, node)
+        return Operand(OperandKind.NUMBER, count, node)
 
     def _look_for_hyphens(self, node: Any) -> None:
         """Refuse `x-priority`, which would be the difference of two missing headers and select nothing."""
@@ -391,7 +391,7 @@ class _Compiler:
                 )
 
     def _plus(self, node: Any, depth: int) -> Operand:
-        return Operand(Kind.NUMBER, self._number(self.operand(node.children[-1], depth + 1)), node)
+        return Operand(OperandKind.NUMBER, self._number(self.operand(node.children[-1], depth + 1)), node)
 
     def _minus(self, node: Any, depth: int) -> Operand:
         get = self._number(self.operand(node.children[-1], depth + 1))
@@ -400,7 +400,7 @@ class _Compiler:
             number = get(values)
             return None if number is None else -number
 
-        return Operand(Kind.NUMBER, count, node)
+        return Operand(OperandKind.NUMBER, count, node)
 
 
 def _string_of(token: Any) -> str:

@@ -42,7 +42,7 @@ PART_BYTES: Final = 320
 Event = SequenceOf[Any]
 
 
-class Part:
+class SealedPart:
     """Sealed events of one ring, the oldest first, and their bounds."""
 
     __slots__ = ("data", "end", "first", "last_seconds", "numbers_end", "numbers_first", "ring")
@@ -76,7 +76,7 @@ class Budget:
         self.clock = clock
         self._rings: OrderedDict[Ring, None] = OrderedDict()
         """Rings with a grant, the one with the oldest grant first."""
-        self._sealed: deque[Part] = deque()
+        self._sealed: deque[SealedPart] = deque()
         """All parts, in the order of sealing."""
         self._granted_bytes = 0
         self._sealed_bytes = 0
@@ -124,7 +124,7 @@ class Budget:
             del self._rings[ring]
             self._granted_bytes -= ring.granted_count * EVENT_BYTES
 
-    def keep(self, part: Part) -> None:
+    def keep(self, part: SealedPart) -> None:
         """Keep a sealed part."""
         self._sealed.append(part)
         self._sealed_bytes += part.size_bytes
@@ -172,7 +172,7 @@ class Ring:
         self.granted_count = 0
         self.listed_bytes = 0
         """Charge for the lists in open events."""
-        self.parts: list[Part] = []  # not a deque, which takes 600 bytes more for each of many queues
+        self.parts: list[SealedPart] = []  # not a deque, which takes 600 bytes more for each of many queues
         self.has_forgotten = False
         """Whether events of this ring were forgotten."""
 
@@ -202,11 +202,11 @@ class Ring:
             self.granted_count = 0
         if events:
             self.events = []
-            part = Part(self, events)
+            part = SealedPart(self, events)
             self.parts.append(part)
             self._budget.keep(part)
 
-    def all_events(self, wanted: Callable[[Part], bool]) -> Iterator[Iterable[Event]]:
+    def all_events(self, wanted: Callable[[SealedPart], bool]) -> Iterator[Iterable[Event]]:
         """Yield the events of the wanted sealed parts, part by part, then the open events, in the order of time. The
         ring may change in between.
         """

@@ -24,7 +24,7 @@ from sluiceway import metrics
 from sluiceway.admin.action_routes import ACTING
 from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.openapi import document
-from sluiceway.admin.pages import File, Pages
+from sluiceway.admin.pages import ConsoleFiles, File
 from sluiceway.admin.read_routes import LOOKING
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, read_query, refuse_stopped
 from sluiceway.admin.services import Services
@@ -91,7 +91,7 @@ class AdminApp:
         self._services = services
         self.config = config
         """A reload changes it."""
-        self._pages = Pages()
+        self._pages = ConsoleFiles()
         self._document = json.dumps(document(ROUTES), separators=(",", ":")).encode()
         router = Router(
             [

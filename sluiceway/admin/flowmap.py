@@ -92,10 +92,10 @@ class FlowMaps:
         drawing = await self._current()
         return drawing.survey, await self._pace.run(drawing.summary())
 
-    async def rows(self) -> Rows:
+    async def rows(self) -> RowStates:
         """Return the states of destinations, connections and subscriptions."""
         drawing = await self._current()
-        return Rows(drawing.standings, drawing)
+        return RowStates(drawing.standings, drawing)
 
 
 class _Drawing:
@@ -483,7 +483,7 @@ class _Drawing:
 
 
 @attrs.frozen(slots=True)
-class Rows:
+class RowStates:
     """States for the rows of lists."""
 
     standings: Standings

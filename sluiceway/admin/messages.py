@@ -51,7 +51,7 @@ Found = tuple[int, Message]
 """A message and its sequence."""
 
 
-class Reader(FlowResource):
+class MessageReader(FlowResource):
     """Reads messages of queues without taking any. One per admin server."""
 
     def __init__(self, manager: FlowManager) -> None:
@@ -128,7 +128,7 @@ class Messages:
         self,
         shard: Shard,
         pulse: LoopMonitor,
-        reader: Reader,
+        reader: MessageReader,
         pace: StepPace,
         *,
         dead_letter_queues: Callable[[], Iterable[str]],

@@ -38,7 +38,7 @@ from sluiceway.reloading import ReloadError
 from sluiceway.views.destinations import backlog_count
 
 if TYPE_CHECKING:
-    from sluiceway.admin.messages import Found, Reader
+    from sluiceway.admin.messages import Found, MessageReader
     from sluiceway.broker import Broker
 
 ROOM_SECONDS: Final = 5.0
@@ -103,7 +103,7 @@ MoveTarget = tuple[MessageQueue, dict[str, str | None]]
 class Operations:
     """Actions on one broker."""
 
-    def __init__(self, broker: Broker, reader: Reader) -> None:
+    def __init__(self, broker: Broker, reader: MessageReader) -> None:
         self._broker = broker
         self._reader = reader
 

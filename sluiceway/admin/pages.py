@@ -42,7 +42,7 @@ def _file(data: bytes, ending: str) -> File:
     return File(data, TYPES[ending], f'"{hashlib.sha256(data).hexdigest()[:24]}"')
 
 
-class Pages:
+class ConsoleFiles:
     """All files of the console."""
 
     def __init__(self, folder: Traversable | None = None) -> None:

@@ -13,7 +13,7 @@ import attrs
 
 from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.schema import Schema
-from sluiceway.admin.tables import LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, Page, Row
+from sluiceway.admin.tables import LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, PageRequest, Row
 from sluiceway.protocols.stomp.authorization import Action
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ class Call:
     reply: Reply = attrs.field(factory=Reply)
 
     @property
-    def page(self) -> Page:
+    def page(self) -> PageRequest:
         """Requested page of a list."""
-        return Page(self.query["offset"], self.query["limit"], self.query["sort"], self.query["q"])
+        return PageRequest(self.query["offset"], self.query["limit"], self.query["sort"], self.query["q"])
 
     def may(self, action: Action, destination: str | None = None) -> bool:
         """Whether the caller may do that."""

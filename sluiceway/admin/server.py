@@ -13,12 +13,12 @@ from sluiceway.admin.app import AdminApp, Receive, Scope, Send, make_app
 from sluiceway.admin.flowmap import FlowMaps
 from sluiceway.admin.history import History
 from sluiceway.admin.http import HttpServer
-from sluiceway.admin.messages import Messages, Reader
+from sluiceway.admin.messages import MessageReader, Messages
 from sluiceway.admin.operations import Operations
 from sluiceway.admin.sampling import Sampler
 from sluiceway.admin.services import Services
 from sluiceway.admin.starting import answer_that_it_starts
-from sluiceway.admin.state import State
+from sluiceway.admin.state import StateAnswers
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.model import ADMIN_NAME
 from sluiceway.listeners import is_loopback
@@ -194,7 +194,7 @@ def make_services(broker: Broker, config: AdminConfig) -> Services:
     pace = StepPace(lambda: broker.dispatcher.statistics().turns_count)
     sampler = Sampler(broker.shard, broker.connections, pace, contain=broker.contain)
     maps = FlowMaps(broker.manager, broker.shard, broker.connections, sampler, pace)
-    reader = Reader(broker.manager)
+    reader = MessageReader(broker.manager)
     access = Access(broker.guard, config, keep=broker.manager.keep, clock=broker.clock)
     return Services(
         broker=broker,
@@ -203,7 +203,7 @@ def make_services(broker: Broker, config: AdminConfig) -> Services:
         sampler=sampler,
         history=History(broker.manager, broker.shard, broker.connections, pace, contain=broker.contain),
         maps=maps,
-        state=State(broker, sampler, maps, pace),
+        state=StateAnswers(broker, sampler, maps, pace),
         reader=reader,
         messages=Messages(
             broker.shard,

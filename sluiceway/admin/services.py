@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from sluiceway.admin.access import Access
     from sluiceway.admin.flowmap import FlowMaps
     from sluiceway.admin.history import History
-    from sluiceway.admin.messages import Messages, Reader
+    from sluiceway.admin.messages import MessageReader, Messages
     from sluiceway.admin.operations import Operations
     from sluiceway.admin.sampling import Sampler
-    from sluiceway.admin.state import State
+    from sluiceway.admin.state import StateAnswers
     from sluiceway.broker import Broker
     from sluiceway.steps import StepPace
 
@@ -28,7 +28,7 @@ class Services:
     sampler: Sampler
     history: History
     maps: FlowMaps
-    state: State
-    reader: Reader
+    state: StateAnswers
+    reader: MessageReader
     messages: Messages
     operations: Operations

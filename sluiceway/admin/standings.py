@@ -60,7 +60,7 @@ class StandingState(StrEnum):
     IDLE = "idle", 0
 
 
-class Waiting(NamedTuple):
+class WaitingSenders(NamedTuple):
     """Number of flows that wait, and the seconds of the longest wait."""
 
     flows_count: int
@@ -84,7 +84,7 @@ class Standing(NamedTuple):
         return self.state.rank, self.seconds or 0.0
 
 
-_NOTHING_WAITS: Final = Waiting(0, 0.0)
+_NOTHING_WAITS: Final = WaitingSenders(0, 0.0)
 
 
 class Standings:
@@ -106,13 +106,13 @@ class Standings:
         """End, for each node that waits, of its longest chain."""
         self._blocked: dict[int, tuple[float, int, int]] = {}
         """Wait of each sender: for how long, for which node, and how many of its flows."""
-        self._senders: dict[int, Waiting] = {}
+        self._senders: dict[int, WaitingSenders] = {}
         """Senders, for each node, that wait for it, also by way of others."""
         self._stalled: dict[int, tuple[float, str]] = {}
         """Seconds that each stalled subscription has stalled, and why."""
         self._stalled_of: dict[int, tuple[float, str]] = {}
         """Subscription of each connection that has stalled longest."""
-        self._blocking_of: dict[int, Waiting] = {}
+        self._blocking_of: dict[int, WaitingSenders] = {}
         """Senders, for each connection, that wait for its subscriptions."""
         self._takers: dict[int, tuple[int, int, int]] = {}
         """Consumers of each destination that has stalled ones: the number of all, the number of stalled ones, and the
@@ -137,7 +137,7 @@ class Standings:
             self._blocked[first] = known_seconds, sink, count + 1
             for node in set(path) - {first}:
                 count, seconds = self._senders.get(node, _NOTHING_WAITS)
-                self._senders[node] = Waiting(count + 1, max(seconds, age_seconds))
+                self._senders[node] = WaitingSenders(count + 1, max(seconds, age_seconds))
 
     def _read_subscriptions(self) -> Steps[None]:
         for first, candidate in self._candidates.items():
@@ -153,7 +153,9 @@ class Standings:
             waiting = self._senders.get(first)
             if waiting is not None and self._causes.get(first, first) in (first, owner):
                 count, seconds = self._blocking_of.get(owner, _NOTHING_WAITS)
-                self._blocking_of[owner] = Waiting(max(count, waiting.flows_count), max(seconds, waiting.seconds))
+                self._blocking_of[owner] = WaitingSenders(
+                    max(count, waiting.flows_count), max(seconds, waiting.seconds)
+                )
 
     def _why_stalled(self, subscription: StompSubscription, session: Any) -> tuple[float, str] | None:
         outbound_seconds = session.outbound.controller.limiter.describe().throttled_seconds
@@ -195,7 +197,7 @@ class Standings:
 
     # ------------------------------------------------------------------ states of rows
 
-    def senders_of(self, node: int) -> Waiting:
+    def senders_of(self, node: int) -> WaitingSenders:
         """Return the senders that wait for a node, directly or by way of others."""
         return self._senders.get(node, _NOTHING_WAITS)
 
@@ -295,6 +297,6 @@ def _moving(rate_per_second: float) -> Standing:
     return Standing(StandingState.FLOWING if rate_per_second >= FLOWING_PER_SECOND else StandingState.IDLE)
 
 
-def _senders_in_words(waiting: Waiting) -> str:
+def _senders_in_words(waiting: WaitingSenders) -> str:
     verb = "waits" if waiting.flows_count == 1 else "wait"
     return f"{count_in_words(waiting.flows_count, 'sender')} {verb}, for {age_in_words(waiting.seconds)}"

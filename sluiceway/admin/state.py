@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from sluiceway.admin.errors import not_found
-from sluiceway.admin.flowmap import FlowMaps, Rows, flat_limiters
+from sluiceway.admin.flowmap import FlowMaps, RowStates, flat_limiters
 from sluiceway.admin.nodes import node_id
 from sluiceway.admin.sampling import Sampler
 from sluiceway.admin.standings import Standing
-from sluiceway.admin.tables import Page, Row, page_in_steps
+from sluiceway.admin.tables import PageRequest, Row, page_in_steps
 from sluiceway.config import Config
 from sluiceway.flow.graph import Steps, at_once
 from sluiceway.flow.survey import picture_in_steps
@@ -81,7 +81,7 @@ MayLook = Callable[[str], bool]
 """Function that tells whether the caller may see the contents of this destination, or act on it."""
 
 
-class State:
+class StateAnswers:
     """Answers about one broker."""
 
     def __init__(self, broker: Broker, sampler: Sampler, maps: FlowMaps, pace: StepPace) -> None:
@@ -123,7 +123,7 @@ class State:
 
     # ------------------------------------------------------------------ destinations
 
-    async def destinations(self, page: Page, may_look: MayLook, may_admin: MayLook, *, reveal: bool) -> Row:
+    async def destinations(self, page: PageRequest, may_look: MayLook, may_admin: MayLook, *, reveal: bool) -> Row:
         """A page of them, each with whether the caller may act on it; `reveal`: and with its root cause."""
         await self._sampler.ready()
         rows = await self._maps.rows()
@@ -161,12 +161,12 @@ class State:
                 seen.append(destination)
         return seen
 
-    def _standing(self, rows: Rows, destination: Destination) -> Standing:
+    def _standing(self, rows: RowStates, destination: Destination) -> Standing:
         rate_in = self._sampler.taken_in.rates.get(destination.name, 0.0)
         rate_out = self._sampler.put_out.rates.get(destination.name, 0.0)
         return rows.standings.of_destination(destination, rate_out, max(rate_in, rate_out))
 
-    def _destination_row(self, destination: Destination, rows: Rows, *, reveal: bool) -> Row:
+    def _destination_row(self, destination: Destination, rows: RowStates, *, reveal: bool) -> Row:
         name, policy = destination.name, destination.policy
         return {
             "id": node_id(destination.queues[0].resource_id),
@@ -257,7 +257,7 @@ class State:
 
     # ------------------------------------------------------------------ clients
 
-    async def subscriptions(self, page: Page, destination: str = "") -> Row:
+    async def subscriptions(self, page: PageRequest, destination: str = "") -> Row:
         """Return a page of connections; `destination`: only those of that destination."""
         await self._sampler.ready()
         states = await self._maps.rows()
@@ -296,7 +296,7 @@ class State:
             )
         )
 
-    async def connections(self, page: Page) -> Row:
+    async def connections(self, page: PageRequest) -> Row:
         """A page of them."""
         await self._sampler.ready()
         states = await self._maps.rows()
@@ -335,7 +335,7 @@ class State:
 
     # ------------------------------------------------------------------ what stays
 
-    async def durables(self, page: Page) -> Row:
+    async def durables(self, page: PageRequest) -> Row:
         """A page of durable subscriptions."""
         broker = self._broker
         return await self._pace.run(
@@ -353,7 +353,7 @@ class State:
             )
         )
 
-    async def logs(self, page: Page) -> Row:
+    async def logs(self, page: PageRequest) -> Row:
         """A page of logs, each with its groups."""
         await self._sampler.ready()
         table = self._broker.logs
@@ -397,7 +397,7 @@ class State:
         await self._sampler.ready()
         return self._log_row(self.log_named(name))
 
-    async def groups(self, page: Page) -> Row:
+    async def groups(self, page: PageRequest) -> Row:
         """A page of the groups of all logs."""
         return await self._pace.run(
             page_in_steps(

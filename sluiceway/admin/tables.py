@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 @attrs.frozen(slots=True)
-class Page:
+class PageRequest:
     """Requested part of a list."""
 
     offset: int = 0
@@ -47,7 +47,7 @@ class Page:
 
 
 def page_in_steps(
-    page: Page,
+    page: PageRequest,
     items: Sequence[T],
     *,
     name_of: Callable[[T], str],

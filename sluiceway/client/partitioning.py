@@ -1,7 +1,9 @@
 """Choice of the broker for each record.
 
 The brokers do not know of each other: a log of several brokers is as many logs, each strictly ordered, and the
-producer's choice decides which records keep their order among themselves. Source: seed 001 ("Partitioning").
+producer's choice decides which records keep their order among themselves.
+
+Source: seed 001 ("Partitioning").
 """
 
 from __future__ import annotations

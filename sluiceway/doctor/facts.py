@@ -143,7 +143,7 @@ class Certificate:
 
 
 @attrs.frozen(kw_only=True)
-class Access:
+class AccessFacts:
     """Users and permissions of the whole broker."""
 
     has_users: bool
@@ -155,7 +155,7 @@ class Access:
 
 
 @attrs.frozen(kw_only=True)
-class Tracing:
+class TracingFacts:
     """Destination of traces."""
 
     endpoint: str
@@ -200,7 +200,7 @@ class Facts:
     ports: tuple[Port, ...] = ()
     certificates: tuple[Certificate, ...] = ()
     secret_files: tuple[SecretFile, ...] = ()
-    access: Access | None = None
-    tracing: Tracing | None = None
+    access: AccessFacts | None = None
+    tracing: TracingFacts | None = None
     """Tracing; None: off."""
     running: Running | None = None

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from sluiceway.config import Config
 from sluiceway.config.model import ADMIN_NAME
-from sluiceway.doctor.facts import Access, Certificate, Clock, Folder, Machine, Port, SecretFile, Tracing
+from sluiceway.doctor.facts import AccessFacts, Certificate, Clock, Folder, Machine, Port, SecretFile, TracingFacts
 from sluiceway.doctor.ports import look_at_port
 from sluiceway.extras import missing_packages
 from sluiceway.protocols.tls import CertificateError, TlsServer
@@ -275,20 +275,20 @@ def look_at_certificates(config: Config) -> tuple[Certificate, ...]:
     return tuple(found)
 
 
-def look_at_access(config: Config) -> Access:
+def look_at_access(config: Config) -> AccessFacts:
     """Return users and permissions. Reads the users file, if there is one."""
     try:
         users = Users.of(config.security)
     except SecurityError as error:
-        return Access(has_users=True, plain_users=(), has_permissions=True, fault=str(error))
-    return Access(
+        return AccessFacts(has_users=True, plain_users=(), has_permissions=True, fault=str(error))
+    return AccessFacts(
         has_users=users.are_configured,
         plain_users=tuple(users.in_plain_text),
         has_permissions=bool(config.security.permissions),
     )
 
 
-def look_at_tracing(config: Config) -> Tracing | None:
+def look_at_tracing(config: Config) -> TracingFacts | None:
     """Connect to the collector for a moment. None: tracing is off."""
     if not config.tracing.enabled:
         return None
@@ -301,7 +301,7 @@ def look_at_tracing(config: Config) -> Tracing | None:
             pass
     except (OSError, ValueError) as error:
         fault = getattr(error, "strerror", None) or str(error)
-    return Tracing(endpoint=endpoint, fault=fault, packages_missing=", ".join(missing_packages("tracing")))
+    return TracingFacts(endpoint=endpoint, fault=fault, packages_missing=", ".join(missing_packages("tracing")))
 
 
 def look_at_secret_files(file: Path | None, config: Config) -> tuple[SecretFile, ...]:

@@ -20,7 +20,7 @@ from sluiceway.flow.kinds import ResourceKind
 from sluiceway.metrics.catalogue import OTHERS
 from sluiceway.metrics.destinations import Destinations
 from sluiceway.metrics.exposition import Exposition, Gathered
-from sluiceway.metrics.outside import Outside, look
+from sluiceway.metrics.outside import SystemValues, look
 from sluiceway.metrics.series import Joined
 from sluiceway.steps import StepPace, rest_seconds
 from sluiceway.store.reporting import report_in_steps
@@ -82,7 +82,7 @@ class Metrics:
         self._exposition: Exposition | None = None
         self._pace = StepPace(lambda: broker.dispatcher.statistics().turns_count, clock)
         self._making = trio.Lock()
-        self._outside: Outside | None = None
+        self._outside: SystemValues | None = None
         self._look_again_at = 0.0
         self._pages: dict[bool, bytes] = {}
         self._good_until = 0.0
@@ -107,14 +107,14 @@ class Metrics:
         self._good_until = self._clock() + rest_seconds(worked_seconds)
         return page
 
-    async def _look(self) -> Outside:
+    async def _look(self) -> SystemValues:
         """Return the values of the system, perhaps some moments old: reading them needs a thread."""
         if self._outside is None or self._clock() >= self._look_again_at:
             self._outside = await trio.to_thread.run_sync(look, self._broker.data_folder)
             self._look_again_at = self._clock() + LOOK_SECONDS
         return self._outside
 
-    def page_in_steps(self, outside: Outside, *, openmetrics: bool) -> Steps[bytes]:
+    def page_in_steps(self, outside: SystemValues, *, openmetrics: bool) -> Steps[bytes]:
         """The page, in steps of a millisecond at most."""
         gathered = Gathered()
         yield from self._destinations.gather(gathered)
@@ -206,7 +206,7 @@ class Metrics:
         gathered.put("sluiceway_destinations_made_total", registry.made_count)
         gathered.put("sluiceway_destinations_deleted_total", registry.deleted_count)
 
-    def _gather_store(self, gathered: Gathered, outside: Outside) -> Steps[None]:
+    def _gather_store(self, gathered: Gathered, outside: SystemValues) -> Steps[None]:
         store, config = self._broker.store, self._broker.config.store
         if store is None:
             return
@@ -260,7 +260,7 @@ class Metrics:
         for action, count in gate.forbidden_counts.items():
             gathered.put("sluiceway_permissions_refused_total", count, action)
 
-    def _gather_process(self, gathered: Gathered, outside: Outside) -> None:
+    def _gather_process(self, gathered: Gathered, outside: SystemValues) -> None:
         broker = self._broker
         gathered.put("sluiceway_build_info", 1, VERSION, platform.python_version())
         gathered.put("sluiceway_start_timestamp_seconds", self._started_at)

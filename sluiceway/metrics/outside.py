@@ -13,7 +13,7 @@ from sluiceway.extras import needs
 
 
 @attrs.frozen
-class Outside:
+class SystemValues:
     """Values that were found."""
 
     process: dict[str, float]
@@ -22,7 +22,7 @@ class Outside:
     """None: no folder, or it can't be seen."""
 
 
-def look(folder: Path | None) -> Outside:
+def look(folder: Path | None) -> SystemValues:
     """Blocks. `folder`: of the data; None: nothing is kept. Raises MissingExtraError."""
     with needs("console", "a page of metrics"):
         from prometheus_client.process_collector import ProcessCollector
@@ -36,4 +36,4 @@ def look(folder: Path | None) -> Outside:
             free_bytes = shutil.disk_usage(folder).free
         except OSError:
             free_bytes = None  # the store's own look at it says in the log what is wrong
-    return Outside(process, free_bytes)
+    return SystemValues(process, free_bytes)

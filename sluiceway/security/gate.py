@@ -38,7 +38,7 @@ from sluiceway.protocols.warning_limiter import WarningLimiter
 from sluiceway.security.attempts import Attempts, host_of
 from sluiceway.security.config import ANY, Rates, SecurityConfig, UserRates
 from sluiceway.security.permissions import Decision, Permissions
-from sluiceway.security.rates import RateTable, Timers
+from sluiceway.security.rates import RateTable, RateTimers
 from sluiceway.security.rules import Rules, make_rules
 from sluiceway.security.secrets import Secret
 
@@ -107,7 +107,7 @@ class SecurityGate:
         listeners: Mapping[str, Rates],
         manager: FlowManager,
         clock: Callable[[], float],
-        timers: Timers,
+        timers: RateTimers,
         origin_of: Callable[[str], str | None] | None = None,
     ) -> None:
         """Take `listeners`, the rates of each by name; `origin_of` as in Permissions. Raises SecurityError."""

@@ -32,7 +32,7 @@ Key = tuple[str, str]
 """Kind and name, such as ("user", "web")."""
 
 
-class Timers(Protocol):
+class RateTimers(Protocol):
     """Port to timers: the dispatcher."""
 
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> TimerHandle: ...
@@ -49,7 +49,7 @@ class RateLimit(FlowResource):
         *,
         manager: FlowManager,
         clock: Callable[[], float],
-        timers: Timers,
+        timers: RateTimers,
         left: Callable[[], object],
     ) -> None:
         """Take `left`, called when the last connection has left the limit."""
@@ -108,7 +108,7 @@ class RateTable:
 
     __slots__ = ("_buckets", "_clock", "_manager", "_timers", "_used")
 
-    def __init__(self, *, manager: FlowManager, clock: Callable[[], float], timers: Timers) -> None:
+    def __init__(self, *, manager: FlowManager, clock: Callable[[], float], timers: RateTimers) -> None:
         self._manager = manager
         self._clock = clock
         self._timers = timers

@@ -6,6 +6,7 @@ the binary logarithm of scrypt's N. Any other text is the passcode itself, in pl
 Parameters of new hashes: 16 MiB and a fifth of a second. OWASP lists this set among those of equal strength; sets with
 more memory and less time would let a few logins at once take the memory of messages. The cost protects a stolen file;
 the broker itself pays it once per user and `login_cache_seconds`.
+
 Source: RFC 7914; OWASP Password Storage Cheat Sheet.
 """
 

@@ -7,10 +7,10 @@ from .errors import (
     ArrayFailedError,
     ArrayFormatError,
     ArrayFullError,
+    ArrayGap,
     ArrayGapError,
     ArrayLockedError,
     ArrayReadOnlyError,
-    Gap,
 )
 from .files import Files, RealFiles, current_boot_id
 from .options import ArrayOptions
@@ -23,6 +23,7 @@ __all__ = [
     "ArrayFailedError",
     "ArrayFormatError",
     "ArrayFullError",
+    "ArrayGap",
     "ArrayGapError",
     "ArrayLockedError",
     "ArrayOptions",
@@ -30,7 +31,6 @@ __all__ = [
     "BigArray",
     "Cut",
     "Files",
-    "Gap",
     "Item",
     "RealFiles",
     "RecoveryReport",

@@ -29,9 +29,9 @@ from ...queues.logs.codecs import Codec
 from .errors import (
     ArrayError,
     ArrayFormatError,
+    ArrayGap,
     ArrayLockedError,
     ArrayReadOnlyError,
-    Gap,
     from_os,
 )
 from .files import Bytes, Files, RealFiles
@@ -45,8 +45,8 @@ from .head import (
     newest,
 )
 from .options import ITEM_BYTES, ArrayOptions
-from .pages import Pages
-from .reading import Cut, Item, Reading
+from .pages import MappedPages
+from .reading import ArrayReading, Cut, Item
 from .recovery import (
     GAPS_NAME,
     HEAD_NAME,
@@ -79,8 +79,8 @@ class BigArray:
         folder: Path,
         options: ArrayOptions,
         files: Files,
-        reading: Reading,
-        pages: Pages,
+        reading: ArrayReading,
+        pages: MappedPages,
         writing: Writing | None,
         head: int,
         report: RecoveryReport,
@@ -145,8 +145,8 @@ class BigArray:
         head = files.open(folder / HEAD_NAME)
         try:
             options, slot, identity = _read_head(files, head, folder, options)
-            pages = Pages(files, folder, options.mapped_pages_max, options.resident_bytes_max)
-            reading = Reading(files, folder, pages, options.index_page_items, options.data_page_bytes, slot)
+            pages = MappedPages(files, folder, options.mapped_pages_max, options.resident_bytes_max)
+            reading = ArrayReading(files, folder, pages, options.index_page_items, options.data_page_bytes, slot)
             data = files.read_all(folder / GAPS_NAME)
             reading.gaps = Gaps(decode_gaps(data) or () if data is not None else ())
             survey(files, folder, reading, options, slot.synced_index)
@@ -183,8 +183,8 @@ class BigArray:
             options, slot, found = _read_head(files, head, folder, options)
             if identity and not found:
                 write_identity(files, head, identity)
-            pages = Pages(files, folder, options.mapped_pages_max, options.resident_bytes_max)
-            reading = Reading(files, folder, pages, options.index_page_items, options.data_page_bytes, slot)
+            pages = MappedPages(files, folder, options.mapped_pages_max, options.resident_bytes_max)
+            reading = ArrayReading(files, folder, pages, options.index_page_items, options.data_page_bytes, slot)
             data = files.read_all(folder / GAPS_NAME)
             reading.gaps = Gaps(decode_gaps(data) or () if data is not None else ())
             boot = boot_hash(boot_id) if boot_id else 0
@@ -323,7 +323,7 @@ class BigArray:
         return self.options.data_page_bytes
 
     @property
-    def gaps(self) -> Sequence[Gap]:
+    def gaps(self) -> Sequence[ArrayGap]:
         """Known gaps, in order. Damage to the bytes of a batch is found only by a read: see ArrayGapError."""
         return self._reading.gaps.all
 

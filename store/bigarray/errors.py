@@ -17,7 +17,7 @@ DAMAGED: Final = "damaged"
 
 
 @attrs.frozen
-class Gap:
+class ArrayGap:
     """Range of indexes without records: `from_index` .. `to_index - 1`."""
 
     from_index: int
@@ -63,7 +63,7 @@ class ArrayBatchTooLargeError(ArrayError):
 class ArrayGapError(ArrayError, MissingRecordsError):
     """No record at this index; `gap` has the range and the reason."""
 
-    def __init__(self, gap: Gap, why: str) -> None:
+    def __init__(self, gap: ArrayGap, why: str) -> None:
         super().__init__(
             f"indexes {gap.from_index} to {gap.to_index - 1} are {gap.reason}: {why}. Continue at {gap.to_index}."
         )

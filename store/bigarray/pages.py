@@ -42,7 +42,7 @@ class PageShortError(Exception):
     """A page file is missing or too short. Not for callers of the package."""
 
 
-class Pages:
+class MappedPages:
     """The mapped pages of one array."""
 
     __slots__ = (

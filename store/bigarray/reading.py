@@ -18,12 +18,12 @@ from typing import Final
 import attrs
 
 from ...queues.logs.batches import Batch, BatchError
-from .errors import DAMAGED, ArrayGapError, Gap
+from .errors import DAMAGED, ArrayGap, ArrayGapError
 from .files import Files
 from .gaps import Gaps
 from .head import Slot
 from .options import ITEM_BYTES
-from .pages import Pages, PageShortError, data_path
+from .pages import MappedPages, PageShortError, data_path
 
 ITEM: Final = struct.Struct("<QQ")
 MORE: Final = 1 << 63
@@ -57,13 +57,13 @@ class Cut:
     """Index behind the last record."""
 
 
-class Reading:
+class ArrayReading:
     """Reader of the records below the slot's `next_index`. Any thread."""
 
     __slots__ = ("_files", "_folder", "_items", "_page_bytes", "_pages", "gaps", "slot")
 
     def __init__(
-        self, files: Files, folder: Path, pages: Pages, index_page_items: int, data_page_bytes: int, slot: Slot
+        self, files: Files, folder: Path, pages: MappedPages, index_page_items: int, data_page_bytes: int, slot: Slot
     ) -> None:
         self._files = files
         self._folder = folder
@@ -216,7 +216,7 @@ class Reading:
         """Return the error for an unreadable record: removed meanwhile, or damaged."""
         if index < self.slot.first_index:
             return self._out_of_range(index)
-        return ArrayGapError(Gap(*self.alike(index), DAMAGED), why)
+        return ArrayGapError(ArrayGap(*self.alike(index), DAMAGED), why)
 
     def _out_of_range(self, index: int) -> IndexError:
         slot = self.slot

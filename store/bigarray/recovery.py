@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 
 from ...queues.logs.batches import BatchError
-from .errors import DAMAGED, LOST, Gap
+from .errors import DAMAGED, LOST, ArrayGap
 from .files import Files
 from .gaps import Gaps, encode_gaps
 from .head import (
@@ -38,9 +38,9 @@ from .head import (
     new_head,
 )
 from .options import ITEM_BYTES, ArrayOptions
-from .pages import DATA_NAME, INDEX_NAME, Pages, PageShortError, data_path, index_path
-from .reading import OFFSET_MASK, Reading
-from .verifying import VerifyError, Walk, rewrite, walk
+from .pages import DATA_NAME, INDEX_NAME, MappedPages, PageShortError, data_path, index_path
+from .reading import OFFSET_MASK, ArrayReading
+from .verifying import VerifiedRange, VerifyError, rewrite, walk
 
 HEAD_NAME: Final = "head"
 GAPS_NAME: Final = "gaps"
@@ -58,7 +58,7 @@ class RecoveryReport:
     verified_batches_count: int = 0
     why: str = ""
     """Damage found there."""
-    new_gaps: tuple[Gap, ...] = ()
+    new_gaps: tuple[ArrayGap, ...] = ()
     """Gaps found by this open."""
 
     @property
@@ -108,7 +108,7 @@ def page_files(names: list[str]) -> tuple[set[int], set[int]]:
 # ---------------------------------------------------------------------------- page files
 
 
-def survey(files: Files, folder: Path, reading: Reading, options: ArrayOptions, stop: int) -> None:
+def survey(files: Files, folder: Path, reading: ArrayReading, options: ArrayOptions, stop: int) -> None:
     """Add gaps to `reading.gaps` for missing parts of page files below this index. Raises OSError."""
     first = reading.slot.first_index
     if first >= stop:
@@ -119,7 +119,7 @@ def survey(files: Files, folder: Path, reading: Reading, options: ArrayOptions, 
     for page in range(first // items, (stop - 1) // items + 1):
         there = _size(files, index_path(folder, page)) // ITEM_BYTES if page in index_pages else 0
         for low, high in reading.gaps.between(max(first, page * items + there), min(stop, (page + 1) * items)):
-            damaged.append(Gap(low, high, DAMAGED))
+            damaged.append(ArrayGap(low, high, DAMAGED))
     reading.gaps = Gaps((*reading.gaps.all, *damaged))
     sound = list(reading.gaps.between(first, stop))
     if not sound:
@@ -135,7 +135,7 @@ def survey(files: Files, folder: Path, reading: Reading, options: ArrayOptions, 
         return  # the file shrinks meanwhile: reading there raises
 
 
-def _short_data_page(reading: Reading, page: int, size_bytes: int, first: int, stop: int) -> None:
+def _short_data_page(reading: ArrayReading, page: int, size_bytes: int, first: int, stop: int) -> None:
     """Add a gap for records behind the end of a short data page. Raises PageShortError."""
     end = reading.first_at((page + 1) << 32, first, stop)
     start = reading.first_at(page << 32 | size_bytes, first, end)
@@ -147,7 +147,7 @@ def _short_data_page(reading: Reading, page: int, size_bytes: int, first: int, s
                 reading.batch_at(position)
             except (BatchError, PageShortError):
                 start = reading.alike(start - 1)[0]
-    gaps = [Gap(low, high, DAMAGED) for low, high in reading.gaps.between(start, end)]
+    gaps = [ArrayGap(low, high, DAMAGED) for low, high in reading.gaps.between(start, end)]
     reading.gaps = Gaps((*reading.gaps.all, *gaps))
 
 
@@ -169,7 +169,14 @@ class Recovery:
     """Recovery of one array opened to write. `head`: its file, open for writing."""
 
     def __init__(
-        self, files: Files, folder: Path, options: ArrayOptions, reading: Reading, pages: Pages, head: int, boot: int
+        self,
+        files: Files,
+        folder: Path,
+        options: ArrayOptions,
+        reading: ArrayReading,
+        pages: MappedPages,
+        head: int,
+        boot: int,
     ) -> None:
         self._files = files
         self._folder = folder
@@ -186,8 +193,8 @@ class Recovery:
         clean, same_boot = bool(slot.flags & CLEAN), slot.boot == self._boot != 0  # 0: not known
         start = slot.next_index if clean else max(slot.synced_index, slot.first_index)
         survey(self._files, self._folder, reading, self._options, start)
-        found = Walk(slot.next_index)
-        missing: Gap | None = None
+        found = VerifiedRange(slot.next_index)
+        missing: ArrayGap | None = None
         if not clean:
             found = walk(reading, start, slot.next_index)
             missing = self._same_machine(start, found) if same_boot else self._after_power_cut(start, found)
@@ -217,7 +224,7 @@ class Recovery:
             new_gaps=tuple(gap for gap in reading.gaps.all if gap not in known),
         )
 
-    def _same_machine(self, start: int, found: Walk) -> Gap | None:
+    def _same_machine(self, start: int, found: VerifiedRange) -> ArrayGap | None:
         """Sync the records written before a process crash; the head is right."""
         slot, reading = self._reading.slot, self._reading
         if found.end_index > start:
@@ -240,7 +247,7 @@ class Recovery:
             finally:
                 for file in opened.values():
                     self._files.close(file)
-        return Gap(found.end_index, slot.next_index, DAMAGED) if found.end_index < slot.next_index else None
+        return ArrayGap(found.end_index, slot.next_index, DAMAGED) if found.end_index < slot.next_index else None
 
     def _suspect(self) -> None:
         """Mark the array so that the next open writes all this again: its sync would not."""
@@ -266,13 +273,13 @@ class Recovery:
                 keys.add(page * 2)
         return sorted(keys)
 
-    def _after_power_cut(self, start: int, found: Walk) -> Gap | None:
+    def _after_power_cut(self, start: int, found: VerifiedRange) -> ArrayGap | None:
         """Cut off records that are not whole; their indexes are not used again."""
         slot = self._reading.slot
         if found.end_index < slot.next_index:
             position = found.position if found.position is not None else self._end_before(start)
             slot.data_page, slot.data_offset = position >> 32, position & OFFSET_MASK
-        return Gap(found.end_index, slot.lease_index, LOST) if found.end_index < slot.lease_index else None
+        return ArrayGap(found.end_index, slot.lease_index, LOST) if found.end_index < slot.lease_index else None
 
     def _end_before(self, index: int) -> int:
         """Return the position behind the record before this one, or of a never used page if unknown."""
@@ -353,7 +360,7 @@ class Recovery:
                 written += self._files.pwritev(self._head, (data[written:],), place + written)
 
 
-def first_data_page_of(reading: Reading) -> int:
+def first_data_page_of(reading: ArrayReading) -> int:
     """Return the oldest data page that is still needed; in doubt a page is needed."""
     slot = reading.slot
     for low, _high in reading.gaps.between(slot.first_index, slot.next_index):

@@ -11,7 +11,7 @@ from ...queues.logs.batches import BatchError
 from .files import Files
 from .options import ITEM_BYTES, ArrayOptions
 from .pages import PageShortError
-from .reading import MORE, OFFSET_MASK, TIME_MASK, Reading
+from .reading import MORE, OFFSET_MASK, TIME_MASK, ArrayReading
 
 _COPY_BYTES: Final = 1 << 20
 
@@ -21,7 +21,7 @@ class VerifyError(Exception):
 
 
 @attrs.define
-class Walk:
+class VerifiedRange:
     """Range of records found whole."""
 
     end_index: int
@@ -34,9 +34,9 @@ class Walk:
     """Damage of what follows; empty: none."""
 
 
-def walk(reading: Reading, start: int, stop: int) -> Walk:
+def walk(reading: ArrayReading, start: int, stop: int) -> VerifiedRange:
     """Check items, stamp and checksum of each batch from record `start` on, until one is not whole. O(bytes)."""
-    found = Walk(start)
+    found = VerifiedRange(start)
     index, batches_count = start, 0
     while index < stop:
         gap = reading.gaps.at(index)
@@ -72,7 +72,7 @@ def walk(reading: Reading, start: int, stop: int) -> Walk:
 def rewrite(
     files: Files,
     file_of: Callable[[int], int],
-    reading: Reading,
+    reading: ArrayReading,
     options: ArrayOptions,
     *,
     start: int,

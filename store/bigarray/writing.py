@@ -23,8 +23,8 @@ from .errors import ArrayBatchTooLargeError, ArrayFailedError, ArrayReadOnlyErro
 from .files import Bytes, Files
 from .head import CLEAN, SLOT_OFFSETS, SUSPECT, Slot, pack_slot
 from .options import ITEM_BYTES, ArrayOptions
-from .pages import Pages, PageShortError, data_path, index_path
-from .reading import ITEM, MORE, OFFSET_MASK, Reading
+from .pages import MappedPages, PageShortError, data_path, index_path
+from .reading import ITEM, MORE, OFFSET_MASK, ArrayReading
 from .verifying import VerifyError, rewrite
 
 _PARTS_MAX: Final = 1000
@@ -49,8 +49,8 @@ class Writing:
         options: ArrayOptions,
         *,
         slot: Slot,
-        reading: Reading,
-        pages: Pages,
+        reading: ArrayReading,
+        pages: MappedPages,
         head: int,
         lock_file: int,
         now_ms: Callable[[], int],

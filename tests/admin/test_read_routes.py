@@ -15,7 +15,7 @@ from openapi_spec_validator import validate
 from scripts.reference import routes
 from sluiceway.admin.app import ROUTES
 from sluiceway.admin.openapi import document
-from sluiceway.admin.pages import Pages
+from sluiceway.admin.pages import ConsoleFiles
 from sluiceway.admin.routes import ApiRoute
 from sluiceway.config import SecurityConfig
 from sluiceway.security.config import Permission
@@ -455,13 +455,13 @@ class TestPages:
         assert again.status_code == 304 and not again.content
 
     def test_a_missing_console_says_so(self, tmp_path: Path) -> None:
-        assert b"not part of this installation" in Pages(tmp_path / "none").index.data
+        assert b"not part of this installation" in ConsoleFiles(tmp_path / "none").index.data
 
     def test_only_known_kinds_of_files_are_served(self, tmp_path: Path) -> None:
         (tmp_path / "js").mkdir()
         (tmp_path / "js" / "app.js").write_text("1")
         (tmp_path / "secret.py").write_text("1")
-        pages = Pages(tmp_path)
+        pages = ConsoleFiles(tmp_path)
         assert pages.get("js/app.js") is not None
         assert pages.get("secret.py") is None
 

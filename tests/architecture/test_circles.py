@@ -47,14 +47,6 @@ KNOWN: Final = [
     ),
     frozenset(
         {
-            "sluiceway.protocols.stomp.hub",
-            "sluiceway.protocols.stomp.lanes",
-            "sluiceway.protocols.stomp.left_behind",
-            "sluiceway.protocols.stomp.temporary",
-        }
-    ),
-    frozenset(
-        {
             "sluiceway.queues.dead_letters",
             "sluiceway.queues.durables",
             "sluiceway.queues.environment",
@@ -66,7 +58,6 @@ KNOWN: Final = [
             "sluiceway.queues.queue",
             "sluiceway.queues.storage",
             "sluiceway.queues.subscription",
-            "sluiceway.queues.observer",
         }
     ),
     frozenset(
@@ -79,34 +70,22 @@ KNOWN: Final = [
     frozenset(
         {
             "sluiceway.queues.logs.epochs",
-            "sluiceway.queues.logs.line",
             "sluiceway.queues.logs.log",
             "sluiceway.queues.logs.offers",
             "sluiceway.queues.logs.log_readers",
             "sluiceway.queues.logs.reading",
             "sluiceway.queues.logs.refused",
             "sluiceway.queues.logs.runs",
-            "sluiceway.queues.logs.page_cache",
         }
     ),
     frozenset(
         {
-            "sluiceway.store.write_fence",
-            "sluiceway.store.batch",
-            "sluiceway.store.beside",
             "sluiceway.store.bonds",
-            "sluiceway.store.counters",
-            "sluiceway.store.damage",
             "sluiceway.store.dirty",
             "sluiceway.store.going_on",
             "sluiceway.store.loading",
-            "sluiceway.store.paged",
             "sluiceway.store.places",
-            "sluiceway.store.reader_places",
-            "sluiceway.store.recovery",
-            "sluiceway.store.reporting",
             "sluiceway.store.queue_records",
-            "sluiceway.store.stored_block",
             "sluiceway.store.storequeue",
             "sluiceway.store.together",
         }

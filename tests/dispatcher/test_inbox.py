@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluiceway.dispatcher import DONE, MORE, DispatcherClosedError
-from sluiceway.dispatcher.inbox import Inbox
+from sluiceway.dispatcher.inbox import CallbackInbox
 
 
 def nothing() -> None:
@@ -13,7 +13,7 @@ def nothing() -> None:
 
 
 def test_one_signal_per_sleep_and_none_while_awake() -> None:
-    inbox, signals = Inbox(), 0
+    inbox, signals = CallbackInbox(), 0
 
     def signal() -> None:
         nonlocal signals
@@ -36,7 +36,7 @@ def test_one_signal_per_sleep_and_none_while_awake() -> None:
 
 
 def test_loop_can_not_fall_asleep_over_a_callback() -> None:
-    inbox = Inbox()
+    inbox = CallbackInbox()
     inbox.submit(nothing)
     assert not inbox.fall_asleep()
     inbox.dispatch(1)
@@ -44,7 +44,7 @@ def test_loop_can_not_fall_asleep_over_a_callback() -> None:
 
 
 def test_batch_is_run_in_order_and_within_the_budget() -> None:
-    inbox, ran = Inbox(), []
+    inbox, ran = CallbackInbox(), []
     for number in range(5):
         inbox.submit(lambda number=number: ran.append(number))  # type: ignore[misc]
     assert inbox.dispatch(3) is MORE
@@ -58,7 +58,7 @@ def test_batch_is_run_in_order_and_within_the_budget() -> None:
 
 
 def test_callback_submitted_by_a_callback_is_the_next_batch() -> None:
-    inbox, ran = Inbox(), []
+    inbox, ran = CallbackInbox(), []
 
     def again() -> None:
         ran.append(1)
@@ -71,7 +71,7 @@ def test_callback_submitted_by_a_callback_is_the_next_batch() -> None:
 
 
 def test_closed_inbox_refuses_but_still_runs_what_it_took() -> None:
-    inbox, ran = Inbox(), []
+    inbox, ran = CallbackInbox(), []
     inbox.submit(lambda: ran.append(1))
     inbox.close()
     with pytest.raises(DispatcherClosedError):
@@ -83,7 +83,7 @@ def test_closed_inbox_refuses_but_still_runs_what_it_took() -> None:
 
 
 def test_clear_tells_how_many_were_dropped() -> None:
-    inbox = Inbox()
+    inbox = CallbackInbox()
     for _ in range(3):
         inbox.submit(nothing)
     inbox.dispatch(1)

@@ -12,7 +12,7 @@ from sluiceway.config import Config, DestinationPolicy, Listener
 from sluiceway.config.former import FormerName
 from sluiceway.doctor import checks
 from sluiceway.doctor.facts import (
-    Access,
+    AccessFacts,
     Certificate,
     Clock,
     Facts,
@@ -23,7 +23,7 @@ from sluiceway.doctor.facts import (
     Running,
     SecretFile,
     Software,
-    Tracing,
+    TracingFacts,
 )
 from sluiceway.doctor.findings import Finding, Verdict, tell_all, worst
 from sluiceway.protocols.settings import TlsConfig
@@ -57,7 +57,7 @@ GOOD = Facts(
     config=Config(),
     folder=FOLDER,
     ports=(Port(label="listener", address="127.0.0.1:61613", fault="", number=61613),),
-    access=Access(has_users=False, plain_users=(), has_permissions=False),
+    access=AccessFacts(has_users=False, plain_users=(), has_permissions=False),
     running=NONE_RUNS,
 )
 
@@ -109,7 +109,7 @@ def certificate(**changes: Any) -> dict[str, Any]:
 
 
 def access(**changes: Any) -> dict[str, Any]:
-    return {"access": attrs.evolve(Access(has_users=True, plain_users=(), has_permissions=True), **changes)}
+    return {"access": attrs.evolve(AccessFacts(has_users=True, plain_users=(), has_permissions=True), **changes)}
 
 
 def store(**values: Any) -> dict[str, Any]:
@@ -241,11 +241,11 @@ CASES: list[tuple[checks.Check, dict[str, Any], Verdict, str]] = [
     (checks.clock, clock(monotonic_went_back=True), Verdict.PROBLEM, "went back"),
     (checks.clock, {"folder": folder(newest_seconds=NOW_SECONDS + 7200)}, Verdict.WARNING, "2 h newer than now"),
     (checks.tracing, {}, Verdict.OK, ""),
-    (checks.tracing, {"tracing": Tracing(endpoint="http://t:4318", fault="")}, Verdict.OK, "can be reached"),
-    (checks.tracing, {"tracing": Tracing(endpoint="http://t:4318", fault="refused")}, Verdict.WARNING, "refused"),
+    (checks.tracing, {"tracing": TracingFacts(endpoint="http://t:4318", fault="")}, Verdict.OK, "can be reached"),
+    (checks.tracing, {"tracing": TracingFacts(endpoint="http://t:4318", fault="refused")}, Verdict.WARNING, "refused"),
     (
         checks.tracing,
-        {"tracing": Tracing(endpoint="http://t:4318", fault="", packages_missing="opentelemetry-sdk")},
+        {"tracing": TracingFacts(endpoint="http://t:4318", fault="", packages_missing="opentelemetry-sdk")},
         Verdict.PROBLEM,
         "opentelemetry-sdk is missing",
     ),

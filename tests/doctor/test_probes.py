@@ -13,7 +13,7 @@ import pytest
 from sluiceway.config import Config, Listener, SecurityConfig
 from sluiceway.config.admin import AdminConfig
 from sluiceway.doctor import probes
-from sluiceway.doctor.facts import Tracing
+from sluiceway.doctor.facts import TracingFacts
 from sluiceway.doctor.ports import holder_of, look_at_port
 from sluiceway.doctor.software import look_at_software
 from sluiceway.protocols.settings import TlsConfig
@@ -278,7 +278,7 @@ def test_users_are_told_apart_by_how_their_passcodes_are_kept(tmp_path: Path) ->
 
 
 def test_the_collector_of_traces_is_connected_to() -> None:
-    def look(port: int) -> Tracing | None:
+    def look(port: int) -> TracingFacts | None:
         endpoint = f"http://127.0.0.1:{port}/v1/traces"
         return probes.look_at_tracing(Config(tracing=TracingConfig(enabled=True, endpoint=endpoint)))
 

@@ -36,10 +36,10 @@ def test_the_first_hold_in_order_is_named_and_each_that_ends_asks(asked: Asked) 
     first.take()
     first.take()
     assert asked.told == ("the check of its login", 0)
-    first.let_go()
+    first.release()
     assert asked.told == ("rate limit of ann", 1)
-    first.let_go()
-    second.let_go()
+    first.release()
+    second.release()
     assert asked.told == ("", 2)
 
 

@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from sluiceway.broker import Broker
 from sluiceway.flow.graph import at_once
 from sluiceway.metrics.catalogue import FAMILIES
-from sluiceway.metrics.outside import Outside
+from sluiceway.metrics.outside import SystemValues
 
-NOWHERE = Outside({}, None)
+NOWHERE = SystemValues({}, None)
 """What the system says, for tests in virtual time, which has no threads."""
 
 

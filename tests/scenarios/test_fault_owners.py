@@ -41,7 +41,7 @@ PASSING: Final = frozenset(
     f"sluiceway.{name}"
     for name in (
         "queues.logs.offers.OfferCheck", "queues.spools.SpoolDrain", "queues.transfers.Transfer", "queues.turns.Turn",
-        "store.paged.PageOut", "store.storequeue.StoreQueue", "store.together.StoreJoint",
+        "store.batch.PageOut", "store.storequeue.StoreQueue", "store.together.StoreJoint",
     )
 )  # fmt: skip
 """There while one piece of work is done, or shared by all."""

@@ -21,7 +21,7 @@ from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
 from sluiceway.draining import Draining
 from sluiceway.flow.graph import Steps
-from sluiceway.protocols.listener import Listener as Accepting
+from sluiceway.protocols.listener import SocketListener as Accepting
 from sluiceway.protocols.listener import bind_now
 from sluiceway.protocols.streams import ByteStream
 from sluiceway.steps import StepPace

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from sluiceway.admin.errors import ApiError
-from sluiceway.admin.messages import Reader
+from sluiceway.admin.messages import MessageReader
 from sluiceway.admin.operations import Done, Operations
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client
@@ -28,9 +28,9 @@ LETTERS: Final = "/queue/letters"
 SEEDS_COUNT: Final = 24
 
 
-def operations(stage: Stage) -> tuple[Operations, Reader]:
+def operations(stage: Stage) -> tuple[Operations, MessageReader]:
     """What an operator can do there. The reader is to be closed at the end."""
-    reader = Reader(stage.broker.manager)
+    reader = MessageReader(stage.broker.manager)
     reader.open()
     return Operations(stage.broker, reader), reader
 

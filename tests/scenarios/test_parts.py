@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from sluiceway.admin.messages import Messages, Reader
+from sluiceway.admin.messages import MessageReader, Messages
 from sluiceway.admin.operations import Operations
 from sluiceway.config import DestinationPolicy
 from sluiceway.flow import SourceController
@@ -220,7 +220,7 @@ async def test_operators_page_through_it_move_from_it_and_purge_it() -> None:
     async with Stage({Q: POLICY, "/queue/other": POLICY}) as stage:
         producer = await stage.connect()
         await send_all(producer, 2)
-        reader = Reader(stage.broker.manager)
+        reader = MessageReader(stage.broker.manager)
         reader.open()
         try:
             broker = stage.broker

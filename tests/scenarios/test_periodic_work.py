@@ -175,7 +175,7 @@ async def test_one_log_that_breaks_in_the_retention_does_not_keep_others_from_it
             if log.name == "/log/a":
                 raise Injected(log.name)
 
-        monkeypatch.setattr(table, "_look_at", look_at)
+        monkeypatch.setattr(table, "_apply_retention_to", look_at)
         await trio.sleep(11)
         assert looked == ["/log/a", "/log/b", "/log/c"] * 2
         assert stage.broker.faults.counts["other"] == 2

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from sluiceway.admin.errors import ApiError
-from sluiceway.admin.messages import Reader
+from sluiceway.admin.messages import MessageReader
 from sluiceway.admin.operations import Operations
 from sluiceway.protocols.stomp import spooling
 from sluiceway.store.memory import MemoryEngine
@@ -49,7 +49,7 @@ class Lives:
 
     async def run(self) -> None:
         async with self._stage as stage:
-            reader = Reader(stage.broker.manager)
+            reader = MessageReader(stage.broker.manager)
             reader.open()
             operations = Operations(stage.broker, reader)
             if self._memory_bytes is not None:

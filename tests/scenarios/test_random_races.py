@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from sluiceway.admin.errors import ApiError
-from sluiceway.admin.messages import Reader
+from sluiceway.admin.messages import MessageReader
 from sluiceway.admin.operations import Operations
 from sluiceway.queues.logs.table import LogError
 from sluiceway.store.memory import MemoryEngine
@@ -46,7 +46,7 @@ class Race:
 
     async def run(self) -> None:
         async with self.stage as stage:
-            self.reader = Reader(stage.broker.manager)
+            self.reader = MessageReader(stage.broker.manager)
             self.reader.open()
             self.operations = Operations(stage.broker, self.reader)
             async with trio.open_nursery() as nursery:

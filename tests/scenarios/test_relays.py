@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from sluiceway.admin.messages import Reader
+from sluiceway.admin.messages import MessageReader
 from sluiceway.admin.operations import Operations
 from sluiceway.config import DestinationPolicy
 from sluiceway.protocols.stomp.escaping import Version
@@ -216,7 +216,7 @@ async def test_a_relay_is_browsed_and_purged_like_a_queue() -> None:
         consumer.vanish()
         await stage.settled_down()
         assert stage.depth_count(R) == 1, "it came back"
-        reader = Reader(stage.broker.manager)
+        reader = MessageReader(stage.broker.manager)
         reader.open()
         try:
             await Operations(stage.broker, reader).purge(stage.destination(R))
@@ -263,7 +263,7 @@ async def test_what_nobody_selects_keeps_nothing_else_out() -> None:
             assert delivery.text == str(number)
             await picky.ack(delivery)
         assert stage.depth_count(R) == 3
-        reader = Reader(stage.broker.manager)
+        reader = MessageReader(stage.broker.manager)
         reader.open()
         try:
             await Operations(stage.broker, reader).purge(stage.destination(R))

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from sluiceway.answering import LISTS, WAITING_MAX, Answers, Part
+from sluiceway.answering import LISTS, WAITING_MAX, Answers, ReportPart
 from sluiceway.broker import Broker
 from sluiceway.flow.graph import Steps
 from sluiceway.report import stat_in_steps
@@ -207,7 +207,7 @@ async def test_no_step_of_a_report_looks_at_many_things() -> None:
             return steps_of(stage.broker)
 
     def steps_of(broker: Broker) -> int:
-        steps = stat_in_steps(broker, Part(1000), uptime_seconds=0.0)
+        steps = stat_in_steps(broker, ReportPart(1000), uptime_seconds=0.0)
         made = 0
         while True:
             try:

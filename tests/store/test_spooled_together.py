@@ -14,7 +14,7 @@ from sluiceway.queues.message import Message
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
-from sluiceway.store.batch import Batch
+from sluiceway.store.batch import StoreBatch
 from sluiceway.store.engine import Engine
 from sluiceway.store.places import StoredPlaces
 from sluiceway.store.spool import StoreSpools
@@ -78,7 +78,7 @@ def test_no_batch_has_a_commit_before_its_last_piece(
 
     gathering = Together.gathering
 
-    def cut(self: Together, batch: Batch) -> Iterator[None]:
+    def cut(self: Together, batch: StoreBatch) -> Iterator[None]:
         monkeypatch.setattr(Together, "gathering", gathering)
         for place, _ in enumerate(gathering(self, batch)):
             if place == step:

@@ -10,7 +10,7 @@ import pytest
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
-from sluiceway.store.batch import Batch
+from sluiceway.store.batch import StoreBatch
 from sluiceway.store.bonds import bond_of
 from sluiceway.store.engine import put
 from sluiceway.store.memory import MemoryEngine
@@ -129,7 +129,7 @@ def test_a_queue_that_is_deleted_while_it_is_gathered_is_in_no_batch(
     shelf_of(both[0]).when_settled(lambda: None)
     gathering = Together.gathering
 
-    def cut(self: Together, batch: Batch) -> Iterator[None]:
+    def cut(self: Together, batch: StoreBatch) -> Iterator[None]:
         for place, _ in enumerate(gathering(self, batch)):
             if place == step:
                 gone.close_queue("deleted")

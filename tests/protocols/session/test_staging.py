@@ -171,7 +171,7 @@ class World:
 
     def run(self) -> None:
         """What a transport and a dispatcher do by themselves."""
-        self.session.go_on()
+        self.session.resume()
         while self.core.has_work():
             self.core.run_turn()
         self.session.update_reading()

@@ -15,7 +15,7 @@ from sluiceway.queues.logs.claims import ClaimGroup, ClaimState
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.pending_records import PendingRecords
 from sluiceway.queues.logs.ports import DiskError
-from sluiceway.queues.logs.reading import Reading
+from sluiceway.queues.logs.reading import RecordCache
 from sluiceway.queues.logs.staged_commits import STAGE_PREFIX, Sinks, SinkState, StagedPart
 from sluiceway.queues.logs.table import LogError, LogTable, Opened, open_all
 from tests.queues.logs.rig import CACHE_BYTES, DictKeeper, HandDisk, ListRecords, LogWorld, sends
@@ -211,7 +211,7 @@ class SinkWorld(World):
 
     def start(self) -> None:
         """What a process does that begins."""
-        reading = Reading(CACHE_BYTES, HeaderCodec(), manager=self.manager, clock=self.environment.clock)
+        reading = RecordCache(CACHE_BYTES, HeaderCodec(), manager=self.manager, clock=self.environment.clock)
         self.table = LogTable(
             self.shelf,
             self.disk,

@@ -20,7 +20,7 @@ from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.log_readers import LogReaders
 from sluiceway.queues.logs.ports import DiskError, GroupState
-from sluiceway.queues.logs.reading import Reading
+from sluiceway.queues.logs.reading import RecordCache
 from sluiceway.queues.logs.runs import BatchRun
 from sluiceway.queues.message import Message
 from sluiceway.queues.selectors import Selection
@@ -293,7 +293,7 @@ class LogWorld(World):
         self.disk = HandDisk()
         self.keeper = DictKeeper()
         self.failing: list[str] = []
-        self.reading = Reading(cache_bytes, HeaderCodec(), manager=self.manager, clock=self.environment.clock)
+        self.reading = RecordCache(cache_bytes, HeaderCodec(), manager=self.manager, clock=self.environment.clock)
         self.log = Log(
             "/log/a",
             self.records,

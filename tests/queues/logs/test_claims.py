@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues.logs.claims import CLAIMS_MAX, Attached, Claim, ClaimGroup, ClaimState
+from sluiceway.queues.logs.claims import CLAIMS_MAX, Claim, ClaimAttachment, ClaimGroup, ClaimState
 from sluiceway.queues.logs.table import LogError
 from tests.queues.logs.claim_rig import Answers, ClaimWorld
 
@@ -494,7 +494,7 @@ def test_released_records_outlive_a_crash_at_each_step() -> None:
 class _ReadingQueue:
     """What attaching gives, of a queue that reads from a disk as long as it is told to."""
 
-    def __init__(self, attached: Attached) -> None:
+    def __init__(self, attached: ClaimAttachment) -> None:
         self._attached = attached
         self.awaits_disk = True
 
@@ -506,7 +506,7 @@ def reading_world(monkeypatch: pytest.MonkeyPatch) -> tuple[ClaimWorld, list[_Re
     world = ClaimWorld()
     made: list[_ReadingQueue] = []
 
-    def attach(group: ClaimGroup) -> Attached:
+    def attach(group: ClaimGroup) -> ClaimAttachment:
         made.append(_ReadingQueue(world.queue.subscribe(group)))
         return made[-1]
 

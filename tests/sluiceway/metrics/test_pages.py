@@ -17,7 +17,7 @@ from sluiceway.embedded import EmbeddedBroker
 from sluiceway.metrics import gather, outside
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.metrics.gather import Metrics
-from sluiceway.metrics.outside import Outside
+from sluiceway.metrics.outside import SystemValues
 from sluiceway.queues.names import parse
 from tests.scenarios.scrape import Page
 
@@ -69,7 +69,7 @@ async def test_the_system_is_asked_again_when_some_seconds_have_passed(
     looked: list[float] = []
     clock = Clock()
 
-    def look(folder: Path | None) -> Outside:
+    def look(folder: Path | None) -> SystemValues:
         looked.append(clock.now)
         return outside.look(folder)
 

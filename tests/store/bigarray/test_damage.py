@@ -15,11 +15,11 @@ from sluiceway.store.bigarray import (
     ArrayBatchTooLargeError,
     ArrayError,
     ArrayFormatError,
+    ArrayGap,
     ArrayGapError,
     ArrayLockedError,
     ArrayReadOnlyError,
     BigArray,
-    Gap,
 )
 from sluiceway.store.bigarray.head import FIXED, SLOT_BYTES, SLOT_OFFSETS, encode_fixed
 from tests.store.bigarray.twin import SMALL
@@ -104,7 +104,7 @@ def test_a_damaged_batch_costs_its_records_only(folder: Path) -> None:
         assert readable(array) == set(range(60)) - {2, 3}
         with pytest.raises(ArrayGapError) as caught:
             array.cut(3, 60, 1000)
-        assert caught.value.gap == Gap(2, 4, "damaged")
+        assert caught.value.gap == ArrayGap(2, 4, "damaged")
         assert array.cut(4, 60, 1 << 20).first_index == 4
         assert [bytes(value) for value in array.read_range(4, 6)] == [b"4" + b"." * 20, b"5"]
 

@@ -15,7 +15,7 @@ import sluiceway.store.bigarray.head
 from sluiceway.queues.logs import batches
 from sluiceway.queues.logs.batches import Batch, encode, stamped
 from sluiceway.queues.logs.codecs import codec_named
-from sluiceway.store.bigarray import ArrayOptions, Gap
+from sluiceway.store.bigarray import ArrayGap, ArrayOptions
 from sluiceway.store.bigarray.gaps import HEADER, RECORD, decode_gaps, encode_gaps
 from sluiceway.store.bigarray.head import (
     FIXED,
@@ -91,7 +91,7 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]]]
     "batch-snappy": (batch_reads, batch_again),
     "gaps": (
         lambda value: [attrs.astuple(gap) for gap in decode_gaps(value) or ()],
-        lambda reads: encode_gaps(Gap(*gap) for gap in reads),
+        lambda reads: encode_gaps(ArrayGap(*gap) for gap in reads),
     ),
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from sluiceway.queues.logs.batches import encode
 from sluiceway.queues.logs.codecs import Codec
-from sluiceway.store.bigarray import ArrayError, ArrayGapError, ArrayOptions, BigArray, Gap
+from sluiceway.store.bigarray import ArrayError, ArrayGap, ArrayGapError, ArrayOptions, BigArray
 from sluiceway.store.bigarray.head import SLOT_BYTES, SLOT_OFFSETS, newest
 from tests.store.bigarray.twin import Twin
 
@@ -105,7 +105,7 @@ def test_a_power_cut_goes_on_at_the_lease(torn: Torn) -> None:
     with torn.opened(boot="another") as array:
         assert array.report.power_cut
         assert torn.kept(array) == 20
-        assert array.gaps == (Gap(torn.next, slot.lease_index, "lost"),)
+        assert array.gaps == (ArrayGap(torn.next, slot.lease_index, "lost"),)
         assert array.append(b"new") == slot.lease_index >= torn.next
         assert array.find_closest_index(4) == 0
         array.flush()
