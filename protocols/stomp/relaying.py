@@ -992,7 +992,7 @@ class Relay:
             self._underway.close()
             self._underway = None
         self._source.close()
-        self._hold.let_go()
+        self._hold.release()
 
 
 class Far:

@@ -78,6 +78,7 @@ def _guard_of(stage: Stage) -> DiskGuard:
         changed=lambda _is_low, _free_bytes: None,
         sized=lambda _size_bytes: None,
         trouble=lambda _event, **_facts: None,
+        fenced=lambda _error: None,
     )
     guard.start()
     return guard
