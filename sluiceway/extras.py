@@ -20,6 +20,7 @@ PACKAGES: Final = {
     "console": {"hypercorn": "hypercorn", "starlette": "starlette", "prometheus_client": "prometheus-client"},
     "postgresql": {"psycopg": "psycopg"},
     "top": {"textual": "textual"},
+    "cluster": {"kazoo": "kazoo"},
     "tracing": {
         "opentelemetry.sdk.trace": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",

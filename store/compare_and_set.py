@@ -29,7 +29,8 @@ T = TypeVar("T")
 VALUE_BYTES_MAX: Final = 512 << 10
 """Bytes of a record's value: half of what ZooKeeper takes."""
 
-PATH_CHARACTERS_MAX: Final = 1_024
+PATH_CHARACTERS_MAX: Final = 32_768
+"""Characters of a path: two of the longest names, percent-encoded."""
 
 _PATH: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
 

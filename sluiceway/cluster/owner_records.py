@@ -9,9 +9,12 @@ Epochs only grow, and records of shards are never deleted.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
+
+from sluiceway.store.compare_and_set import BadVersionError, MetadataError, Records, Version, Versioned
 
 from .coordination.port import NAME
 
@@ -133,6 +136,34 @@ def check_cluster(found: bytes | None, where: str, *, shards_count: int = 0, kno
             f"{shards_count}: the number is fixed when a cluster is made"
         )
     return record
+
+
+def make_cluster(records: Records, record: ClusterRecord, where: str, done: Callable[[Exception | None], None]) -> None:
+    """Make a cluster at `where`. `done` gets None, or a ClusterMismatchError if the place is taken."""
+
+    def written(result: Version | MetadataError) -> None:
+        if isinstance(result, BadVersionError):
+            records.read(CLUSTER_PATH, found)
+        else:
+            done(result if isinstance(result, MetadataError) else None)
+
+    def found(there: Versioned[bytes] | MetadataError | None) -> None:
+        if isinstance(there, MetadataError):
+            done(there)
+            return
+        try:
+            other = check_cluster(None if there is None else there.value, where)
+        except ClusterMismatchError as error:
+            done(error)
+        else:
+            done(
+                ClusterMismatchError(
+                    f"{where} holds the cluster {other.name} with {other.shards_count} shards already: give each "
+                    "cluster a path of its own"
+                )
+            )
+
+    records.write(CLUSTER_PATH, record.encoded(), Version.NEW, written)
 
 
 def _object(data: bytes, what: str) -> dict[str, Any]:

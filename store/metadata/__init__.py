@@ -4,6 +4,7 @@ records     the values, and their bytes
 port        the managers, versions and errors: the contract of every implementation
 operations  many operations in one write on the store's worker
 stored      implementation behind the store's engine
+recorded    implementation over records by compare-and-set, which hubs share
 damage      unreadable records, and their repairs
 """
 

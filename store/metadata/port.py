@@ -22,8 +22,8 @@ A MetadataFailedError leaves it open whether the change happened. Read again, an
 
 Arguments that can never be stored (a name that is too long) are mistakes of the caller: ValueError, at once.
 
-Implementation: StoredMetadata (stored.py), behind an Engine. The contract suite, tests/contract/test_metadata.py, is
-for any. One on ZooKeeper would keep a znode for each record.
+Implementations: StoredMetadata (stored.py), behind an Engine; RecordedMetadata (recorded.py), over records that hubs
+share. The contract suite, tests/contract/test_metadata.py, is for both.
 
 Source: seed 003 "Metadata Management"; DESIGN section 8.
 """

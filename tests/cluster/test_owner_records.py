@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sluiceway.cluster.coordination.port import Hub
+from sluiceway.cluster.coordination.simulated import HubTime, SimulatedService, VirtualTime
 from sluiceway.cluster.owner_records import (
     LAYOUT,
     ClusterMismatchError,
@@ -14,7 +18,9 @@ from sluiceway.cluster.owner_records import (
     ClusterRecordError,
     OwnerRecord,
     check_cluster,
+    make_cluster,
 )
+from tests.cluster.coordination.worlds import Heard
 
 CLUSTER = ClusterRecord("orders", "5f3a", 32)
 
@@ -69,3 +75,18 @@ def test_a_path_of_another_program_is_refused() -> None:
 def test_shards_are_a_power_of_two(count: int) -> None:
     with pytest.raises(ValueError, match="power of two"):
         ClusterRecord("orders", "1", count)
+
+
+def test_a_cluster_is_made_once_at_a_path() -> None:
+    time = VirtualTime()
+    service = SimulatedService(time, Random(1))
+    hub = service.channel(HubTime(time)).client
+    hub.start(Hub("hub-1"), Heard())
+    time.run(1.0)
+    answers: list[Exception | None] = []
+    make_cluster(hub, CLUSTER, "/sluiceway", answers.append)
+    make_cluster(hub, ClusterRecord("bills", "77aa", 8), "/sluiceway", answers.append)
+    time.run(1.0)
+    assert answers[0] is None
+    assert isinstance(answers[1], ClusterMismatchError)
+    assert str(answers[1]).startswith("/sluiceway holds the cluster orders with 32 shards already")

@@ -11,11 +11,15 @@ from queue import SimpleQueue
 from random import Random
 from typing import Any, Protocol
 
+from sluiceway.cluster.coordination.port import Hub
+from sluiceway.cluster.coordination.simulated import Faults, HubTime, SimulatedService, VirtualTime
 from sluiceway.store.engine import Engine
 from sluiceway.store.io_threads import InlineWorker, ThreadWorker, Worker
 from sluiceway.store.leveldb import LevelDbEngine
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.metadata import MetadataManagers, StoredMetadata
+from sluiceway.store.metadata.recorded import RecordedMetadata
+from tests.cluster.coordination.worlds import Heard
 from tests.store.faulty import FaultyEngine
 
 ANSWER_SECONDS_MAX = 20.0
@@ -127,6 +131,44 @@ class MakesStoredManagers:
             self.engine.close()
 
 
+class TimeLoop(Loop):
+    """Virtual time that passes when the loop is turned."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        super().__init__()
+        self._time = time
+
+    def turn(self) -> None:
+        self._time.run(0.01)
+
+    def turn_all(self) -> None:
+        self._time.run(1.0)
+
+
+class MakesRecordedManagers:
+    """Over the records that the hubs of a cluster share."""
+
+    def __init__(self) -> None:
+        time = VirtualTime()
+        self.loop = TimeLoop(time)
+        service = SimulatedService(time, Random(1), Faults(delay_seconds_max=0.005, stale_chance=0.5))
+        self._records = service.channel(HubTime(time)).client
+        self._records.start(Hub("hub-1"), Heard())
+        self.loop.turn_all()
+
+    def open(self) -> MetadataManagers:
+        self._managers = RecordedMetadata(self._records)
+        return self._managers
+
+    def reopen(self) -> MetadataManagers | None:
+        self._managers.close()
+        self.loop.turn_all()
+        return self.open()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def faulty(*, seed: int = 1) -> MakesStoredManagers:
     """On an engine that fails when told to, and opens as after a crash."""
 
@@ -150,6 +192,8 @@ def maker_of(kind: str, folder: Path) -> Maker:
     match kind:
         case "memory":
             return MakesStoredManagers(MemoryEngine, threads=False, again=closed)
+        case "coordination":
+            return MakesRecordedManagers()
         case "leveldb":
             return MakesStoredManagers(lambda: LevelDbEngine(folder / "db"), threads=True, again=reopened)
     return faulty()

@@ -32,7 +32,7 @@ from sluiceway.store.metadata import (
 )
 from tests.contract.managers import Answer, Loop, Maker, maker_of
 
-KINDS = ("memory", "leveldb", "faulty")
+KINDS = ("memory", "leveldb", "faulty", "coordination")
 
 LOG = "/log/a"
 OWNER = HubInfo("host-1", 61613, 1_700_000_000_000)
@@ -493,7 +493,7 @@ def data_of(number: int) -> SubscriptionData:
     return SubscriptionData(SubscriptionPreferences({"n": str(number)}), SubscriptionState(number))
 
 
-@pytest.mark.parametrize("kind", ["memory", "faulty"])
+@pytest.mark.parametrize("kind", ["memory", "faulty", "coordination"])
 @given(steps=STEPS)
 def test_whatever_is_asked_for_is_answered_as_by_a_model(kind: str, steps: list[tuple[Any, ...]]) -> None:
     """Operations at random, with right and wrong versions; between them the process dies, if anything outlives it."""

@@ -47,6 +47,12 @@ def test_a_command_names_its_extra_and_ends_with_2(extra: str, arguments: list[s
     assert "Traceback" not in done.stderr
 
 
+def test_a_cluster_on_zookeeper_names_its_extra() -> None:
+    done = run_without("cluster", "import sluiceway.cluster.coordination.zookeeper")
+    assert "MissingExtraError: a cluster on ZooKeeper needs kazoo" in done.stderr
+    assert "pip install 'sluiceway[cluster]'" in done.stderr
+
+
 def test_metrics_of_an_embedded_broker_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "prometheus_client"]:
         monkeypatch.setitem(sys.modules, name, None)

@@ -55,7 +55,7 @@ class Channel(Protocol):
 class HubWatch:
     """Watch of one path."""
 
-    def __init__(self, path: str, changed: Callable[[], None], ended: Callable[[HubWatch], None]) -> None:
+    def __init__(self, path: str, changed: Callable[[], None], ended: Callable[[HubWatch], object]) -> None:
         self.path = path
         self.changed = changed
         self._ended = ended

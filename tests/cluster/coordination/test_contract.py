@@ -13,25 +13,32 @@ from sluiceway.cluster.coordination.port import Hub, SessionState
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.store.compare_and_set import BadVersionError, MetadataFailedError, NoRecordError, Version, Versioned
 from tests.cluster.coordination.worlds import SimulatedWorld, SupervisedWorld, World
+from tests.cluster.coordination.zookeeper_world import ZooKeeperServer, ZooKeeperWorld
 
 
 @asynccontextmanager
-async def world_of(kind: str, folder: Path) -> AsyncIterator[World]:
+async def world_of(kind: str, folder: Path, server: ZooKeeperServer | None) -> AsyncIterator[World]:
     if kind == "simulated":
         yield SimulatedWorld()
         return
     dispatcher = Dispatcher()
     async with trio.open_nursery() as nursery:
         await nursery.start(dispatcher.run)
-        world = SupervisedWorld(folder, nursery, dispatcher)
-        await world.start_service()
-        yield world
+        if server is None:
+            world = SupervisedWorld(folder, nursery, dispatcher)
+            await world.start_service()
+            yield world
+        else:
+            zookeeper = ZooKeeperWorld(server, f"/sluiceway/{folder.name}", dispatcher)
+            yield zookeeper
+            await zookeeper.close()
         nursery.cancel_scope.cancel()
 
 
-@pytest.fixture(params=["simulated", "supervised"])
+@pytest.fixture(params=["simulated", "supervised", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    async with world_of(request.param, tmp_path) as made:
+    server = request.getfixturevalue("zookeeper_server") if request.param == "zookeeper" else None
+    async with world_of(request.param, tmp_path, server) as made:
         yield made
 
 
@@ -81,7 +88,7 @@ async def test_names_below_a_path_are_listed_in_order(world: World) -> None:
     assert await hub.ask(records.children, "/groups") == ["a", "b", "c", "größe %2F"]
 
 
-@pytest.mark.parametrize("path", ["", "/", "a", "/a/", "//a", "/a/../b", "/a\x00", "/" + "a" * 2000])
+@pytest.mark.parametrize("path", ["", "/", "a", "/a/", "//a", "/a/../b", "/a\x00", "/" + "a" * 40_000])
 async def test_a_path_that_is_none_is_a_mistake_of_the_caller(world: World, path: str) -> None:
     hub = await world.start("hub-1")
     with pytest.raises(ValueError, match="no path of a record"):

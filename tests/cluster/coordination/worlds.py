@@ -108,7 +108,7 @@ class SimulatedWorld:
         self.times: dict[str, HubTime] = {}
 
     async def start(self, name: str, **fields: Any) -> Member:
-        return await _started(self, name, fields)
+        return await started(self, name, fields)
 
     def start_soon(self, name: str, *, offset_seconds: float = 3600.0, rate: float = 1.0, **fields: Any) -> Member:
         hub_time = self.times[name] = HubTime(self.time, offset_seconds=offset_seconds, rate=rate)
@@ -157,7 +157,7 @@ class SupervisedWorld:
         return self._folder / "hubs.socket"
 
     async def start(self, name: str, **fields: Any) -> Member:
-        return await _started(self, name, fields)
+        return await started(self, name, fields)
 
     def start_soon(self, name: str, **fields: Any) -> Member:
         channel = SupervisedChannel(self.socket)
@@ -201,7 +201,7 @@ async def until(reached: Callable[[], bool], deadline_seconds: float = DEADLINE_
             await trio.sleep(0.005)
 
 
-async def _started(world: World, name: str, fields: Mapping[str, Any]) -> Member:
+async def started(world: World, name: str, fields: Mapping[str, Any]) -> Member:
     member = world.start_soon(name, **fields)
     await world.until(lambda: member.coordination.session is not None)
     return member
