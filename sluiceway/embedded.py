@@ -13,17 +13,21 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
+from sluiceway import embedded_waits as waits
 from sluiceway.broker import Broker
+from sluiceway.client.errors import RefusedError
 from sluiceway.config import BrokerConfig, Config, Listener
 from sluiceway.config.model import configuration
-from sluiceway.embedded_messages import TIMEOUT_SECONDS, Message, Subscription, browse, publish
+from sluiceway.embedded_messages import TIMEOUT_SECONDS, Headers, Message, Subscription, browse, publish
+from sluiceway.embedded_waits import POLL_SECONDS
+from sluiceway.embedded_words import INSTEAD_OF_BROWSING, Missing
 from sluiceway.queues.names import parse
 
 if TYPE_CHECKING:
@@ -34,30 +38,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START_SECONDS_MAX = 30.0
-POLL_SECONDS: Final = 0.002
-"""Seconds between two checks of a call that waits."""
 JUMPS_COUNT_MAX: Final = 100
 """Largest number of jumps in which the clock is advanced, so that timers that follow from timers run, too."""
 
-Headers = Mapping[str, str]
 
-
-def embedded_config(*tables: Mapping[str, Any]) -> Config:
+def embedded_config(*tables: Mapping[str, Any], sources: Sequence[str] = ()) -> Config:
     """Return the configuration of an embedded broker: a free port on 127.0.0.1, and a short shutdown.
 
     `tables`: sections of a TOML file, with values as there ("64 KiB", "30 s"); later ones override earlier ones.
-    `destinations` may be a mapping of patterns to settings. Raises ConfigError, which names the key.
+    `destinations` may be a mapping of patterns to settings. `sources`: where the tables come from, for the error.
+    Raises ConfigError, which names source and key.
     """
     if not any(tables):
         return Config(listeners=(Listener(address="127.0.0.1:0"),), broker=BrokerConfig(shutdown_seconds=2.0))
     from sluiceway.config.sources import Layer, load
 
     layers = [Layer("default", {"listeners": ["127.0.0.1:0"], "broker": {"shutdown_seconds": 2.0}})]
-    for given in tables:
+    for given, source in zip(tables, sources or ["argument"] * len(tables), strict=True):
         data = dict(given)
         if isinstance(destinations := data.get("destinations"), Mapping):
             data["destinations"] = [{"match": pattern, **settings} for pattern, settings in destinations.items()]
-        layers.append(Layer("argument", data))
+        layers.append(Layer(source, data))
     return load(flags=layers)
 
 
@@ -223,10 +224,13 @@ class EmbeddedBroker:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """Send a message, and wait until the broker has processed the message. Raises RefusedError, and TimeoutError if
-        the destination takes nothing.
+        the destination takes nothing, TypeError for a body or a header that is not text.
         """
         with self.connect(login=login, passcode=passcode) as link:
-            publish(link, destination, body, headers or {}, timeout_seconds)
+            try:
+                publish(link, destination, body, headers or {}, timeout_seconds)
+            except TimeoutError as error:
+                raise TimeoutError(f"{error}: {self.blockages()}") from None
 
     def messages(
         self,
@@ -242,7 +246,13 @@ class EmbeddedBroker:
         """
         headers = {} if selector is None else {"selector": selector}
         with self.connect(login=login, passcode=passcode) as link:
-            return browse(link, destination, headers, timeout_seconds)
+            try:
+                return browse(link, destination, headers, timeout_seconds)
+            except RefusedError as error:
+                instead = INSTEAD_OF_BROWSING.get(parse(destination).kind)
+                if instead is None:
+                    raise
+                raise RefusedError(instead.format(destination), error.code) from None
 
     @contextmanager
     def subscribe(
@@ -266,6 +276,7 @@ class EmbeddedBroker:
             there = broker.registry.destinations.get(parse(destination).canonical)
             return 0 if there is None else purge(there)
 
+        self._check_prefix(destination)
         return self.call(purged)
 
     def sessions(self) -> frozenset[str]:
@@ -286,40 +297,34 @@ class EmbeddedBroker:
 
     def wait_until(self, condition: Callable[[], T], *, timeout_seconds: float = TIMEOUT_SECONDS) -> T:
         """Call `condition` until the result is true, and return the result. Raises TimeoutError."""
-        deadline = time.monotonic() + timeout_seconds
-        while not (result := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the condition was not met within {timeout_seconds:g} s; {self._said()}")
-            time.sleep(POLL_SECONDS)
-        return result
+        return waits.until(self, condition, timeout_seconds)
 
     def wait_for(self, destination: str, *, timeout_seconds: float = TIMEOUT_SECONDS, **figures: object) -> None:
         """Wait until figures of a destination have these values: `broker.wait_for("/queue/orders", depth_count=0)`. The
-        figures are those of `destination`. Raises TimeoutError, which has the last values, and KeyError for an unknown
-        figure.
+        figures are those of `destination`. Raises TimeoutError, which has the last values, KeyError for an unknown
+        figure, and ValueError for an impossible name.
         """
-        deadline = time.monotonic() + timeout_seconds
-        while (found := self._figures(destination, figures)) != figures:
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"{destination} has {_listed(found)}, not {_listed(figures)}, after {timeout_seconds:g} s; "
-                    f"{self._said()}"
-                )
-            time.sleep(POLL_SECONDS)
+        waits.for_figures(self, destination, figures, timeout_seconds)
 
-    def _figures(self, destination: str, wanted: Mapping[str, object]) -> dict[str, object]:
-        row = self.destination(destination)
-        return {name: row[name] if row else 0 for name in wanted}
-
-    def _said(self) -> str:
+    def blockages(self) -> str:
+        """Return who blocks whom, in words."""
         return "; ".join(found["words"] for found in self.report()["bottlenecks"]) or "no sender is blocked"
+
+    def _check_prefix(self, name: str) -> None:
+        """Raise ValueError for a name with a slip, as the broker refuses for clients."""
+        self.call(lambda broker: broker.registry.check_prefix(parse(name), to_send=False))
 
     def destination(self, name: str) -> dict[str, Any]:
         """Return the row of a destination in `report()["destinations"]`; empty if there is no such destination. Raises
         ValueError for an impossible name.
         """
         canonical = parse(name).canonical
-        return next((row for row in self.report()["destinations"] if row["name"] == canonical), {})
+        rows: list[dict[str, Any]] = self.report()["destinations"]
+        found = next((row for row in rows if row["name"] == canonical), None)
+        if found is None:
+            self._check_prefix(name)
+            return Missing(canonical, rows)
+        return found
 
     def advance(self, seconds: float) -> None:
         """Make time pass at once, for a broker with `fake_clock`: messages expire, delayed ones come, heart-beats are
@@ -327,7 +332,10 @@ class EmbeddedBroker:
         """
         clock = self._clock
         if clock is None:
-            raise RuntimeError("the clock of this broker is real: EmbeddedBroker(fake_clock=True)")
+            raise RuntimeError(
+                "the clock of this broker is real: @pytest.mark.sluiceway(fake_clock=True) gives the test one that can "
+                "be advanced; outside pytest, EmbeddedBroker(fake_clock=True)"
+            )
 
         async def jump(_broker: Broker) -> None:
             end = clock.current_time() + seconds
@@ -369,7 +377,3 @@ class EmbeddedBroker:
     def report(self) -> dict[str, Any]:
         """The state of the broker: flow map, destinations, connections; what `sluiceway stat` shows."""
         return self.call(lambda broker: broker.report())
-
-
-def _listed(figures: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in figures.items())

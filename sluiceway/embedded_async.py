@@ -9,6 +9,7 @@ The broker is an `EmbeddedBroker`, in a thread of its own. A broker inside a tri
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,21 +18,40 @@ from typing import Any, TypeVar
 
 import sniffio
 
+from sluiceway import embedded_waits as waits
 from sluiceway.embedded import EmbeddedBroker
 from sluiceway.embedded_messages import TIMEOUT_SECONDS, Message, Subscription
 
 T = TypeVar("T")
 
 
-async def _in_thread(function: Callable[[], T]) -> T:
-    """Run a function in a thread of the event loop that runs here, and return what the function returns."""
-    if sniffio.current_async_library() == "trio":
-        import trio
+async def _in_thread(function: Callable[[], T], given_up: threading.Event | None = None) -> T:
+    """Run a function in a thread of the event loop that runs here, and return what the function returns. `given_up`: a
+    function that ends soon when this event is set; then a coroutine that is cancelled does not wait for the end.
+    """
+    try:
+        if sniffio.current_async_library() == "trio":
+            import trio
 
-        return await trio.to_thread.run_sync(function)
-    import asyncio
+            return await trio.to_thread.run_sync(function, abandon_on_cancel=given_up is not None)
+        import asyncio
 
-    return await asyncio.to_thread(function)
+        return await asyncio.to_thread(function)
+    except BaseException:
+        if given_up is not None:
+            given_up.set()
+        raise
+
+
+async def _to_the_end(function: Callable[[], object]) -> None:
+    """Run a function that ends something in a thread, even where the coroutine is being cancelled."""
+    if sniffio.current_async_library() != "trio":
+        await _in_thread(function)
+        return
+    import trio
+
+    with trio.CancelScope(shield=True):
+        await _in_thread(function)
 
 
 class AsyncSubscription:
@@ -40,9 +60,19 @@ class AsyncSubscription:
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
 
-    async def receive(self, timeout_seconds: float = TIMEOUT_SECONDS) -> Message:
-        """Return the next message, and acknowledge the message. Raises TimeoutError."""
-        return await _in_thread(lambda: self._subscription.receive(timeout_seconds))
+    async def receive(self, timeout_seconds: float = TIMEOUT_SECONDS, *, acknowledge: bool = True) -> Message:
+        """Do what `Subscription.receive` does. Raises TimeoutError. Cancelled, it takes no message."""
+        given_up = threading.Event()
+        receive = self._subscription.receive_unless
+        return await _in_thread(partial(receive, given_up, timeout_seconds, acknowledge=acknowledge), given_up)
+
+    async def acknowledge(self, message: Message) -> None:
+        """Call `Subscription.acknowledge` in a thread."""
+        await _in_thread(partial(self._subscription.acknowledge, message))
+
+    async def nack(self, message: Message, *, requeue: bool = True) -> None:
+        """Call `Subscription.nack` in a thread."""
+        await _in_thread(partial(self._subscription.nack, message, requeue=requeue))
 
 
 class AsyncEmbeddedBroker:
@@ -59,7 +89,7 @@ class AsyncEmbeddedBroker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await _in_thread(self.blocking.stop)
+        await _to_the_end(self.blocking.stop)
 
     @property
     def host(self) -> str:
@@ -94,7 +124,7 @@ class AsyncEmbeddedBroker:
         try:
             yield AsyncSubscription(subscription)
         finally:
-            await _in_thread(lambda: context.__exit__(None, None, None))
+            await _to_the_end(partial(context.__exit__, None, None, None))
 
     async def purge(self, destination: str) -> int:
         """Call `EmbeddedBroker.purge` in a thread."""
@@ -106,11 +136,15 @@ class AsyncEmbeddedBroker:
 
     async def wait_until(self, condition: Callable[[], T], *, timeout_seconds: float = TIMEOUT_SECONDS) -> T:
         """Call `EmbeddedBroker.wait_until` in a thread, which calls `condition`."""
-        return await _in_thread(partial(self.blocking.wait_until, condition, timeout_seconds=timeout_seconds))
+        given_up = threading.Event()
+        wait = partial(waits.until, self.blocking, condition, timeout_seconds, given_up)
+        return await _in_thread(wait, given_up)
 
     async def wait_for(self, destination: str, *, timeout_seconds: float = TIMEOUT_SECONDS, **figures: object) -> None:
         """Call `EmbeddedBroker.wait_for` in a thread."""
-        await _in_thread(partial(self.blocking.wait_for, destination, timeout_seconds=timeout_seconds, **figures))
+        given_up = threading.Event()
+        wait = partial(waits.for_figures, self.blocking, destination, figures, timeout_seconds, given_up)
+        await _in_thread(wait, given_up)
 
     async def destination(self, name: str) -> dict[str, Any]:
         """Call `EmbeddedBroker.destination` in a thread."""

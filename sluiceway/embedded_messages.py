@@ -5,18 +5,24 @@ Each function takes a link that is open. What the broker does not do in time rai
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from sluiceway.client.link import Link
+from sluiceway.protocols.stomp.encoder import encode_frame
 from sluiceway.protocols.stomp.frames import Frame
 
 TIMEOUT_SECONDS: Final = 5.0
 """Seconds that a call waits for the broker. A healthy broker in the same process answers within milliseconds."""
+GIVEN_UP_SECONDS: Final = 0.02
+"""Seconds between two looks whether the caller still waits."""
+
+Headers = Mapping[str, str]
 TEXT: Final = "text/plain;charset=utf-8"
 
 
@@ -48,22 +54,42 @@ def message_of(frame: Frame) -> Message:
     return Message(bytes(frame.body), dict(frame.headers))
 
 
-def publish(
-    link: Link, destination: str, body: str | bytes, headers: Mapping[str, str], timeout_seconds: float
-) -> None:
+def publish(link: Link, destination: str, body: str | bytes, headers: Headers, timeout_seconds: float) -> None:
     """Send a message, and wait until the broker has processed the message. Raises RefusedError, TimeoutError."""
-    pairs = dict(headers)
+    pairs = checked(headers)
     if isinstance(body, str):
         pairs.setdefault("content-type", TEXT)
-        body = body.encode()
-    link.send(destination, body, pairs, receipt=True)
+    link.send(destination, _encoded(body), pairs, receipt=True)
     deadline = time.monotonic() + timeout_seconds
     while link.receipts_pending_count:
         if link.next_frame(max(0.0, deadline - time.monotonic())) is None:
             raise TimeoutError(f"{destination} did not take the message within {timeout_seconds:g} s")
 
 
-def browse(link: Link, destination: str, headers: Mapping[str, str], timeout_seconds: float) -> list[Message]:
+def checked(headers: Headers) -> dict[str, str]:
+    """Return the headers. Raises TypeError for a name or a value that is not text."""
+    pairs = dict(headers)
+    given: dict[Any, Any] = {**pairs}
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            said = _in_text(name), _in_text(value)
+            raise TypeError(f"headers of STOMP are text: write {said[0]!r}: {said[1]!r}, not {name!r}: {value!r}")
+    return pairs
+
+
+def _in_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _encoded(body: object) -> bytes:
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(f"the body of a message is str or bytes, not {type(body).__name__}: {body!r}")
+
+
+def browse(link: Link, destination: str, headers: Headers, timeout_seconds: float) -> list[Message]:
     """Return the messages of a queue without consuming any. Raises RefusedError, TimeoutError."""
     link.subscribe(destination, ack="client-individual", headers={**headers, "browser": "true"})
     found: list[Message] = []
@@ -77,27 +103,70 @@ def browse(link: Link, destination: str, headers: Mapping[str, str], timeout_sec
 
 
 class Subscription:
-    """An active subscription of a queue or a topic."""
+    """An active subscription of a queue or a topic. One thread at a time reads from it."""
 
-    def __init__(self, link: Link, destination: str, headers: Mapping[str, str], timeout_seconds: float) -> None:
+    def __init__(self, link: Link, destination: str, headers: Headers, timeout_seconds: float) -> None:
         """Return when the broker has the subscription: no message from then on is missed. Raises RefusedError."""
         self._link = link
         self._destination = destination
         self._arrived: deque[Frame] = deque()
+        self._reading = threading.Lock()
         receipt = link.next_id()
-        link.subscribe(destination, ack="client-individual", headers={**headers, "receipt": receipt})
-        while True:
-            frame = link.next_frame(timeout_seconds)
-            if frame is None:
-                raise TimeoutError(f"the broker did not confirm the subscription within {timeout_seconds:g} s")
-            if frame.command == "RECEIPT":
-                break
-            self._arrived.append(frame)
+        link.subscribe(destination, ack="client-individual", headers={**checked(headers), "receipt": receipt})
+        self._wait_for(receipt, "confirm the subscription", timeout_seconds)
 
-    def receive(self, timeout_seconds: float = TIMEOUT_SECONDS) -> Message:
-        """Return the next message, and acknowledge the message. Raises TimeoutError."""
-        frame = self._arrived.popleft() if self._arrived else self._link.next_message(timeout_seconds)
-        if frame is None:
-            raise TimeoutError(f"no message of {self._destination} came within {timeout_seconds:g} s")
-        self._link.acknowledge(frame.headers["ack"])
+    def receive(self, timeout_seconds: float = TIMEOUT_SECONDS, *, acknowledge: bool = True) -> Message:
+        """Return the next message, and acknowledge the message. `acknowledge=False`: leave that to `acknowledge` and
+        `nack`; at the end of the subscription the message goes back to the queue. Raises TimeoutError: nothing came.
+        """
+        return self.receive_unless(None, timeout_seconds, acknowledge=acknowledge)
+
+    def receive_unless(
+        self, given_up: threading.Event | None, timeout_seconds: float, *, acknowledge: bool = True
+    ) -> Message:
+        """Do what `receive` does; raise TimeoutError early, and take nothing, when `given_up` is set."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._reading:
+            frame = self._arrived.popleft() if self._arrived else None
+            while frame is None:
+                left = max(0.0, deadline - time.monotonic())
+                frame = self._link.next_message(left if given_up is None else min(left, GIVEN_UP_SECONDS))
+                if frame is None and (not left or (given_up is not None and given_up.is_set())):
+                    raise TimeoutError(f"no message of {self._destination} came within {timeout_seconds:g} s")
+            if given_up is not None and given_up.is_set():
+                self._arrived.appendleft(frame)
+                raise TimeoutError(f"the caller no longer waits for a message of {self._destination}")
+            if acknowledge:
+                self._link.acknowledge(frame.headers["ack"])
         return message_of(frame)
+
+    def acknowledge(self, message: Message) -> None:
+        """Acknowledge a message of `receive(acknowledge=False)`, and wait until the broker has taken the ACK. Raises
+        RefusedError, TimeoutError.
+        """
+        self._settle("ACK", message, {})
+
+    def nack(self, message: Message, *, requeue: bool = True) -> None:
+        """Refuse a message of `receive(acknowledge=False)`, and wait until the broker has taken the NACK. The queue
+        delivers the message again, as often as `redeliveries_max` says, and gives up then: it is dead-lettered.
+        `requeue=False`: at once. Raises RefusedError, TimeoutError.
+        """
+        self._settle("NACK", message, {} if requeue else {"requeue": "false"})
+
+    def _settle(self, command: str, message: Message, headers: Headers) -> None:
+        with self._reading:
+            receipt = self._link.next_id()
+            pairs = {"id": message.headers["ack"], "receipt": receipt, **headers}
+            self._link.write(encode_frame(command, pairs.items(), version="1.2"))
+            self._wait_for(receipt, f"take the {command}", TIMEOUT_SECONDS)
+
+    def _wait_for(self, receipt: str, what: str, timeout_seconds: float) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            frame = self._link.next_frame(max(0.0, deadline - time.monotonic()))
+            if frame is None:
+                raise TimeoutError(f"the broker did not {what} within {timeout_seconds:g} s")
+            if frame.command != "RECEIPT":
+                self._arrived.append(frame)
+            elif frame.headers.get("receipt-id") == receipt:
+                return

@@ -62,14 +62,12 @@ def load(
         mistakes.extend(translated.clashes)
         for layer in translated.layers:
             _merge(merged, layer.data, layer.source, (), origins)
-    cause = None
     try:
         config = structure(merged, Config)
     except InvalidData as error:
         mistakes.extend(_in_words(problem, merged, origins) for problem in error.problems)
-        cause = error
     if mistakes:
-        raise ConfigError("\n".join(mistakes)) from cause
+        raise ConfigError("\n".join(mistakes))
     return config
 
 

@@ -297,7 +297,8 @@ def _without_key(what: str, path: KeyPath) -> str:
 
 
 def _suggestion(key: str, path: KeyPath, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, 1)
+    words = sorted(key.split("_"))
+    near = [name for name in known if sorted(name.split("_")) == words] or difflib.get_close_matches(key, known, 1)
     if near:
         return f"; did you mean {key_in_words((*path, near[0]))}?"
     if path == ("logs",):  # the former [logs] is [logging]

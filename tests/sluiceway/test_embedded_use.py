@@ -49,9 +49,56 @@ def test_a_queue_that_nobody_used_is_empty() -> None:
         assert broker.purge("/queue/other") == 0
 
 
-def test_the_messages_of_a_topic_are_refused_with_the_reason() -> None:
-    with EmbeddedBroker() as broker, pytest.raises(RefusedError):
-        broker.messages("/topic/prices")
+@pytest.mark.parametrize(("name", "instead"), [("/topic/prices", "subscribe before"), ("/log/prices", "Consumer")])
+def test_messages_that_cannot_be_browsed_are_refused_with_what_to_do_instead(name: str, instead: str) -> None:
+    with EmbeddedBroker() as broker, pytest.raises(RefusedError, match=instead):
+        broker.messages(name)
+
+
+def test_records_of_a_log_are_received() -> None:
+    """As the error for browsing says."""
+    with EmbeddedBroker() as broker:
+        broker.publish("/log/prices", "42")
+        with broker.subscribe("/log/prices", {"from": "earliest"}) as records:
+            assert records.receive().text == "42"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "said"),
+    [
+        ({"ducks": 42}, {}, "the body of a message is str or bytes, not dict"),
+        ("x", {"persistent": True}, "write 'persistent': 'true'"),
+        ("x", {"number": 7}, "write 'number': '7'"),
+    ],
+)
+def test_what_is_not_text_is_refused_in_words(body: Any, headers: Any, said: str) -> None:
+    with EmbeddedBroker() as broker, pytest.raises(TypeError, match=said):
+        broker.publish("/queue/orders", body, headers)
+
+
+def test_a_message_can_be_refused_and_comes_again() -> None:
+    with EmbeddedBroker() as broker:
+        broker.publish("/queue/orders", "42 ducks")
+        with broker.subscribe("/queue/orders") as orders:
+            orders.nack(orders.receive(acknowledge=False))
+            again = orders.receive(acknowledge=False)
+            assert (again.text, again.headers["redelivered"]) == ("42 ducks", "true")
+            orders.nack(again, requeue=False)
+        [dead] = broker.messages("/queue/dead-letters")
+        assert (dead.text, dead.headers["dead-letter-destination"]) == ("42 ducks", "/queue/orders")
+        assert broker.destination("/queue/orders")["depth_count"] == 0
+
+
+def test_a_message_that_is_not_acknowledged_goes_back_at_the_end() -> None:
+    with EmbeddedBroker() as broker:
+        for number in range(3):
+            broker.publish("/queue/orders", str(number))
+        with broker.subscribe("/queue/orders") as orders:
+            kept, settled = orders.receive(acknowledge=False), orders.receive(acknowledge=False)
+            orders.acknowledge(settled)
+            assert broker.destination("/queue/orders")["settled_count"] == 1
+            assert (kept.text, settled.text, orders.receive(acknowledge=False).text) == ("0", "1", "2")
+        assert texts(broker.messages("/queue/orders")) == ["0", "2"]
 
 
 def test_a_subscriber_misses_nothing_from_its_beginning_on() -> None:
@@ -111,7 +158,7 @@ def test_users_count_for_calls_too() -> None:
 def test_a_destination_that_takes_nothing_ends_the_wait() -> None:
     full = {"/queue/>": {"count_max": 1, "full": "block"}}
     with EmbeddedBroker(destinations=full) as broker:
-        with pytest.raises(TimeoutError, match="/queue/orders did not take the message"):
+        with pytest.raises(TimeoutError, match=r"/queue/orders did not take the message.*: queue /queue/orders blocks"):
             for _ in range(10):
                 broker.publish("/queue/orders", "x", timeout_seconds=0.05)
         broker.purge("/queue/orders")
@@ -127,8 +174,21 @@ def test_waiting_ends_when_it_is_so_and_says_how_it_is_if_not() -> None:
             broker.wait_for("/queue/orders", depth_count=2, timeout_seconds=0.02)
         with pytest.raises(TimeoutError, match="the condition was not met"):
             broker.wait_until(lambda: False, timeout_seconds=0.02)
-        with pytest.raises(KeyError, match="depth"):
-            broker.wait_for("/queue/orders", depth=1)
+        for name in ("/queue/orders", "/queue/none"):
+            with pytest.raises(KeyError, match="did you mean depth_count"):
+                broker.wait_for(name, dept_count=0)
+
+
+def test_a_destination_that_does_not_exist_is_called_so() -> None:
+    with EmbeddedBroker() as broker:
+        broker.publish("/queue/orders", "x")
+        with pytest.raises(TimeoutError, match="no such destination: the broker has /queue/orders"):
+            broker.wait_for("/queue/order", depth_count=1, timeout_seconds=0.02)
+        with pytest.raises(KeyError, match="no destination /queue/order; the broker has /queue/orders"):
+            broker.destination("/queue/order")["depth_count"]
+        for ask in (broker.wait_for, broker.destination):
+            with pytest.raises(ValueError, match="did you mean /queue/orders"):
+                ask("/queu/orders")
 
 
 def test_a_bare_name_is_that_of_a_queue_in_every_call() -> None:
@@ -210,5 +270,37 @@ def test_it_can_be_used_from_trio() -> None:
     async def main() -> None:
         with trio.fail_after(DEADLINE_SECONDS):
             await use_from_a_coroutine()
+
+    trio.run(main)
+
+
+def test_a_cancelled_receive_takes_no_message_in_asyncio() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedBroker() as broker, broker.subscribe("/queue/orders") as orders:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(orders.receive(), 0.01)
+            await broker.publish("/queue/orders", "x")
+            assert (await orders.receive()).text == "x"
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE_SECONDS))
+
+
+def test_a_cancelled_receive_takes_no_message_and_ends_at_once_in_trio() -> None:
+    async def main() -> None:
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with AsyncEmbeddedBroker() as broker:
+                with trio.move_on_after(0.01):
+                    async with broker.subscribe("/queue/orders") as orders:
+                        await orders.receive(timeout_seconds=2 * DEADLINE_SECONDS)
+                await broker.wait_until(lambda: broker.blocking.report()["connections"] == [])
+                async with broker.subscribe("/queue/orders") as orders:
+                    with trio.move_on_after(0.01):
+                        await orders.receive(timeout_seconds=2 * DEADLINE_SECONDS)
+                    with trio.move_on_after(0.01):
+                        await broker.wait_for("/queue/orders", depth_count=1, timeout_seconds=2 * DEADLINE_SECONDS)
+                    await broker.publish("/queue/orders", "x")
+                    message = await orders.receive(acknowledge=False)
+                    await orders.nack(message)
+                    await orders.acknowledge(await orders.receive(acknowledge=False))
 
     trio.run(main)

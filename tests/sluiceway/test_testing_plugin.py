@@ -196,3 +196,97 @@ def test_coroutines_have_a_broker_too(project: pytest.Pytester) -> None:
         "trio_mode=true",
     )
     result.assert_outcomes(passed=2)
+
+
+def test_a_failing_test_shows_what_the_broker_holds_and_none_of_our_code(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        def test_wait(sluiceway_broker):
+            sluiceway_broker.publish("/queue/orders", "x")
+            sluiceway_broker.wait_for("/queue/orders", depth_count=2, timeout_seconds=0.01)
+
+        def test_condition(sluiceway_broker):
+            sluiceway_broker.wait_until(lambda: 1 / 0)
+        """,
+    )
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            ">*sluiceway_broker.wait_for(*",
+            "E*TimeoutError: /queue/orders has depth_count=1, not depth_count=2*",
+            "*what the broker holds*",
+            "/queue/orders: depth_count=1, *",
+            "E*ZeroDivisionError*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*embedded*.py*")
+
+
+def test_all_of_a_traceback_is_there_for_those_who_ask(project: pytest.Pytester) -> None:
+    code = """
+        def test_wait(sluiceway_broker):
+            sluiceway_broker.wait_for("/queue/orders", depth_count=2, timeout_seconds=0.01)
+        """
+    run(project, code, "--full-trace").stdout.fnmatch_lines(["*embedded.py*"])
+
+
+def test_a_wrong_marker_fails_the_test_in_a_line(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        import pytest
+
+        @pytest.mark.sluiceway(destinations={"/queue/>": {"max_count": 1}})
+        def test_words_in_another_order(sluiceway_broker):
+            pass
+
+        @pytest.mark.sluiceway({"broker": {}})
+        def test_positional(sluiceway_broker):
+            pass
+
+        @pytest.mark.sluiceway(fake_clok=True)
+        def test_mistyped_clock(sluiceway_broker):
+            pass
+
+        @pytest.mark.sluiceway(fake_clock=True)
+        def test_without_effect(sluiceway_shared_broker):
+            pass
+        """,
+    )
+    result.assert_outcomes(errors=4)
+    result.stdout.fnmatch_lines(
+        [
+            "marker sluiceway: *max_count = 1: unknown key; did you mean *count_max?",
+            "the marker sluiceway takes tables as keywords*",
+            "the marker sluiceway has no fake_clok; did you mean fake_clock?",
+            "the marker sluiceway has no effect on the broker that tests share*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_settings_give_a_clock_to_all_brokers(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def sluiceway_settings():
+            return {"fake_clock": True, "broker": {"name": "all"}}
+
+        def test_shared(sluiceway_shared_broker):
+            assert sluiceway_shared_broker.config.broker.name == "all"
+            sluiceway_shared_broker.advance(60)
+
+        def test_own(sluiceway_broker):
+            sluiceway_broker.advance(60)
+
+        @pytest.mark.sluiceway(fake_clock=False)
+        def test_real(sluiceway_broker):
+            with pytest.raises(RuntimeError, match="clock"):
+                sluiceway_broker.advance(60)
+        """,
+    )
+    result.assert_outcomes(passed=3)

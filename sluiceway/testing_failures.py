@@ -1,0 +1,60 @@
+"""Report of a test that fails: its own line that called Sluiceway, and the contents of its broker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final
+
+import pytest
+
+from sluiceway.client.errors import ClientError
+from sluiceway.config.errors import ConfigError
+from sluiceway.embedded import EmbeddedBroker
+from sluiceway.embedded_words import summary
+
+_CALLED: Final = ("sluiceway.embedded", "sluiceway.client", "sluiceway.config", "sluiceway.queues.names")
+"""Modules whose errors are about the call; errors that other modules raise are faults of the broker."""
+_BETWEEN: Final = frozenset({"asyncio", "concurrent", "contextlib", "outcome", "trio"})
+"""Packages between a test, Sluiceway, and functions of the test that Sluiceway calls."""
+_EXPECTED: Final = (ClientError, ConfigError, TimeoutError, RuntimeError, LookupError, TypeError, ValueError)
+
+
+def shortened(
+    excinfo: pytest.ExceptionInfo[BaseException], config: pytest.Config
+) -> pytest.ExceptionInfo[BaseException]:
+    """Leave lines of Sluiceway out of a traceback whose error is about a call, or comes from a function of the test.
+    Changes nothing with `--full-trace`.
+    """
+    rows = []
+    row = excinfo.value.__traceback__
+    while row is not None:
+        rows.append(row)
+        row = row.tb_next
+    modules = [str(row.tb_frame.f_globals.get("__name__", "")) for row in rows]
+    ours = [name for name in modules if name.startswith("sluiceway.")]
+    if not ours or config.getoption("fulltrace", False):
+        return excinfo
+    raiser = [name for name in modules if name.partition(".")[0] not in _BETWEEN][-1]
+    if raiser == ours[-1] and not (raiser.startswith(_CALLED) and isinstance(excinfo.value, _EXPECTED)):
+        return excinfo
+    left_out = _BETWEEN | {"sluiceway"}
+    trace: TracebackType | None = None
+    for passed, name in zip(reversed(rows), reversed(modules), strict=True):
+        if name.partition(".")[0] not in left_out:
+            trace = TracebackType(trace, passed.tb_frame, passed.tb_lasti, passed.tb_lineno)
+    return excinfo if trace is None else pytest.ExceptionInfo.from_exception(excinfo.value.with_traceback(trace))
+
+
+def sections(brokers: Iterable[EmbeddedBroker | None]) -> list[tuple[str, str]]:
+    """Return the section of a report for each broker that runs."""
+    found: list[tuple[str, str]] = []
+    for broker in brokers:
+        report: dict[str, Any] | None = None
+        if broker is not None:
+            with contextlib.suppress(RuntimeError):  # the test has stopped the broker
+                report = broker.report()
+        if report is not None:
+            found.append(("sluiceway: what the broker holds", summary(report)))
+    return found
