@@ -4,33 +4,54 @@ A program that has set structlog up (the command line does, see `sluiceway.loggi
 that has not, such as a test suite with an embedded broker, gets warnings and errors only, on standard error: a line per
 connection would drown the program's own output.
 
-This is decided line by line, without touching structlog's global configuration, which belongs to the program.
-Tracebacks are plain: those that show local variables would show messages and passcodes.
+This is decided line by line, without touching structlog's global configuration, which belongs to the program. A program
+that has not even imported structlog has not set it up: structlog, which takes longer to import than all of STOMP here,
+is imported with the first warning.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, cast
-
-import structlog
-
-_WARNINGS_AND_ERRORS = structlog.make_filtering_bound_logger(30)
-_PROCESSORS: list[structlog.typing.Processor] = [
-    structlog.processors.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
-]
+from typing import Any
 
 
-def get_logger(name: str) -> Any:
+class Logger:
+    """Logger of one part of the broker, with those methods of structlog's loggers that the broker uses."""
+
+    __slots__ = ("_lines", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lines: Any = None
+
+    def debug(self, event: str, **values: Any) -> None:
+        if "structlog" in sys.modules:
+            self._structlog().debug(event, **values)
+
+    def info(self, event: str, **values: Any) -> None:
+        if "structlog" in sys.modules:
+            self._structlog().info(event, **values)
+
+    def warning(self, event: str, **values: Any) -> None:
+        self._structlog().warning(event, **values)
+
+    def error(self, event: str, **values: Any) -> None:
+        self._structlog().error(event, **values)
+
+    def exception(self, event: str, **values: Any) -> None:
+        self._structlog().exception(event, **values)
+
+    def critical(self, event: str, **values: Any) -> None:
+        self._structlog().critical(event, **values)
+
+    def _structlog(self) -> Any:
+        if self._lines is None:
+            from .log_lines import lines_of
+
+            self._lines = lines_of(self._name)
+        return self._lines
+
+
+def get_logger(name: str) -> Logger:
     """A logger called `name`, such as ``sluiceway.listener``."""
-    # structlog asks for a class, and calls it: a function that chooses the class serves.
-    return structlog.wrap_logger(None, wrapper_class=cast(Any, _bound), logger_factory_args=(name,))
-
-
-def _bound(logger: Any, processors: Any, context: Any) -> Any:
-    if structlog.is_configured():
-        return structlog.get_config()["wrapper_class"](logger, processors, context)
-    quiet = cast(Any, _WARNINGS_AND_ERRORS)
-    return quiet(structlog.PrintLogger(sys.stderr), _PROCESSORS, context)
+    return Logger(name)

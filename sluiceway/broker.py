@@ -312,8 +312,6 @@ class Broker:
         self.listening.open(self._nursery)
         self.look_after_certificates()
         self.is_ready = True
-        if not self._serving:  # else when it is told that it serves: nothing is to delay that
-            self.selector_preparation.begin()
         if self.admin is not None:
             self.admin.start()
 

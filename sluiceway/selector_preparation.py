@@ -1,7 +1,8 @@
-"""Preparation of selectors in another thread when a broker starts, so that deliveries do not wait for it.
+"""Preparation of selectors in another thread, so that deliveries do not wait for it.
 
-The first selector would block the loop for more than a tenth of a second: most of that is an import. A SUBSCRIBE with a
-selector waits for the preparation, and so do the frames behind it on its connection (queues/steps.py).
+The first selector would block the loop for more than a tenth of a second: most of that is an import. A broker of
+`sluiceway serve` prepares when it serves, one inside a program with the first SUBSCRIBE that has a selector: most tests
+have none. That SUBSCRIBE waits for the preparation, and so do the frames behind it on its connection (queues/steps.py).
 """
 
 from __future__ import annotations

@@ -59,6 +59,28 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Import the broker where a test asks for one: before the first test, which is no slower than the others then. The
+    modules are kept from later garbage collections, of which pytest does some at the end. No test has run, so what else
+    is kept from them are modules of pytest and of the tests.
+    """
+    asked = any(name in _BROKERS for item in session.items for name in getattr(item, "fixturenames", ()))
+    if asked and not session.config.option.collectonly and "sluiceway.embedded" not in sys.modules:
+        _import_broker()
+        gc.freeze()
+
+
+def _import_broker() -> None:
+    collects = gc.isenabled()
+    gc.disable()  # finds nothing in modules that are new, and takes a tenth of the time to import them
+    try:
+        import sluiceway.client.link
+        import sluiceway.embedded  # noqa: F401
+    finally:
+        if collects:
+            gc.enable()
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
     """Shorten the traceback, and add what the brokers of the test hold."""
@@ -77,16 +99,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def _config(folder: Path, tables: Sequence[Mapping[str, Any]], sources: Sequence[str]) -> Config:
     """Return the configuration of a broker, or fail the test with what is wrong with the settings."""
+    _import_broker()
     import attrs
 
-    collects = gc.isenabled()
-    gc.disable()  # finds nothing in modules that are new, and takes a tenth of the time to import them
-    try:
-        from sluiceway.config.errors import ConfigError
-        from sluiceway.embedded import embedded_config
-    finally:
-        if collects:
-            gc.enable()
+    from sluiceway.config.errors import ConfigError
+    from sluiceway.embedded import embedded_config
+
     wrong = ""
     try:
         config = embedded_config(*map(_without_clock, tables), sources=sources)

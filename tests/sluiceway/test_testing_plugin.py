@@ -32,9 +32,16 @@ def test_a_test_gets_a_running_broker_of_its_own(project: pytest.Pytester) -> No
         project,
         """
         import socket
+        import sys
+
+        import pytest
         import stomp
 
         ports = set()
+
+        @pytest.fixture(scope="session", autouse=True)
+        def before_the_first_test():
+            assert "sluiceway.broker" in sys.modules
 
         def talk(broker):
             connection = stomp.Connection([(broker.host, broker.port)])
@@ -89,9 +96,11 @@ def test_a_project_that_does_not_use_it_pays_nothing(project: pytest.Pytester) -
     result = run(
         project,
         """
+        import gc
         import sys
 
         def test_nothing():
+            assert gc.get_freeze_count() == 0
             assert "sluiceway.broker" not in sys.modules
             assert "sluiceway.protocols" not in sys.modules
         """,
