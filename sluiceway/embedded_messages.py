@@ -116,8 +116,9 @@ class Subscription:
         self._wait_for(receipt, "confirm the subscription", timeout_seconds)
 
     def receive(self, timeout_seconds: float = TIMEOUT_SECONDS, *, acknowledge: bool = True) -> Message:
-        """Return the next message, and acknowledge the message. `acknowledge=False`: leave that to `acknowledge` and
-        `nack`; at the end of the subscription the message goes back to the queue. Raises TimeoutError: nothing came.
+        """Return the next message, when the broker has taken its ACK. `acknowledge=False`: leave that to `acknowledge`
+        and `nack`; at the end of the subscription the message goes back to the queue. Raises TimeoutError: nothing
+        came.
         """
         return self.receive_unless(None, timeout_seconds, acknowledge=acknowledge)
 
@@ -136,29 +137,31 @@ class Subscription:
             if given_up is not None and given_up.is_set():
                 self._arrived.appendleft(frame)
                 raise TimeoutError(f"the caller no longer waits for a message of {self._destination}")
+            message = message_of(frame)
             if acknowledge:
-                self._link.acknowledge(frame.headers["ack"])
-        return message_of(frame)
+                self._settle("ACK", message, {})
+        return message
 
     def acknowledge(self, message: Message) -> None:
         """Acknowledge a message of `receive(acknowledge=False)`, and wait until the broker has taken the ACK. Raises
         RefusedError, TimeoutError.
         """
-        self._settle("ACK", message, {})
+        with self._reading:
+            self._settle("ACK", message, {})
 
     def nack(self, message: Message, *, requeue: bool = True) -> None:
         """Refuse a message of `receive(acknowledge=False)`, and wait until the broker has taken the NACK. The queue
         delivers the message again, as often as `redeliveries_max` says, and gives up then: it is dead-lettered.
         `requeue=False`: at once. Raises RefusedError, TimeoutError.
         """
-        self._settle("NACK", message, {} if requeue else {"requeue": "false"})
+        with self._reading:
+            self._settle("NACK", message, {} if requeue else {"requeue": "false"})
 
     def _settle(self, command: str, message: Message, headers: Headers) -> None:
-        with self._reading:
-            receipt = self._link.next_id()
-            pairs = {"id": message.headers["ack"], "receipt": receipt, **headers}
-            self._link.write(encode_frame(command, pairs.items(), version="1.2"))
-            self._wait_for(receipt, f"take the {command}", TIMEOUT_SECONDS)
+        receipt = self._link.next_id()
+        pairs = {"id": message.headers["ack"], "receipt": receipt, **headers}
+        self._link.write(encode_frame(command, pairs.items(), version="1.2"))
+        self._wait_for(receipt, f"take the {command}", TIMEOUT_SECONDS)
 
     def _wait_for(self, receipt: str, what: str, timeout_seconds: float) -> None:
         deadline = time.monotonic() + timeout_seconds

@@ -84,17 +84,17 @@ def _import_broker() -> None:
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
     """Shorten the traceback, and add what the brokers of the test hold."""
-    brokers = [getattr(item, "funcargs", {}).get(name) for name in _BROKERS]
-    excinfo = call.excinfo if call.when == "call" and any(brokers) else None
-    if excinfo is not None:
-        from sluiceway.testing_failures import shortened
+    excinfo = call.excinfo
+    if excinfo is None or call.when != "call" or "sluiceway.embedded" not in sys.modules:
+        yield
+        return
+    from sluiceway.testing_failures import sections, shortened
 
-        call.excinfo = shortened(excinfo, item.config)
+    call.excinfo = shortened(excinfo, item.config)
     outcome = yield
-    if excinfo is not None and not excinfo.errisinstance(pytest.skip.Exception):
-        from sluiceway.testing_failures import sections
-
-        outcome.get_result().sections += sections(brokers)
+    report = outcome.get_result()
+    if report.failed:
+        report.sections += sections(getattr(item, "funcargs", {}).get(name) for name in _BROKERS)
 
 
 def _config(folder: Path, tables: Sequence[Mapping[str, Any]], sources: Sequence[str]) -> Config:

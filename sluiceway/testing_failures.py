@@ -13,12 +13,15 @@ from sluiceway.client.errors import ClientError
 from sluiceway.config.errors import ConfigError
 from sluiceway.embedded import EmbeddedBroker
 from sluiceway.embedded_words import summary
+from sluiceway.protocols.listener import ListenError
+from sluiceway.queues.names import DestinationNameError
 
-_CALLED: Final = ("sluiceway.embedded", "sluiceway.client", "sluiceway.config", "sluiceway.queues.names")
-"""Modules whose errors are about the call; errors that other modules raise are faults of the broker."""
+_CALLED: Final = ("sluiceway.embedded", "sluiceway.client", "sluiceway.config")
+"""Modules whose errors are about the call; errors that other modules raise may be faults of the broker."""
 _BETWEEN: Final = frozenset({"asyncio", "concurrent", "contextlib", "outcome", "trio"})
 """Packages between a test, Sluiceway, and functions of the test that Sluiceway calls."""
-_EXPECTED: Final = (ClientError, ConfigError, TimeoutError, RuntimeError, LookupError, TypeError, ValueError)
+_EXPECTED: Final = (ClientError, ConfigError, DestinationNameError, ListenError)
+_EXPECTED_OF_CALLED: Final = (TimeoutError, RuntimeError, LookupError, TypeError, ValueError)
 
 
 def shortened(
@@ -37,7 +40,10 @@ def shortened(
     if not ours or config.getoption("fulltrace", False):
         return excinfo
     raiser = [name for name in modules if name.partition(".")[0] not in _BETWEEN][-1]
-    if raiser == ours[-1] and not (raiser.startswith(_CALLED) and isinstance(excinfo.value, _EXPECTED)):
+    is_expected = isinstance(excinfo.value, _EXPECTED) or (
+        raiser.startswith(_CALLED) and isinstance(excinfo.value, _EXPECTED_OF_CALLED)
+    )
+    if raiser == ours[-1] and not is_expected:
         return excinfo
     left_out = _BETWEEN | {"sluiceway"}
     trace: TracebackType | None = None

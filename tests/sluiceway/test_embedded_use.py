@@ -111,7 +111,7 @@ def test_a_subscriber_misses_nothing_from_its_beginning_on() -> None:
         broker.publish("/queue/orders", "a")
         with broker.subscribe("/queue/orders", {"prefetch-count": "1"}) as orders:
             assert orders.receive().text == "a"
-        broker.wait_for("/queue/orders", depth_count=0)
+            assert broker.destination("/queue/orders")["depth_count"] == 0
 
 
 def test_settings_are_written_as_in_a_file() -> None:

@@ -217,9 +217,17 @@ def test_a_failing_test_shows_what_the_broker_holds_and_none_of_our_code(project
 
         def test_condition(sluiceway_broker):
             sluiceway_broker.wait_until(lambda: 1 / 0)
+
+        def test_slip(sluiceway_broker):
+            sluiceway_broker.wait_for("/queu/orders", depth_count=2)
+
+        def test_own():
+            from sluiceway import EmbeddedBroker
+
+            EmbeddedBroker().publish("/queue/orders", "x")
         """,
     )
-    result.assert_outcomes(failed=2)
+    result.assert_outcomes(failed=4)
     result.stdout.fnmatch_lines(
         [
             ">*sluiceway_broker.wait_for(*",
@@ -227,9 +235,12 @@ def test_a_failing_test_shows_what_the_broker_holds_and_none_of_our_code(project
             "*what the broker holds*",
             "/queue/orders: depth_count=1, *",
             "E*ZeroDivisionError*",
+            "E*did you mean /queue/orders*",
+            "E*the broker is not started*",
         ]
     )
     result.stdout.no_fnmatch_line("*embedded*.py*")
+    result.stdout.no_fnmatch_line("*registry.py*")
 
 
 def test_all_of_a_traceback_is_there_for_those_who_ask(project: pytest.Pytester) -> None:
