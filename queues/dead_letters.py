@@ -5,7 +5,7 @@ policy of its queue. Then it is *dead-lettering*: still in its queue and charged
 From there it moves to the dead-letter queue, under a header block that records its history. If that queue has no room,
 the message stays in its queue until there is some: the queue that gives it up is a source of the dead-letter queue like
 any other, so nothing is lost on the way and the flow map shows the wait. A persistent message leaves its queue and is
-added to the other in one write.
+added to the other in one write; a queue of another shard has it first, synced (`when_taken`).
 
 A queue that some policy names as a dead-letter queue gives nothing up: there are no loops.
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -91,7 +92,7 @@ class DeadLetterQueues(Protocol):
 class DeadLetterRouter:
     """Takes messages to dead-letter queues. One per broker."""
 
-    __slots__ = ("_names", "_now_ms", "_queues", "_rewrite", "_take_numbers", "durable_names")
+    __slots__ = ("_names", "_now_ms", "_queues", "_rewrite", "durable_names")
 
     def __init__(
         self,
@@ -100,13 +101,9 @@ class DeadLetterRouter:
         *,
         rewrite: Rewrite,
         now_ms: Callable[[], int],
-        take_numbers: Callable[[int], int] | None = None,
     ) -> None:
-        """`names`: all dead-letter queues that any policy names. `take_numbers(count)` returns the first of `count` new
-        message numbers, for copies of messages that subscribers of topics refuse (None: they keep their numbers).
-        """
+        """`names`: all dead-letter queues that any policy names."""
         self.durable_names = queues.durable_names
-        self._take_numbers = take_numbers
         self._queues = queues
         self.name_queues(names)
         self._rewrite = rewrite
@@ -129,18 +126,24 @@ class DeadLetterRouter:
         reason: str,
         attempts_count: int,
         source: SourceController,
+        shard: int | None = 0,
         refused_by: RefusedBy | None = None,
         facts: Mapping[str, str | None] | None = None,
     ) -> MessageQueue | None:
         """Add a message to the dead-letter queue `to`. Returns the partition that took it; None: it has no room, and
         `source` is blocked. Raises Unreachable.
 
-        `refused_by` a subscription of a topic or a reader of a log: the dead letter is a copy, for others may still
-        have the message. `facts`: more headers of the dead letter.
+        `shard`: where the message is now. `refused_by` a subscription of a topic or a reader of a log: the dead letter
+        is a copy, for others may still have the message. `facts`: more headers of the dead letter.
         """
         subscription, client_id = (None, None) if refused_by is None else refused_by
         name = parse(to).canonical
         queue = self._queues.queue_for_dead_letters(name, message.head)
+        if message.large is not None and queue.environment.shard != shard:
+            raise Unreachable(
+                f"{name} is in another shard than {origin}, where a large body can't go: give both names the same part "
+                "in braces, as in /queue/{orders}.new and /queue/{orders}.dead"
+            )
         head, wire = self._rewrite(
             message,
             {
@@ -162,13 +165,38 @@ class DeadLetterRouter:
             },
         )
         letter = message.rewritten(head, wire)
-        if refused_by is not None and self._take_numbers is not None:
-            letter.number = self._take_numbers(1)
+        if refused_by is not None:
+            letter.number = queue.environment.take_numbers(1)
         try:
             taken = queue.offer([letter], len(wire), source)
         except (QueueFullError, FlowClosedError) as error:
             raise Unreachable(str(error)) from None
         return queue if taken else None
+
+
+def when_taken(
+    to: MessageQueue,
+    count: int,
+    done: Callable[[], None],
+    *,
+    environment: QueueEnvironment,
+    is_closed: Callable[[], bool],
+) -> None:
+    """Call `done`, which removes elements from a queue with this environment, when the `count` elements that the queue
+    `to` was just given for them may stay the only ones.
+
+    Within a shard that is at once: one batch has both. In another shard they are written first, and synced: after a
+    crash in between both queues have them, with the same message-ids. `is_closed`: the first queue has ended meanwhile.
+    """
+    if to.environment.shard == environment.shard or not to.keeps:
+        done()
+        return
+
+    def saved(_durability: str) -> None:
+        if not is_closed():
+            done()
+
+    to.when_saved(to.elements.next_sequence - count, saved)
 
 
 class DeadLettering:
@@ -293,6 +321,7 @@ class DeadLettering:
                     reason=reason,
                     attempts_count=self._giver.attempts_of(sequence),
                     source=self._source,
+                    shard=self._environment.shard,
                     refused_by=self._refused_by,
                     facts=facts,
                 )
@@ -311,7 +340,8 @@ class DeadLettering:
         finally:
             self._moving = False
         for took, sequences in moved.items():
-            self._giver.dead_lettered(sequences, took)
+            done = partial(self._giver.dead_lettered, sequences, took)
+            when_taken(took, len(sequences), done, environment=self._environment, is_closed=lambda: self._queue.closed)
         self._release_waiting()
 
     def _release_waiting(self) -> None:

@@ -63,11 +63,11 @@ class Destination:
     """One name: its queues by priority (and part), its policy, how many senders are attached."""
 
     __slots__ = (
-        "_environment",
         "address",
         "changed_limits",
         "delay_queues",
         "durable_ids",
+        "environment",
         "idle_since_seconds",
         "is_paused",
         "partitioning",
@@ -84,7 +84,7 @@ class Destination:
         self.policy = policy
         self.policies_age = 0
         """Age of the registry's policies when `policy` was looked up."""
-        self._environment = environment
+        self.environment = environment
         self.delay_queues: dict[int, ConsumedQueue] | None = None
         """Delay queues of a topic, by priority: messages that wait to be published. None: there never was one."""
         self.producers_count = 0
@@ -182,7 +182,7 @@ class Destination:
             queue = self.delay_queues[priority] = delay_queue(
                 topic.name,
                 self.policy,
-                self._environment,
+                self.environment,
                 priority=priority,
                 destination=self.name,
                 lasting=not self.address.temporary_global,
@@ -224,5 +224,5 @@ class Destination:
             queue.close_queue(reason, keep=keep)
 
         for queue in (self.delay_queues or {}).values():
-            self._environment.carefully(partial(close, queue))
+            self.environment.carefully(partial(close, queue))
         self.queue.close_queue(reason, keep=keep)

@@ -228,10 +228,34 @@ class _NoKeeper:
         done(None)
 
 
+class DurableIds:
+    """Numbers of durable subscriptions: those of each shard have the same remainder, so they never meet."""
+
+    __slots__ = ("_next_ids", "_shard_of", "_shards_count")
+
+    def __init__(self, shards_count: int = 1, shard_of: Callable[[str], int] = lambda _topic: 0) -> None:
+        """`shard_of`: returns the shard of a topic."""
+        self._shards_count = shards_count
+        self._shard_of = shard_of
+        self._next_ids: dict[int, int] = {}
+
+    def taken(self, durable_id: int) -> None:
+        """Note an id of an earlier run."""
+        shard = durable_id % self._shards_count
+        self._next_ids[shard] = max(self._next_ids.get(shard, 0), durable_id + self._shards_count)
+
+    def take(self, topic: str) -> int:
+        """Return a new id for a subscription of this topic. No id is 0."""
+        shard = self._shard_of(topic)
+        durable_id = self._next_ids.get(shard, shard or self._shards_count)
+        self._next_ids[shard] = durable_id + self._shards_count
+        return durable_id
+
+
 class DurableTable:
     """All durable subscriptions of a broker, by client id and name, or by topic and name."""
 
-    __slots__ = ("_by_key", "_durables_max", "_keeper", "_next_id", "_now_ms", "_unseen")
+    __slots__ = ("_by_key", "_durables_max", "_ids", "_keeper", "_now_ms", "_unseen")
 
     def __init__(
         self,
@@ -239,13 +263,14 @@ class DurableTable:
         durables_max: int,
         now_ms: Callable[[], int],
         keeper: DurableKeeper | None = None,
+        ids: DurableIds | None = None,
     ) -> None:
-        """Create a table; without a `keeper` its subscriptions live as long as the table."""
+        """Create a table; without a `keeper` its subscriptions live as long as the table. `ids`: of several shards."""
         self._by_key: dict[DurableKey, Durable] = {}
         self._durables_max = durables_max
         self._now_ms = now_ms
         self._keeper: DurableKeeper = keeper if keeper is not None else _NoKeeper()
-        self._next_id = 1
+        self._ids = DurableIds() if ids is None else ids
         self._unseen: dict[Durable, None] = {}
         """Subscriptions whose `last_seen_ms` is to be written anew."""
 
@@ -282,7 +307,7 @@ class DurableTable:
         if not exactly:
             durable.last_seen_ms = self._now_ms()
             self._unseen[durable] = None
-        self._next_id = max(self._next_id, durable.durable_id + 1)
+        self._ids.taken(durable.durable_id)
 
     def attach(self, client_id: str, name: str, destination: str, selector: str = "") -> tuple[Durable, bool]:
         """Attach a consumer to the durable subscription of this name. Returns it, and whether it was made. Nothing is
@@ -317,10 +342,10 @@ class DurableTable:
             )
         subscriber_of(client_id, name)  # raises for names that can't be kept
         now_ms = self._now_ms()
+        durable_id = self._ids.take(destination)
         durable = Durable(
-            self._next_id, client_id, name, destination, now_ms, now_ms, selector=selector, consumers_count=1
+            durable_id, client_id, name, destination, now_ms, now_ms, selector=selector, consumers_count=1
         )
-        self._next_id += 1
         self._by_key[key] = durable
         return durable, True
 

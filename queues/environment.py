@@ -48,9 +48,24 @@ class Scheduling(Protocol):
     ) -> Callable[[Callable[[], None]], None]: ...
 
 
+class MessageNumbers:
+    """Message numbers that no store knows of."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self, first: int = 1) -> None:
+        self._next = first
+
+    def take(self, count: int) -> int:
+        """Reserve this many numbers, and return the first."""
+        first = self._next
+        self._next = first + count
+        return first
+
+
 @attrs.frozen
 class QueueEnvironment:
-    """Environment of every queue, passed in from outside: time, dispatch, the flow registry."""
+    """Environment of every queue, passed in from outside: time, dispatch, the flow registry, the shard."""
 
     manager: FlowManager
     scheduling: Scheduling
@@ -70,6 +85,10 @@ class QueueEnvironment:
     """Executor of long work in a few steps at a time, in order for one owner (`Steps.do`); None: at once."""
     observer_of: ObserverOf | None = None
     """Factory of the observer of a queue's messages; None: no queue is observed."""
+    take_numbers: Callable[[int], int] = attrs.field(factory=lambda: MessageNumbers().take)
+    """Function that reserves that many message numbers of the shard, and returns the first."""
+    shard: int | None = 0
+    """Shard of the queue; None: it belongs to no shard, but to this process."""
 
     def do_in_steps(self, owner: Hashable, work: Iterator[object]) -> None:
         """Do the first steps of `work` now, and the rest later, between other work and behind earlier work of the same

@@ -53,25 +53,25 @@ class BodyKeeper(Protocol):
 class BodyReference:
     """A complete body in a file. Made by the keeper; the file may go when this dies and the store does not keep it."""
 
-    __slots__ = ("_keeper", "file_id", "length_bytes")
+    __slots__ = ("file_id", "keeper", "length_bytes")
 
     def __init__(self, keeper: BodyKeeper, file_id: int, length_bytes: int) -> None:
-        self._keeper = keeper
+        self.keeper = keeper
         self.file_id = file_id
         self.length_bytes = length_bytes
 
     def keep(self) -> None:
         """A record of the store names the file from now on: call it once per record, before the record is written."""
-        self._keeper.keep(self.file_id)
+        self.keeper.keep(self.file_id)
 
     def forget(self) -> None:
         """Note that a record that named the file is gone: call this once per record, after it was deleted. If no
         reference is left by then, call the keeper's `forget` with the number of the file instead.
         """
-        self._keeper.forget(self.file_id)
+        self.keeper.forget(self.file_id)
 
     def __del__(self) -> None:
-        self._keeper.reference_died(self.file_id)
+        self.keeper.reference_died(self.file_id)
 
     def __repr__(self) -> str:
         return f"<BodyReference {self.file_id}, {self.length_bytes} bytes>"

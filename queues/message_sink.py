@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..flow import SourceController
+from .environment import QueueEnvironment
 from .message import Message
 from .observer import Observer
 
 
 class MessageSink(Protocol):
     """Takes messages, or blocks who brings them."""
+
+    environment: QueueEnvironment
 
     @property
     def name(self) -> str: ...

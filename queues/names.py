@@ -49,6 +49,11 @@ class DestinationName:
     wildcard: bool = False
     """Holds `*` or `>` as a level: fine on SUBSCRIBE only."""
 
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the destination belongs to one connection."""
+        return self.temporary_local or self.temporary_global
+
     def matches(self, canonical: str) -> bool:
         """Return whether this (wildcard) address covers that name, and is of its kind (`/>` does not cover
         `/queue/a`).

@@ -166,7 +166,9 @@ class Refusals:
         if queue.observer is not None:
             queue.observer.left(Fate.DEAD_LETTERED, left, f"{to.name}, as a copy")
         self._table.done_with(self, left)
-        if self.reader is not None and queue.storage is not None and to.storage is not None and store is not None:
+        if store is not to.environment.store or store is None:
+            return
+        if self.reader is not None and queue.storage is not None and to.storage is not None:
             store.bind((queue.storage, to.storage))
 
     # ------------------------------------------------------------------ out

@@ -27,7 +27,7 @@ from .attachments import AttachmentAccount, AttachmentPool
 from .browsing import QueueBrowser, Viewer
 from .dead_letters import DeadLetterRouter, Rewrite, Unreachable
 from .destination import ChangedLimit, Destination
-from .durables import Done, Durable, DurableKeeper, DurableTable
+from .durables import Done, Durable, DurableIds, DurableKeeper, DurableTable
 from .environment import QueueEnvironment
 from .message import Envelope
 from .names import DestinationName, DestinationNameError, first_segment, meant_by, parse
@@ -252,20 +252,20 @@ class DestinationRegistry:
         durables_max: int = 10_000,
         durable_keeper: DurableKeeper | None = None,
         rewrite: Rewrite | None = None,
-        take_numbers: Callable[[int], int] | None = None,
         dead_letter_queues: Iterable[str] = (),
         attachments_max: int = ATTACHMENTS_MAX,
         selectors_bytes_max: int = SELECTORS_BYTES_MAX,
         own_segments: Iterable[str] = (),
+        durable_ids: DurableIds | None = None,
+        environment_of: Callable[[DestinationName], QueueEnvironment] | None = None,
     ) -> None:
         """`durable_keeper`: where durable subscriptions are kept (None: they live as long as the broker); `rewrite`
-        changes headers (None: nothing is dead-lettered); `take_numbers`: see DeadLetterRouter; `dead_letter_queues`:
-        all that any policy may name; `own_segments`: see `check_prefix`.
+        changes headers (None: nothing is dead-lettered); `dead_letter_queues`: all that any policy may name;
+        `own_segments`: see `check_prefix`; `durable_ids`: see DurableTable; `environment_of`: returns the environment
+        of a destination's shard, as `completed` (None: there is one shard).
         """
         if rewrite is not None:
-            router = DeadLetterRouter(
-                self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms, take_numbers=take_numbers
-            )
+            router = DeadLetterRouter(self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms)
             environment = attrs.evolve(environment, dead_letters=router)
         self.steps = Steps(environment.scheduling)
         """Executor of the long work of subscriptions and destinations."""
@@ -273,6 +273,7 @@ class DestinationRegistry:
         """Turns of transactions without a store."""
         self.environment = environment = attrs.evolve(environment, in_steps=self.steps.do)
         """Environment of queues, with dead letters and the executor of long work."""
+        self._environment_of = environment_of
         self._policy_for = policy_for
         self._own_segments = frozenset(own_segments)
         self._policies_age = 0
@@ -292,7 +293,9 @@ class DestinationRegistry:
         self._to_sweep: list[Destination] = []
         self._durables_to_sweep: list[Durable] = []
         self.destinations: dict[str, Destination] = {}
-        self.durables = DurableTable(durables_max=durables_max, now_ms=environment.now_ms, keeper=durable_keeper)
+        self.durables = DurableTable(
+            durables_max=durables_max, now_ms=environment.now_ms, keeper=durable_keeper, ids=durable_ids
+        )
         self.made_count = 0
         self.deleted_count = 0
         self.on_delete: Callable[[Destination], None] | None = None
@@ -306,6 +309,14 @@ class DestinationRegistry:
     def dead_letters(self) -> DeadLetterRouter | None:
         """Router of messages that are given up; None: there are no dead letters."""
         return self._router
+
+    def completed(self, environment: QueueEnvironment) -> QueueEnvironment:
+        """Return the environment of a shard with dead letters and the executor of long work."""
+        return attrs.evolve(environment, dead_letters=self._router, in_steps=self.steps.do)
+
+    def environment_of(self, address: DestinationName) -> QueueEnvironment:
+        """Return the environment that a destination of this name has, or would have."""
+        return self.environment if self._environment_of is None else self._environment_of(address)
 
     def start(self) -> None:
         """Begin to sweep idle destinations."""
@@ -404,7 +415,7 @@ class DestinationRegistry:
             policy = self._policy_for(address)
             if is_stored and policy.kind == "relay":
                 policy = attrs.evolve(policy, kind="queue")  # a relay can't keep stored messages
-            destination = Destination(address, policy, self.environment)
+            destination = Destination(address, policy, self.environment_of(address))
             self.destinations[address.canonical] = destination
             self._names.put(path_of(address.canonical), destination)
             self.made_count += 1
@@ -629,7 +640,7 @@ class DestinationRegistry:
         """Close a destination as it is. With a store its name is refused from now on: the next start recovers its
         messages.
         """
-        if self.environment.store is not None:
+        if destination.environment.store is not None:
             self._abandoned.add(destination.name)
         self.delete(destination, reason, keep=True)
 

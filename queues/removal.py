@@ -17,7 +17,7 @@ from ..flow.bounds import UNBOUNDED
 from .blocks import Block, Gone
 from .cursored import BLOCK_BITS
 from .cursors import Wait
-from .dead_letters import CROWDED_OUT, EXPIRED, DeadLettering
+from .dead_letters import CROWDED_OUT, EXPIRED, DeadLettering, when_taken
 from .element_states import ElementStates
 from .environment import QueueEnvironment
 from .message import MESSAGE_OVERHEAD_BYTES
@@ -114,9 +114,18 @@ class Removal:
         return len(gone)
 
     def moved(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
-        """Remove elements that are in the queue `to` now (transfers.py); on disk in the same write."""
-        self._queue.moved_count += len(sequences)
-        self._gone_to(to, Fate.MOVED, sequences)
+        """Remove elements that were just added to the queue `to` (transfers.py); on disk in the same write, or, in
+        another shard, behind it.
+        """
+        queue, environment = self._queue, self._environment
+        if to.environment.shard != environment.shard:
+            self._states.withdraw(sequences)  # no consumer gets them meanwhile
+
+        def done() -> None:
+            queue.moved_count += len(sequences)
+            self._gone_to(to, Fate.MOVED, sequences)
+
+        when_taken(to, len(sequences), done, environment=environment, is_closed=lambda: queue.closed)
 
     # ------------------------------------------------------------------ past their date
 
@@ -297,11 +306,13 @@ class Removal:
         self._drop(sequences)
 
     def _gone_to(self, to: MessageQueue, fate: Fate, sequences: SequenceOf[int]) -> None:
-        """Remove elements that another queue has taken. Stored ones are removed in the same write."""
+        """Remove elements that another queue has taken. Stored ones are removed in the same write, in one shard."""
         queue, store = self._queue, self._environment.store
         if queue.observer is not None:
             queue.observer.left(fate, sequences, to.name)
         queue.note_activity()
         self._drop(sequences)
-        if queue.storage is not None and to.storage is not None and store is not None:
+        if store is None or store is not to.environment.store:
+            return
+        if queue.storage is not None and to.storage is not None:
             store.bind((queue.storage, to.storage))

@@ -269,16 +269,23 @@ class Room(Protocol):
         """Block this source until it is worth another try."""
 
 
-class Store(Protocol):
-    """The store of one broker."""
-
-    @property
-    def paged(self) -> Room:
-        """Room for blocks that only leave memory: nothing else waits for it."""
+class StoredWork(Protocol):
+    """All stores of one broker, to ask and to wait for."""
 
     @property
     def accepting(self) -> bool:
         """Whether persistent messages may come in: the disk has room and works."""
+
+    def when_all_saved(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when everything that is in queues or was settled in them so far is on disk."""
+
+
+class Store(StoredWork, Protocol):
+    """The store of one shard."""
+
+    @property
+    def paged(self) -> Room:
+        """Room for blocks that only leave memory: nothing else waits for it."""
 
     def accepts(self, source: SourceController) -> bool:
         """Return whether there is room for `source`: a source whose turn it is need not wait for those in line behind
@@ -293,9 +300,6 @@ class Store(Protocol):
 
     def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
         """Call `callbacks` when all changes passed to the store so far, other than elements of queues, are on disk."""
-
-    def when_all_saved(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when everything that is in queues or was settled in them so far is on disk."""
 
     def bind(self, changed: Iterable[Confirms]) -> None:
         """Make one transaction, all or nothing, of the elements added to and settled in queues and groups of logs since

@@ -26,14 +26,18 @@ def body_files(
     clock: Callable[[], float],
     submit: Submit | None = None,
     schedule: Submit | None = None,
+    runners: tuple[Runner, Runner] | None = None,
     marked: MarkedFolder | None = None,
 ) -> BodyFiles:
     """Make the store of large bodies in `folder`, which exists (`marked`: the same, if it has a mark). `submit` (from
-    any thread to the loop): with threads; `schedule` (on the loop, later): without, for virtual time. `recover` is due.
+    any thread to the loop): with threads; `schedule` (on the loop, later): without, for virtual time; `runners`: with
+    these, to write and to read. `recover` is due.
     """
     writer: Runner
     reader: Runner
-    if submit is not None:
+    if runners is not None:
+        writer, reader = runners
+    elif submit is not None:
         writer = IoThread("sluiceway bodies writer", submit)
         reader = IoThread("sluiceway bodies reader", submit)
     else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -60,7 +60,8 @@ from sluiceway.security.gate import SecurityGate
 from sluiceway.selector_preparation import SelectorPreparation
 from sluiceway.session_hub import SessionHub
 from sluiceway.sessions import SessionTable
-from sluiceway.shard import Location, Shard, ShardEnvironment
+from sluiceway.shard import Location, ShardEnvironment
+from sluiceway.shards import Shards
 from sluiceway.steps import StepPace
 from sluiceway.store.bigarray import Files
 from sluiceway.store.engine import Engine
@@ -96,7 +97,7 @@ class Broker:
         config: Config | None = None,
         *,
         now_ms: Callable[[], int] = _now_ms,
-        engine: Engine | None = None,
+        engine: Engine | Sequence[Engine] | None = None,
         large_folder: Path | None = None,
         journal_folder: Path | None = None,
         journal_files: Files | None = None,
@@ -107,17 +108,18 @@ class Broker:
         seat: Seat | None = None,
     ) -> None:
         """Make a broker. `engine`: a store that is open already, in place of the configured one; it is used inline,
-        without threads, and closed at the end. `large_folder`: folder of large bodies, likewise. `journal_folder`,
-        `journal_files`, `boot`: folder of logs, access to their files, and the id of this run of the machine, likewise.
-        `serving`: this process runs only the broker, so that `store.engine = "auto"` means LevelDB. `on_reading`:
-        called with the progress of reading the store. `spans`: destination of traces, in place of the configured
-        collector. `seat`: place of this broker among the hubs of a cluster.
+        without threads, and closed at the end; of several, each has a shard. `large_folder`: folder of large bodies,
+        likewise. `journal_folder`, `journal_files`, `boot`: folder of logs, access to their files, and the id of this
+        run of the machine, likewise. `serving`: this process runs only the broker, so that `store.engine = "auto"`
+        means LevelDB. `on_reading`: called with the progress of reading the store. `spans`: destination of traces, in
+        place of the configured collector. `seat`: place of this broker among the hubs of a cluster.
         """
         self.config = configuration(config, Config, "Broker")
+        self._engines: Sequence[Engine] = engine if isinstance(engine, Sequence) else ()
         self._location = Location(
             "none",
             self.config.broker.data_dir,
-            engine=engine,
+            engine=None if isinstance(engine, Sequence) else engine,
             large_folder=large_folder,
             journal_folder=journal_folder,
             journal_files=journal_files,
@@ -185,7 +187,7 @@ class Broker:
             why_not=self.manager.why_not,
         )
         self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
-        self.shard = Shard(
+        self.shards = Shards(
             config,
             attrs.evolve(
                 self._location,
@@ -200,20 +202,21 @@ class Broker:
                 contain=self.contain,
                 prepare_selectors=self.selector_preparation.wait,
             ),
+            engines=self._engines,
             observe=lambda token: self.tracking.begin(token),
         )
         self.answers = Answers(StepPace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.contain)
         self.admission = Admission(self._make_guard(), config, spawn=self._spawn)
         sessions = SessionTable(self.left_behind.has)
         self.connections = Connections(sessions, spawn=self._spawn, contain=self.contain)
-        self.faults = Faults(self.shard, self.connections, self.dispatcher.call_later)
+        self.faults = Faults(self.shards, self.connections, self.dispatcher.call_later)
         self.reloading = Reloader(self)
         self.trails = self._make_trails()
         self.tracking = MessageTracking(
             config, trails=self.trails, spans=self._spans, clock=self.clock, now_ms=self.now_ms
         )
         self.requests = Requests(
-            self.shard,
+            self.shards,
             sessions,
             self.guard,
             self.answers,
@@ -222,7 +225,7 @@ class Broker:
             contain=self.contain,
         )
         self._hub = SessionHub(
-            self.shard,
+            self.shards,
             self.tracking,
             self.admission,
             self.requests,
@@ -235,12 +238,12 @@ class Broker:
         )
         self._make_links()
         self.draining = Draining(
-            self.connections, self.listening, self.shard, drained=self._stop_drained, contain=self.contain
+            self.connections, self.listening, self.shards, drained=self._stop_drained, contain=self.contain
         )
         self.pulse = LoopMonitor(
             clock=self.clock,
             call_later=self.dispatcher.call_later,
-            next_number=lambda: self.shard.next_number,
+            next_number=lambda: self.shards.next_number,
             settle=self.memory.upkeep.settle,
         )
 
@@ -263,7 +266,7 @@ class Broker:
             manager=self.manager,
             clock=self.clock,
             timers=self.dispatcher,
-            origin_of=self.shard.origin_of,
+            origin_of=self.shards.origin_of,
         )
 
     def _make_trails(self) -> BrokerTrails | None:
@@ -271,7 +274,7 @@ class Broker:
         if not config.enabled:
             return None
         trails = BrokerTrails(
-            config, self.shard, self.connections, dispatcher=self.dispatcher, clock=self.clock, now_ms=self.now_ms
+            config, self.shards, self.connections, dispatcher=self.dispatcher, clock=self.clock, now_ms=self.now_ms
         )
         for key in ("trails.bytes_max", "trails.keep_seconds"):
             self.reloading.takes(key, lambda changed: trails.configure(changed.trails))
@@ -294,15 +297,15 @@ class Broker:
             self.admin.open_door(self._nursery)
         opened(self.memory.close)
         opened(self.pulse.stop)
-        opened(self.shard.close, abandon=self.shard.abandon)
-        await self._open_shard()
+        opened(self.shards.close, abandon=self.shards.abandon)
+        await self._open_shards()
         self._started_seconds = self.clock()
         self.metrics = Metrics(self)
         await self._nursery.start(self.dispatcher.run)
         if self.arrivals is not None:
             self._nursery.start_soon(self.arrivals.run)
         self.pulse.start()
-        await self._recover_shard()
+        await self._recover_shards()
         self.memory.limit_upkeep()
         if self.links is not None:
             opened(self.links.close, abandon=self.links.abandon)
@@ -322,11 +325,11 @@ class Broker:
         self.admin = admin = await AdminServer.listen(self, self.config.admin)
         self._parts.opened(admin.close, abandon=admin.abandon)
 
-    async def _open_shard(self) -> None:
-        await self.shard.open()
+    async def _open_shards(self) -> None:
+        await self.shards.open()
 
-    async def _recover_shard(self) -> None:
-        await self.shard.recover()
+    async def _recover_shards(self) -> None:
+        await self.shards.recover()
 
     def _warn_if_open(self, settings: ListenerConfig, listener: SocketListener) -> None:
         host = listener.address.rpartition(":")[0].strip("[]")
@@ -447,22 +450,22 @@ class Broker:
     @property
     def registry(self) -> DestinationRegistry:
         """Destinations."""
-        return self.shard.registry
+        return self.shards.registry
 
     @property
     def store(self) -> StoreQueue | None:
-        """Store of persistent messages; None: no message outlives the broker."""
-        return self.shard.store
+        """Store of persistent messages, of several shards that of the first; None: no message outlives the broker."""
+        return self.shards.store
 
     @property
     def bodies(self) -> BodyFiles | None:
-        """Store of large bodies; None: every body is held in memory."""
-        return self.shard.bodies
+        """Store of large bodies, of several shards that of the first; None: every body is held in memory."""
+        return self.shards.bodies
 
     @property
     def logs(self) -> LogTable | None:
         """Destinations that remember."""
-        return self.shard.logs
+        return self.shards.logs
 
     @property
     def guard(self) -> SecurityGate:
@@ -472,7 +475,7 @@ class Broker:
     @property
     def claims(self) -> Claims | None:
         """Portions of queues, for readers that read them again; None: there is no place for them."""
-        return self.shard.claims
+        return self.shards.claims
 
     def report(self, *, with_idle: bool = True) -> dict[str, Any]:
         """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`
@@ -505,4 +508,4 @@ class Broker:
     @property
     def data_folder(self) -> Path | None:
         """Folder of persistent data; None: there is none."""
-        return self.shard.folder
+        return self.shards.folder

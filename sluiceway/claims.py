@@ -28,7 +28,7 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.dispatcher import Periodic
-from sluiceway.log_service import BadRequestError, Handler, Send, number_of, read_all, text_of
+from sluiceway.log_service import BadRequestError, Handler, HasSubscriptions, Send, number_of, read_all, text_of
 from sluiceway.protocols.log import get_logger
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.claims import CLAIM_BYTES_MAX, LINGER_SECONDS, Claim, ClaimAttachment, ClaimGroup, ClaimState
@@ -40,7 +40,6 @@ from sluiceway.queues.names import DestinationNameError, Kind, parse
 from sluiceway.queues.registry import DestinationLimitError, DestinationRegistry
 from sluiceway.store.log_storage import LogDisk
 from sluiceway.store.metadata import (
-    MetadataManagers,
     NoSubscriptionStateError,
     SubscriptionData,
     SubscriptionPreferences,
@@ -65,7 +64,7 @@ Done = Callable[[Exception | None], None]
 class _Records:
     """Preferences of one subscription, written as a whole: made when they are missing."""
 
-    def __init__(self, managers: MetadataManagers) -> None:
+    def __init__(self, managers: HasSubscriptions) -> None:
         self._subscriptions = managers.subscriptions
 
     def put(self, topic: str, subscriber: str, values: Mapping[str, str], done: Done) -> None:
@@ -126,7 +125,7 @@ def claim_state_of(values: Mapping[str, str]) -> ClaimState:
 class SinkRecords(_Records):
     """Satisfies `sluiceway.queues.logs.staged_commits.SinkKeeper`."""
 
-    def __init__(self, managers: MetadataManagers) -> None:
+    def __init__(self, managers: HasSubscriptions) -> None:
         super().__init__(managers)
         self._checked: tuple[SinkState, Mapping[str, str]] | None = None
         """State that was checked last, and is about to be saved."""
@@ -179,10 +178,14 @@ class Claims:
         self,
         table: LogTable,
         registry: DestinationRegistry,
-        managers: MetadataManagers,
+        managers: HasSubscriptions,
         disk: LogDisk,
         environment: QueueEnvironment,
+        *,
+        tag_of: Callable[[str], str] = lambda _queue: "",
     ) -> None:
+        """`tag_of`: returns what leads the name of a log into the shard of this queue, where its claims are kept."""
+        self._tag_of = tag_of
         self._table = table
         self._registry = registry
         self._managers = managers
@@ -276,10 +279,11 @@ class Claims:
         if address.kind is not Kind.QUEUE or address.wildcard or is_temporary or "," in queue:
             raise LogError(INVALID_TOPIC, f"{queue[:80]!r} is no queue: claims are for one queue by its full name")
         key = hashlib.sha256(f"{address.canonical}\0{name}".encode()).hexdigest()[:24]
-        group = self.groups.get(CLAIM_LOG_PREFIX + key)
+        log_name = CLAIM_LOG_PREFIX + self._tag_of(address.canonical) + key
+        group = self.groups.get(log_name)
         if group is None and len(self.groups) >= GROUPS_MAX:
             raise LogError(INVALID_TOPIC, f"there are {GROUPS_MAX} claim groups already")
-        claim_log = self._table.get(CLAIM_LOG_PREFIX + key)
+        claim_log = self._table.get(log_name)
         if group is None:
             group = self._make(claim_log, ClaimState(address.canonical, name, claim_log.log_id))
         elif group.log is not claim_log:  # it was deleted: its records are gone, the numbers continue

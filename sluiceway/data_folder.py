@@ -23,6 +23,7 @@ from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.durables import Durable
 from sluiceway.queues.names import parse, split_part
 from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.shard_hash import first_number, shard_of
 from sluiceway.store.directory import Directory, DirectoryError, open_directory, told_of
 from sluiceway.store.engine import Change, Engine, EngineError
 from sluiceway.store.io_threads import Worker
@@ -35,6 +36,10 @@ from sluiceway.store.storequeue import NUMBERS_AHEAD
 
 PROGRESS_SECONDS: Final = 1.0
 """Time between two lines of progress."""
+
+BUFFERS_BYTES: Final = 32 << 20
+"""Size of the write buffers of all shards together; each may take it twice for a moment."""
+BUFFER_BYTES_MIN: Final = 1 << 20
 
 RESTORED_PER_STEP: Final = 32
 """Queues of an earlier run that are made in one go: some 3 ms."""
@@ -130,24 +135,44 @@ async def open_data_folder(
     engine: Engine | None = None,
     shared: SharedShard | None = None,
     on_progress: OnProgress | None = None,
+    shard: int = 0,
+    shards_count: int = 1,
+    token: bytes | None = None,
 ) -> OpenDataFolder | None:
     """Open the store of this kind, one for the disk in `folder`. None: there is none. `engine`: use this one, already
     open. `shared`: place in the database of the kind `postgresql`, with a scratch folder in `folder`. `on_progress` is
-    called from another thread, in place of log lines.
+    called from another thread, in place of log lines. `shard`: which one of `shards_count` the store has, all of them
+    with this `token` (None: that of the store, or a new one).
 
     Raises DirectoryError, EngineError, StoreFormatError and MissingExtraError, with nothing left open.
     """
+    of = _Share(shard, shards_count, token)
     if engine is None:
         if kind == "none":
             return None
         if kind == "memory":
             engine = MemoryEngine()
     if engine is not None:
-        return _read(engine, None, on_progress)
+        return _read(engine, None, on_progress, of)
     if kind == "postgresql":
         assert shared is not None, "the caller says where"
-        return await trio.to_thread.run_sync(partial(_open_shared, folder / SCRATCH, shared, on_progress))
-    return await trio.to_thread.run_sync(partial(_open_folder, folder, on_progress))
+        return await trio.to_thread.run_sync(partial(_open_shared, folder / SCRATCH, shared, on_progress, of))
+    return await trio.to_thread.run_sync(partial(_open_folder, folder, on_progress, of))
+
+
+def check_names(recovered: Recovered, shard: int, shards_count: int, folder: Path | None) -> None:
+    """Check that what a store has belongs to its shard. Raises DirectoryError."""
+    if shards_count == 1:
+        return
+    names = [split_part(name)[0] for name, _priority, _topic in recovered.queues]
+    names += [record.destination for record in recovered.durables.values()]
+    for name in names:
+        if (other := shard_of(name, shards_count)) != shard:
+            raise DirectoryError(
+                f"{folder or 'the store'} has {name}, which belongs to shard {other} of {shards_count}, not to shard "
+                f"{shard}: the folders of shards were swapped, or their number in `format` is not the one with which "
+                "they were made. Bring both back as they were."
+            )
 
 
 async def restore_destinations(recovered: Recovered, registry: DestinationRegistry) -> None:
@@ -181,12 +206,26 @@ async def restore_destinations(recovered: Recovered, registry: DestinationRegist
         registry.restore_durable(durable, parse(record.destination), exactly=recovered.clean)
 
 
-def _open_folder(folder: Path, on_progress: OnProgress | None) -> OpenDataFolder:
-    directory = open_directory(folder)
+@attrs.frozen
+class _Share:
+    """Part of a broker's data that a store has."""
+
+    shard: int
+    shards_count: int
+    token: bytes | None
+
+    @property
+    def buffer_bytes(self) -> int | None:
+        """Size of the write buffer of LevelDB; None: the ordinary one."""
+        return max(BUFFERS_BYTES // self.shards_count, BUFFER_BYTES_MIN) if self.shards_count > 1 else None
+
+
+def _open_folder(folder: Path, on_progress: OnProgress | None, of: _Share) -> OpenDataFolder:
+    directory = open_directory(folder, create=of.shards_count == 1)
     try:
         with told_of(directory.paged_path):
             clear_pages(directory.paged_path)
-        engine, repaired = directory.open_engine(trouble=_cannot_give_back)
+        engine, repaired = directory.open_engine(write_buffer_bytes=of.buffer_bytes, trouble=_cannot_give_back)
         if repaired is not None:
             log.warning("the store was damaged and has been repaired", report=str(repaired))
     except BaseException:
@@ -203,7 +242,7 @@ def _open_folder(folder: Path, on_progress: OnProgress | None) -> OpenDataFolder
                 because=engine.kept_because,
                 remedy="copy the data folder before a later start gives it back; `sluiceway store check` says more",
             )
-        opened = _read(engine, directory, on_progress)
+        opened = _read(engine, directory, on_progress, of)
         opened.recovered.may_miss_bodies |= repaired is not None
         return opened
     except BaseException:
@@ -212,7 +251,7 @@ def _open_folder(folder: Path, on_progress: OnProgress | None) -> OpenDataFolder
         raise
 
 
-def _open_shared(folder: Path, shared: SharedShard, on_progress: OnProgress | None) -> OpenDataFolder:
+def _open_shared(folder: Path, shared: SharedShard, on_progress: OnProgress | None, of: _Share) -> OpenDataFolder:
     with needs("postgresql", 'store.engine = "postgresql"'):
         from sluiceway.store.postgresql import PostgresqlEngine
     scratch = Scratch(folder)
@@ -224,7 +263,7 @@ def _open_shared(folder: Path, shared: SharedShard, on_progress: OnProgress | No
     for warning in engine.warnings:
         log.warning("the database does not keep what it confirms", found=warning)
     try:
-        opened = _read(engine, None, on_progress, scratch)
+        opened = _read(engine, None, on_progress, of, scratch)
     except BaseException:
         engine.close()
         scratch.close()
@@ -238,7 +277,11 @@ def _cannot_give_back(error: EngineError) -> None:
 
 
 def _read(
-    engine: Engine, directory: Directory | None, on_progress: OnProgress | None, scratch: Scratch | None = None
+    engine: Engine,
+    directory: Directory | None,
+    on_progress: OnProgress | None,
+    of: _Share,
+    scratch: Scratch | None = None,
 ) -> OpenDataFolder:
     started_seconds = time.monotonic()
     told_seconds = started_seconds
@@ -267,7 +310,15 @@ def _read(
             else:
                 mending += fault.changes if place is not None else ()
         log.error("corrupt record", error=fault.what, effect=fault.effect, copied_to=str(place))
-    token = recovered.token if recovered.token is not None else secrets.token_hex(4).encode()
+    token = recovered.token or of.token or secrets.token_hex(4).encode()
+    if of.token is not None and token != of.token:
+        raise DirectoryError(
+            f"{'the store' if directory is None else directory.path} is a shard of another broker: its message-ids "
+            f"begin with {token.decode()}, those of this one with {of.token.decode()}. Bring back the right folder."
+        )
+    check_names(recovered, of.shard, of.shards_count, None if directory is None else directory.path)
+    if recovered.next_number < (first := first_number(of.shard)):  # a new store, or one that has lost its numbers
+        recovered.next_number += first - 1
     version = FORMAT_VERSION_MIN if directory is None else directory.format_version
     opening = opening_records(token, recovered.next_number + NUMBERS_AHEAD, version)
     engine.write([*mending, *recovered.tidying, *opening], sync=True)

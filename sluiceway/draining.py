@@ -19,7 +19,7 @@ from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.topic import Topic
-from sluiceway.shard import Shard
+from sluiceway.shards import Shards
 
 LOOK_SECONDS: Final = 0.2
 DESTINATIONS_PER_LOOK: Final = 500
@@ -35,7 +35,7 @@ class Draining:
         self,
         connections: Connections,
         listeners: Listeners,
-        shard: Shard,
+        shards: Shards,
         *,
         drained: Callable[[], Awaitable[None]],
         contain: Callable[[Exception], None],
@@ -45,7 +45,7 @@ class Draining:
         """
         self._connections = connections
         self._listeners = listeners
-        self._shard = shard
+        self._shards = shards
         self._drained = drained
         self._contain = contain
         self.is_under_way = False
@@ -97,7 +97,7 @@ class Draining:
         """Whether no message is left to consume or to acknowledge."""
         if not any(connection.session.connected for connection in self._connections):
             return True
-        return not await self._any_left(list(self._shard.registry.destinations.values()))
+        return not await self._any_left(list(self._shards.registry.destinations.values()))
 
     async def _any_left(self, destinations: Iterable[Destination]) -> bool:
         for place, destination in enumerate(destinations):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sluiceway.log_service import HasSubscriptions
 from sluiceway.queues.durables import Done, Durable, subscriber_of
 from sluiceway.store.durables import preferences_of
 from sluiceway.store.metadata import (
-    MetadataManagers,
     NoSubscriptionStateError,
     SubscriptionData,
     SubscriptionPreferences,
@@ -23,7 +23,7 @@ from sluiceway.store.states import DurableRecord
 class DurableRecords:
     """Satisfies `sluiceway.queues.durables.DurableKeeper`."""
 
-    def __init__(self, managers: MetadataManagers) -> None:
+    def __init__(self, managers: HasSubscriptions) -> None:
         self._subscriptions = managers.subscriptions
         self._closed = False
 

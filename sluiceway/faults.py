@@ -43,7 +43,7 @@ from sluiceway.queues.partitioned import PartitionedQueue
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.steps import Line
 from sluiceway.queues.subscription import Subscription
-from sluiceway.shard import Shard
+from sluiceway.shards import Shards
 from sluiceway.store.gradual import Gradual
 from sluiceway.store.metadata.operations import OperationLine
 from sluiceway.store.spool import StoreSpools
@@ -83,10 +83,10 @@ class Faults:
     """Faults of one broker."""
 
     def __init__(
-        self, shard: Shard, connections: Connections, call_later: Callable[[float, Callable[[], None]], object]
+        self, shards: Shards, connections: Connections, call_later: Callable[[float, Callable[[], None]], object]
     ) -> None:
         """Make the containment. `call_later`: that of the dispatcher, which ends with an exception of a timer."""
-        self._shard = shard
+        self._shards = shards
         self._connections = connections
         self._call_later = call_later
         self.counts = dict.fromkeys(KINDS, 0)
@@ -153,10 +153,10 @@ class Faults:
                 case Session() | Log() | Destination():
                     return met
                 case MessageQueue():
-                    found = self._shard.registry.destinations.get(met.destination_name)
+                    found = self._shards.registry.destinations.get(met.destination_name)
                     return found if found is not None and met in found.queues else None
                 case PartitionedQueue():
-                    found = self._shard.registry.destinations.get(met.name)
+                    found = self._shards.registry.destinations.get(met.name)
                     return found if found is not None and met is found.queue else None
                 case Connection():
                     return met.session
@@ -233,8 +233,8 @@ class Faults:
 
     def _forsake(self, owner: Destination | Log) -> list[Shelf]:
         """Stop all writes for the owner. Returns what transactions bind to it."""
-        store = self._shard.store
-        if store is None:
+        store = owner.environment.store
+        if not isinstance(store, StoreQueue):
             return []
         if isinstance(owner, Log):
             shelves: list[Any] = [outlet.place for outlet in owner.outlets if isinstance(outlet, Group)]
@@ -243,15 +243,15 @@ class Faults:
         return [bound for shelf in shelves if shelf is not None for bound in store.abandon(shelf)]
 
     def _close_destination(self, destination: Destination) -> None:
-        self._shard.registry.abandon(destination, MISTAKE)
+        self._shards.registry.abandon(destination, MISTAKE)
 
     def _close_log(self, abandoned: Log) -> None:
         try:
-            if self._shard.logs is not None:
-                self._shard.logs.abandon(abandoned)
+            if self._shards.logs is not None:
+                self._shards.logs.abandon(abandoned)
         finally:
-            if self._shard.claims is not None:
-                self._shard.claims.abandon(abandoned)
+            if self._shards.claims is not None:
+                self._shards.claims.abandon(abandoned)
 
     def _tell(self, session: Session, name: str) -> None:
         session.fail(

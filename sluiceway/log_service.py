@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -25,10 +25,10 @@ from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.codes import INTERNAL_ERROR
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.ports import DiskError, GroupPlace, GroupState
+from sluiceway.queues.logs.ports import DiskError, GroupKeeper, GroupPlace, GroupState
 from sluiceway.queues.logs.positions import PositionError, parse_index, parse_position
 from sluiceway.queues.logs.reading import RecordCache
-from sluiceway.queues.logs.table import PREFIX, LogError, LogTable, open_all
+from sluiceway.queues.logs.table import PREFIX, Cabinet, LogError, LogTable, Opened, open_all
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.steps import read_json
 from sluiceway.store.bigarray import Files
@@ -38,6 +38,7 @@ from sluiceway.store.metadata import (
     MetadataError,
     MetadataManagers,
     SubscriptionData,
+    SubscriptionDataManager,
     Versioned,
 )
 from sluiceway.store.places import StoredPlaces, group_state_of
@@ -54,6 +55,13 @@ log = get_logger("sluiceway.log_service")
 
 Done = Callable[[Exception | None], None]
 Contain = Callable[[Exception], None]
+
+
+class HasSubscriptions(Protocol):
+    """Part of the metadata managers that durable subscriptions, groups and claims use."""
+
+    @property
+    def subscriptions(self) -> SubscriptionDataManager: ...
 
 
 class _NoPlace:
@@ -82,7 +90,7 @@ class NoPlaces:
         done(None)
 
 
-async def read_all(managers: MetadataManagers, topic: str) -> Mapping[str, Versioned[SubscriptionData]]:
+async def read_all(managers: HasSubscriptions, topic: str) -> Mapping[str, Versioned[SubscriptionData]]:
     """All subscriptions of a topic. Raises MetadataError."""
     answered = trio.Event()
     results: list[Mapping[str, Versioned[SubscriptionData]] | MetadataError] = []
@@ -116,16 +124,57 @@ async def groups_of(
 
 
 @attrs.define
+class LogFiles:
+    """The logs of one shard as an earlier run left them, and where their files are."""
+
+    storage: LogStorage
+    keeper: GroupKeeper
+    managers: MetadataManagers
+    opened: dict[str, Opened | DiskError]
+    groups: dict[str, dict[str, GroupState]]
+
+
+async def open_log_files(
+    config: LogStorageConfig,
+    folder: Path | None,
+    *,
+    now_ms: Callable[[], int],
+    managers: MetadataManagers,
+    store: StoreQueue | None,
+    files: Files | None = None,
+    boot: str | None = None,
+    marked: MarkedFolder | None = None,
+    inline: bool,
+    refusal: str = "",
+) -> LogFiles:
+    """Open the logs of an earlier run. `folder`: None for a temporary one. `marked`: the same folder, if it has a mark.
+    `inline`: no threads. `refusal`: why no log can be made. Raises DiskError and MetadataError.
+    """
+    storage = LogStorage(folder, config, now_ms=now_ms, boot=boot, files=files, marked=marked, refusal=refusal)
+    opened = {}
+    if folder is not None:
+        opened = open_all(storage) if inline else await trio.to_thread.run_sync(open_all, storage)
+    if opened:
+        _mark(storage)
+    groups, versions = await groups_of(managers, list(opened))
+    keeper = NoPlaces() if store is None else StoredPlaces(store, now_ms, versions)
+    for name, report in storage.reports().items():
+        if report.needs_telling:
+            log.warning("a log has lost records: its readers are told where", log=name, found=str(report))
+    return LogFiles(storage, keeper, managers, opened, groups)
+
+
+@attrs.define
 class Logs:
-    """The logs of one broker, open."""
+    """The logs of all open shards of a broker."""
 
     table: LogTable
-    storage: LogStorage
     disk: LogDisk
-    managers: MetadataManagers
+    parts: Mapping[int, LogFiles]
+    """Files of logs, by shard."""
 
     async def close(self, *, inline: bool) -> None:
-        """Write pending records, close the files. Before the store is closed, which notes the offsets of groups."""
+        """Write pending records, close the files. Before the stores are closed, which note the offsets of groups."""
         table = self.table
         for each in tuple(table):  # parked SENDs of an ended connection may make some meanwhile
             written = trio.Event()
@@ -134,69 +183,55 @@ class Logs:
                 await written.wait()
         table.close()
         table.reading.close()
-        flushed = trio.Event()
-        self.managers.flush(lambda _error: flushed.set())
-        with trio.move_on_after(CLOSING_SECONDS):
-            await flushed.wait()
-        self.managers.close()
+        for part in self.parts.values():
+            flushed = trio.Event()
+            part.managers.flush(lambda _error, flushed=flushed: flushed.set())  # type: ignore[misc]
+            with trio.move_on_after(CLOSING_SECONDS):
+                await flushed.wait()
+            part.managers.close()
         faults = self._close_files() if inline else await trio.to_thread.run_sync(self._close_files)
         for fault in faults:
             log.error("a log was not closed in order", error=fault)
 
     def _close_files(self) -> list[str]:
         self.disk.close()
-        return self.storage.close()
+        return [fault for part in self.parts.values() for fault in part.storage.close()]
 
     def abandon(self) -> None:
         """Close the files without writing. A second call does nothing."""
         self.disk.close()
-        self.storage.close()
+        for part in self.parts.values():
+            part.storage.close()
 
 
-async def open_logs(
+def open_logs(
     config: LogStorageConfig,
-    folder: Path | None,
+    parts: Mapping[int, LogFiles],
     *,
+    cabinet: Cabinet,
+    keeper: GroupKeeper,
     environment: QueueEnvironment,
-    managers: MetadataManagers,
-    store: StoreQueue | None,
+    environment_of: Callable[[str], QueueEnvironment] | None,
     disk: LogDisk,
     policy_for: Callable[[str], QueuePolicy],
-    files: Files | None = None,
-    boot: str | None = None,
-    marked: MarkedFolder | None = None,
-    inline: bool,
-    refusal: str = "",
 ) -> Logs:
-    """Open the logs of an earlier run. `folder`: None for a temporary one, in which nothing is synced: RECEIPTs say so.
-    `marked`: the same folder, if it has a mark. `inline`: no threads. `refusal`: why no log can be made.
-    Raises DiskError and MetadataError.
-    """
-    storage = LogStorage(
-        folder, config, now_ms=environment.now_ms, boot=boot, files=files, marked=marked, refusal=refusal
-    )
-    opened = {}
-    if folder is not None:
-        opened = open_all(storage) if inline else await trio.to_thread.run_sync(open_all, storage)
-    if opened:
-        _mark(storage)
-    groups, versions = await groups_of(managers, list(opened))
+    """Return the logs of these shards. `cabinet`, `keeper`, `environment_of`: those of the shard that a log is in."""
     table = LogTable(
-        storage,
+        cabinet,
         disk,
-        NoPlaces() if store is None else StoredPlaces(store, environment.now_ms, versions),
+        keeper,
         RecordCache(config.cache_bytes_max, HeaderCodec(), manager=environment.manager, clock=environment.clock),
         environment,
-        policy_for if folder is not None else lambda name: attrs.evolve(policy_for(name), log_sync="none"),
+        policy_for,
+        environment_of=environment_of,
         logs_max=config.logs_max,
         delete_passcode=config.delete_passcode,
         warn=log.warning,
     )
-    table.start(opened, groups)
-    for name, report in storage.reports().items():
-        if report.needs_telling:
-            log.warning("a log has lost records: its readers are told where", log=name, found=str(report))
-    return Logs(table, storage, disk, managers)
+    for part in parts.values():
+        table.restore(part.opened, part.groups)
+    table.start({}, {})
+    return Logs(table, disk, parts)
 
 
 def _mark(storage: LogStorage) -> None:

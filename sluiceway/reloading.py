@@ -61,10 +61,10 @@ class Reloader:
             "listeners": lambda _config: None,  # carried out as planned
             "metrics": lambda _config: None,  # read for each page
             "security": lambda _config: None,  # likewise, and in any case: the file of users is read again
-            "destinations": self._broker.shard.reconfigure,
+            "destinations": self._broker.shards.reconfigure,
             "broker.memory_bytes": self._broker.memory.reconfigure,
             "broker.upkeep_bytes_max": self._broker.memory.reconfigure,
-            **dict.fromkeys(_BROKER_KEYS, self._broker.shard.reconfigure),
+            **dict.fromkeys(_BROKER_KEYS, self._broker.shards.reconfigure),
         }
         self._one_at_a_time = trio.Lock()
         self._reading = trio.CapacityLimiter(1)

@@ -22,11 +22,11 @@ from sluiceway.flow.snapshot import ControllerSnapshot, FlowSnapshot
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.logs.log import Log
-from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.connections import connection_report
 from sluiceway.views.destinations import destination_report, durable_report, figure, oldest_seconds
 from sluiceway.views.logs import log_report
+from sluiceway.views.stores import stores_in_steps
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -67,7 +67,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
 
 def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any]]:
     """Return the part of the report without lists."""
-    store = None if broker.store is None else (yield from report_in_steps(broker.store))
+    store = yield from stores_in_steps(broker.shards.stores)
     return {
         "broker": {
             "name": broker.config.broker.name,

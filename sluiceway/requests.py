@@ -12,7 +12,7 @@ from sluiceway.log_service import REQUEST_BYTES_MAX, BadRequestError, Handler, S
 from sluiceway.protocols.stomp.authorization import Action, ForbiddenError, Guard, Identity
 from sluiceway.security.requests import LIST, SESSIONS, SESSIONS_MAX, check_request, may_know
 from sluiceway.sessions import SessionTable
-from sluiceway.shard import Shard
+from sluiceway.shards import Shards
 
 PREFIX: Final = "/sluiceway/"
 STAT: Final = "stat"
@@ -27,7 +27,7 @@ class Requests:
 
     def __init__(
         self,
-        shard: Shard,
+        shards: Shards,
         sessions: SessionTable,
         guard: Guard,
         answers: Answers,
@@ -39,7 +39,7 @@ class Requests:
         """`stat` gives the state of the broker in steps; `trail` answers about trails; `contain` is given what a
         handler raised by mistake.
         """
-        self._shard = shard
+        self._shards = shards
         self._sessions = sessions
         self._guard = guard
         self._answers = answers
@@ -75,7 +75,7 @@ class Requests:
 
     def _handler_of(self, name: str) -> Handler:
         """Raises KeyError for an unknown one."""
-        return self._trail if name == TRAIL else self._shard.handlers[name]
+        return self._trail if name == TRAIL else self._shards.handlers[name]
 
     def _check_admin(self, identity: Identity) -> None:
         if not self._guard.may(identity, Action.ADMIN):
@@ -85,13 +85,13 @@ class Requests:
         check_request(self._guard, identity, name, request, self._exists)
 
     def _exists(self, name: str) -> bool:
-        logs = self._shard.logs
-        return name in self._shard.registry.destinations or (logs is not None and name in logs.logs)
+        logs = self._shards.logs
+        return name in self._shards.registry.destinations or (logs is not None and name in logs.logs)
 
     def _handle(self, name: str, handler: Handler, identity: Identity, request: Mapping[str, Any], send: Send) -> None:
         check_request(self._guard, identity, name, request, self._exists)
-        if name == LIST and self._shard.logs is not None:
-            list_known(self._shard.logs, partial(may_know, self._guard, identity), request, send)
+        if name == LIST and self._shards.logs is not None:
+            list_known(self._shards.logs, partial(may_know, self._guard, identity), request, send)
         else:
             handler(request, send)
 

@@ -13,11 +13,13 @@ from sluiceway.protocols.stomp.authorization import Guard
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.placement import Elsewhere
+from sluiceway.protocols.stomp.staging import Bodies
 from sluiceway.queues.logs.table import LogTable
 from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.storage import StoredWork
 from sluiceway.requests import Requests
 from sluiceway.security.admission import Admission
-from sluiceway.shard import Shard
+from sluiceway.shards import Shards
 from sluiceway.store.large import BodyFiles
 from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
@@ -29,7 +31,7 @@ class SessionHub:
 
     def __init__(
         self,
-        shard: Shard,
+        shards: Shards,
         tracking: MessageTracking,
         admission: Admission,
         requests: Requests,
@@ -42,7 +44,7 @@ class SessionHub:
         contain: Callable[[Exception], None],
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        self._shard = shard
+        self._shards = shards
         self._tracking = tracking
         self.elsewhere = elsewhere
         self.ack_prefix = b""
@@ -58,34 +60,48 @@ class SessionHub:
         self.begin_login = admission.begin_login
         self.answer = requests.answer
         self.check_request = requests.check
-        self.take_numbers = shard.take_numbers
         self.at_turn_end = dispatcher.at_turn_end
         self.turn_with = dispatcher.turn_with
         self.contain = contain
 
     @property
     def registry(self) -> DestinationRegistry:
-        return self._shard.registry
+        return self._shards.registry
 
     @property
-    def store(self) -> StoreQueue | None:
-        return self._shard.store
+    def shard_of(self) -> Callable[[str], int] | None:
+        return None if self._shards.count == 1 else self._shards.shard_of
 
     @property
-    def bodies(self) -> BodyFiles | None:
-        return self._shard.bodies
+    def store(self) -> StoredWork | None:
+        return self._shards.stored_work
+
+    def store_of(self, shard: int | None) -> StoreQueue | None:
+        found = self._shards.numbered(shard)
+        return None if found is None else found.store
+
+    def spools_of(self, shard: int | None) -> StoreSpools | None:
+        found = self._shards.numbered(shard)
+        return None if found is None else found.spools
 
     @property
-    def spools(self) -> StoreSpools | None:
-        return self._shard.spools
+    def bodies(self) -> Bodies | None:
+        return self._shards.bodies_to_read
+
+    def bodies_for(self, destination: str) -> tuple[BodyFiles, StoreQueue | None]:
+        return self._shards.bodies_for(destination)
 
     @property
     def logs(self) -> LogTable | None:
-        return self._shard.logs
+        return self._shards.logs
+
+    @property
+    def take_numbers(self) -> Callable[[int], int]:
+        return self._shards.take_numbers
 
     @property
     def message_token(self) -> bytes:
-        return self._shard.token
+        return self._shards.token
 
     @property
     def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:

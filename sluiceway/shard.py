@@ -1,12 +1,12 @@
-"""A shard: a share of all destinations, with the store that keeps what of them must outlive the process.
+"""A shard: the store of a share of all destinations, opened and closed as one thing.
 
-A shard is opened, recovered, closed and abandoned as one thing. What belongs to it are the data folder with its engine
-and threads, large bodies, metadata and durable subscriptions, destinations with their queues, logs, claims, and the
-numbers and the token that message-ids are made of. What shards of one process share is their `ShardEnvironment`. A
-broker has one shard.
+What belongs to a shard is what must outlive the process: the data folder with its engine, large bodies, metadata and
+durable subscriptions, the files of logs, and the numbers that message-ids are made of. Destinations and logs themselves
+are in tables of the whole process (shards.py), so that wildcards, limits, permissions and views need not know of them;
+each has the environment of its shard. What shards of one process share is their `ShardEnvironment`.
 
-    open      what an earlier run left is read, and its destinations are there; before the dispatcher runs
-    recover   logs, claims and committed transactions resume; the dispatcher runs
+    open      what an earlier run left is read; before the dispatcher runs, or later
+    open_logs likewise for logs; the dispatcher runs
     close     all that is left is written, and the next start knows that all is well; every queue is idle
     abandon   files are closed as they are: the next start takes that for a crash
 
@@ -16,7 +16,8 @@ A step that fails is followed by `abandon`. `close` and `abandon` may be called 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,30 +25,25 @@ import attrs
 import trio
 
 from sluiceway.bodies import body_files, recover_bodies
-from sluiceway.claims import CLAIM_LOG_PREFIX, Claims
 from sluiceway.config import Config
-from sluiceway.data_folder import OnProgress, OpenDataFolder, SharedShard, open_data_folder, restore_destinations
+from sluiceway.data_folder import OnProgress, OpenDataFolder, SharedShard, open_data_folder
 from sluiceway.dispatcher import Dispatcher
-from sluiceway.durables import DurableRecords
 from sluiceway.flow import FlowManager
-from sluiceway.log_service import Handler, handlers, open_logs
+from sluiceway.log_service import LogFiles, open_log_files
 from sluiceway.open_parts import OpenParts
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.header_codec import HeaderCodec, rewrite
-from sluiceway.queues.environment import ObserverOf, QueueEnvironment
-from sluiceway.queues.logs.table import LogTable
-from sluiceway.queues.names import parse
-from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
+from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.shard_hash import first_number
 from sluiceway.queues.storage import DISK, SHARED
-from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.store.bigarray import Files
 from sluiceway.store.directory import LARGE, LOGS, Directory
 from sluiceway.store.engine import Engine
-from sluiceway.store.io_threads import InlineWorker, ThreadWorker, Worker
+from sluiceway.store.io_threads import InlineWorker, StoreThreads, ThreadWorker, Worker
 from sluiceway.store.large import BodyFiles
-from sluiceway.store.log_storage import LogDisk
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.metadata import MetadataManagers, StoredMetadata
+from sluiceway.store.recovery import Recovered
 from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
 
@@ -79,6 +75,12 @@ class Location:
     """Id of this run of the machine. None: that of the system."""
     on_reading: OnProgress | None = None
     """Callback with the progress of reading the store, in place of log lines."""
+    shard: int = 0
+    """Number of the shard."""
+    shards_count: int = 1
+    """Number of shards of the broker."""
+    token: bytes | None = None
+    """First part of the message-ids of all shards. None: the store has it, or gets one."""
 
 
 @attrs.frozen
@@ -95,34 +97,27 @@ class ShardEnvironment:
     """Callback with exceptions of one destination or connection."""
     prepare_selectors: Callable[[Callable[[], None]], None] | None = None
     """See `SelectorTable.prepare`."""
+    threads: StoreThreads | None = None
+    """Threads of all stores. None: a store has its own."""
+    elsewhere_bytes: Callable[[int], int] = lambda _shard: 0
+    """Function that returns the size of the stores of all other shards."""
 
 
 class Shard:
-    """A store with its destinations. See the module."""
+    """The store of a share of all destinations. See the module."""
 
-    registry: DestinationRegistry
-    """Destinations. There from `open` on."""
-
-    def __init__(
-        self,
-        config: Config,
-        location: Location,
-        environment: ShardEnvironment,
-        *,
-        observe: Callable[[bytes], ObserverOf | None],
-    ) -> None:
-        """`observe` gets the token, and returns who follows messages of the shard's queues; called once, in `open`."""
+    def __init__(self, config: Config, location: Location, environment: ShardEnvironment) -> None:
         self._config = config
         self._location = location
         self._environment = environment
-        self._observe = observe
         self._parts = OpenParts()
         self._folder: OpenDataFolder | None = None
-        self._managers: MetadataManagers
-        self._durables: DurableRecords
-        self.token = secrets.token_hex(4).encode()
+        self.number = location.shard
+        self.managers: MetadataManagers
+        """Metadata. There from `open` on."""
+        self.token = location.token if location.token is not None else secrets.token_hex(4).encode()
         """First part of every message-id."""
-        self.next_number = 1
+        self.next_number = first_number(self.number)
         """Number of the next message."""
         self.bodies: BodyFiles | None = None
         """Store of large bodies. None: every body is held in memory."""
@@ -130,36 +125,38 @@ class Shard:
         """Store of persistent messages. None: no message outlives the broker."""
         self.spools: StoreSpools | None = None
         """Store of transactions that are too large for memory. None: there is no store."""
-        self.logs: LogTable | None = None
-        """Logs. None: not recovered yet, or closed."""
-        self.claims: Claims | None = None
-        """Portions of queues, for readers that read them again. None: as `logs`."""
-        self.handlers: Mapping[str, Handler] = {}
-        """Handlers of requests about logs and claims, by the name behind `/sluiceway/`."""
+        self.queues: QueueEnvironment
+        """Environment of the queues of the shard. Set by the owner of the destinations."""
+        self.log_files: LogFiles | None = None
+        """Logs of the shard. None: not opened yet, or closed."""
 
     # ------------------------------------------------------------------ life
 
     async def open(self) -> None:
-        """Open the store and make the destinations with messages. Raises the exceptions of the parts; then `abandon` is
-        due.
-        """
-        self._parts.opened(self._close_destinations)  # last: they have what the store's last batch says
+        """Open the store. Raises the exceptions of the parts; then `abandon` is due."""
         await self._open_folder()
         await self._open_bodies()
         self._open_store()
         self._open_metadata()
-        self._make_registry()
-        if self._folder is not None:
-            await restore_destinations(self._folder.recovered, self.registry)
 
-    async def recover(self) -> None:
-        """Resume logs, claims and committed transactions of an earlier run. Raises what the parts raise; then `abandon`
-        is due.
+    async def open_logs(self) -> LogFiles:
+        """Open the files of logs of an earlier run, before clients connect. Raises DiskError and MetadataError; then
+        `abandon` is due.
         """
-        self.registry.start()
-        await self._open_logs()
-        if self.spools is not None and self.spools.left:
-            await SpoolRecovery(self.spools, self.registry, clock=self._environment.clock).run()
+        location, directory = self._location, self._directory
+        files = self.log_files = await open_log_files(
+            self._config.logs,
+            location.journal_folder if directory is None else directory.logs_path,
+            marked=None if directory is None else directory.marked(LOGS),
+            now_ms=self._environment.now_ms,
+            managers=self.managers,
+            store=self.store,
+            files=location.journal_files,
+            boot=location.boot,
+            inline=self.is_inline,
+            refusal="" if self._folder is None or self._folder.scratch is None else NO_LOGS,
+        )
+        return files
 
     async def close(self) -> None:
         """Write the rest and the leases of consumers, and close. Raises EngineError if that can't be written; then
@@ -181,31 +178,20 @@ class Shard:
             self.store.reserve_numbers(end)
         return number
 
-    def origin_of(self, name: str) -> str | None:
-        """Return the queue whose messages the log of this name holds. None: it is no log of claims; the name itself:
-        its queue is not known.
-        """
-        if not name.startswith(CLAIM_LOG_PREFIX):
-            return None
-        group = None if self.claims is None else self.claims.groups.get(name)
-        return name if group is None else group.state.queue
+    @property
+    def recovered(self) -> Recovered | None:
+        """State that an earlier run left. None: there is no store."""
+        return None if self._folder is None else self._folder.recovered
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the store works on the dispatch loop, without threads."""
+        return self._folder is None or self._folder.local is None
 
     @property
     def folder(self) -> Path | None:
         """Folder of persistent data. None: there is none."""
         return None if self._directory is None else self._directory.path
-
-    def reconfigure(self, config: Config) -> None:
-        """Put other policies and limits of destinations in force."""
-        self.registry.replace_policies(
-            config.policy_for,
-            dead_letter_queues=config.dead_letter_queues,
-            own_segments=config.own_segments,
-            destinations_max=config.broker.destinations_max,
-            attachments_max=config.broker.attachments_max,
-            selectors_bytes_max=config.broker.selectors_bytes_max,
-        )
-        self._config = config
 
     # ------------------------------------------------------------------ part by part
 
@@ -221,6 +207,9 @@ class Shard:
             engine=location.engine,
             shared=location.shared,
             on_progress=location.on_reading,
+            shard=location.shard,
+            shards_count=location.shards_count,
+            token=location.token,
         )
         if folder is not None:
             self._parts.opened(self._close_folder, abandon=self._abandon_folder)
@@ -251,7 +240,12 @@ class Shard:
         elif directory is not None:
             marked = directory.marked(LARGE)
             self.bodies = body_files(
-                marked.path, manager=shared.manager, clock=shared.clock, submit=shared.dispatcher.submit, marked=marked
+                marked.path,
+                manager=shared.manager,
+                clock=shared.clock,
+                submit=shared.dispatcher.submit,
+                runners=None if shared.threads is None else shared.threads.bodies(),
+                marked=marked,
             )
             self._parts.opened(self._close_bodies, abandon=self._abandon_bodies)
             await trio.to_thread.run_sync(recover_bodies, self.bodies, recovered, marked)
@@ -275,6 +269,8 @@ class Shard:
         worker: Worker
         if folder.local is None:
             worker = InlineWorker(folder.engine, shared.dispatcher.executor(label="store"))
+        elif shared.threads is not None:
+            worker = shared.threads.worker(folder.engine, self.number)
         else:
             worker = ThreadWorker(folder.engine, shared.dispatcher.submit)
 
@@ -299,6 +295,8 @@ class Shard:
             bodies=self.bodies,
             pages=None if folder.local is None else folder.local.paged_path,
             contain=shared.contain,
+            name="store" if self._location.shards_count == 1 else f"store of shard {self.number}",
+            elsewhere_bytes=partial(shared.elsewhere_bytes, self.number),
         )
         store.reserve_numbers(self.next_number)
         self.spools = StoreSpools(
@@ -323,80 +321,6 @@ class Shard:
         shared = self._environment
         if self.store is None:
             worker = InlineWorker(MemoryEngine(), shared.dispatcher.executor(label="metadata"))
-            self._managers = StoredMetadata(worker, contain=shared.contain)
+            self.managers = StoredMetadata(worker, contain=shared.contain)
         else:
-            self._managers = StoredMetadata(self.store.worker, scheduling=shared.dispatcher, contain=shared.contain)
-        self._durables = DurableRecords(self._managers)
-        self._parts.opened(self._durables.close, abandon=self._durables.close)
-
-    def _make_registry(self) -> None:
-        config, shared = self._config, self._environment
-        environment = QueueEnvironment(
-            manager=shared.manager,
-            scheduling=shared.dispatcher,
-            clock=shared.clock,
-            now_ms=shared.now_ms,
-            resume=shared.dispatcher.executor(label="resuming sources"),
-            store=self.store,
-            contain=shared.contain,
-            observer_of=self._observe(self.token),
-        )
-        self.registry = DestinationRegistry(
-            environment,
-            config.policy_for,
-            destinations_max=config.broker.destinations_max,
-            attachments_max=config.broker.attachments_max,
-            selectors_bytes_max=config.broker.selectors_bytes_max,
-            durables_max=config.broker.durables_max,
-            durable_keeper=self._durables,
-            rewrite=rewrite,
-            take_numbers=self.take_numbers,
-            dead_letter_queues=config.dead_letter_queues,
-            own_segments=config.own_segments,
-        )
-        self.registry.selectors.prepare = shared.prepare_selectors
-
-    def _close_destinations(self) -> None:
-        self.registry.close()
-
-    async def _open_logs(self) -> None:
-        """Open the logs of an earlier run, before clients connect."""
-        location, directory = self._location, self._directory
-        # Data in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
-        inline = self._folder is None or self._folder.local is None
-        dispatcher, environment = self._environment.dispatcher, self.registry.environment
-        disk = LogDisk.inline(dispatcher.executor(label="logs")) if inline else LogDisk.threads(dispatcher.submit)
-        logs = await open_logs(
-            self._config.logs,
-            location.journal_folder if directory is None else directory.logs_path,
-            marked=None if directory is None else directory.marked(LOGS),
-            environment=environment,
-            managers=self._managers,
-            store=self.store,
-            disk=disk,
-            policy_for=lambda name: self._config.policy_for(parse(name)),
-            files=location.journal_files,
-            boot=location.boot,
-            inline=inline,
-            refusal="" if self._folder is None or self._folder.scratch is None else NO_LOGS,
-        )
-
-        async def close() -> None:
-            assert self.claims is not None, "they were opened"
-            self.claims.close()
-            self._durables.close()
-            await logs.close(inline=inline)
-            self.logs = self.claims = None
-
-        def abandon() -> None:
-            logs.abandon()
-            self.logs = self.claims = None
-
-        self._parts.opened(close, abandon=abandon)
-        self.logs = logs.table
-        self.claims = Claims(self.logs, self.registry, self._managers, disk, environment)
-        await self.claims.restore()
-        self.handlers = {
-            **{f"log/{name}": handler for name, handler in handlers(self.logs).items()},
-            **self.claims.handlers,
-        }
+            self.managers = StoredMetadata(self.store.worker, scheduling=shared.dispatcher, contain=shared.contain)

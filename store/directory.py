@@ -146,9 +146,10 @@ class Directory:
         return MarkedFolder(self._marks, self.path / name)
 
     def open_engine(
-        self, options: LevelDbOptions | None = None, *, trouble: Callable[[EngineError], None] = raise_it
+        self, *, write_buffer_bytes: int | None = None, trouble: Callable[[EngineError], None] = raise_it
     ) -> tuple[ValueLog, RepairReport | None]:
-        """Open the database; a database that LevelDB finds damaged is repaired first, once.
+        """Open the database; a database that LevelDB finds damaged is repaired first, once. `write_buffer_bytes`: see
+        LevelDbOptions.
 
         Returns the engine, which the caller closes, and what was done if it was damaged: log that. Raises
         EngineMissingError if the LevelDB binding is not installed, CorruptionError if it is damaged and could not be
@@ -157,7 +158,8 @@ class Directory:
         with _adapter_needed():
             from .leveldb import LevelDbOptions
             from .repair import open_mended
-        engine, report = open_mended(self.database_path, self.attic, options or LevelDbOptions())
+        options = LevelDbOptions() if write_buffer_bytes is None else LevelDbOptions(write_buffer_bytes)
+        engine, report = open_mended(self.database_path, self.attic, options)
         return self._with_values(engine, trouble, keeps_all=report is not None), report
 
     def open_undamaged(self, *, keeps_all: bool = False) -> ValueLog:

@@ -43,19 +43,22 @@ class DiskGuard:
         *,
         scheduling: Scheduling,
         beside_bytes: Callable[[], int] = lambda: 0,
+        elsewhere_bytes: Callable[[], int] = lambda: 0,
         changed: Callable[[bool, int], None],
         sized: Callable[[int], None],
         fenced: Callable[[FencedError], None],
         trouble: Tell,
     ) -> None:
         """`changed`: called when the disk has become low or has room again, with the free bytes; `sized`: called with
-        the size of the engine's files and of those beside it, which `beside_bytes` returns; `fenced`: called when the
-        engine has lost its shard, which an idle store would not notice.
+        the size of the engine's files and of those beside it, which `beside_bytes` returns; `elsewhere_bytes`: what
+        else counts against the limit; `fenced`: called when the engine has lost its shard, which an idle store would
+        not notice.
         """
         self._config = config
         self._folder = folder
         self._worker = worker
         self._beside_bytes = beside_bytes
+        self._elsewhere_bytes = elsewhere_bytes
         self._changed = changed
         self._sized = sized
         self._fenced = fenced
@@ -80,7 +83,7 @@ class DiskGuard:
             free_bytes = self._config.disk_free_min_bytes
         bytes_max = self._config.bytes_max
         is_low = free_bytes < self._config.disk_free_min_bytes or (
-            bytes_max is not None and self._size_bytes > bytes_max
+            bytes_max is not None and self._size_bytes + self._elsewhere_bytes() > bytes_max
         )
         if is_low is not self._is_low:
             self._is_low = is_low

@@ -33,6 +33,9 @@ from .engine import Change, Engine, EngineError, EngineFailedError
 
 T = TypeVar("T")
 
+WRITERS_COUNT: Final = 4
+READERS_COUNT: Final = 2
+
 NO_MEMORY: Final = "there is not enough memory for it now. Give the broker more, or less to do."
 
 
@@ -110,6 +113,11 @@ class IoThread:
         self._thread: threading.Thread | None = None
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether the thread takes no jobs any more."""
+        return self._closed
+
     def put(self, job: Job) -> None:
         if self._closed:
             return
@@ -131,6 +139,32 @@ class IoThread:
                 self._submit(job.tell)
             except DispatcherClosedError:
                 continue  # no caller is left to be told; the jobs that were put are still done
+
+
+class ThreadShare:
+    """A runner that shares its thread with others, and closes without it."""
+
+    def __init__(self, thread: IoThread) -> None:
+        self._thread = thread
+        self._used = self._closed = False
+
+    def put(self, job: Job) -> None:
+        if not self._closed:
+            self._used = True
+            self._thread.put(job)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._used and not self._thread.closed:
+            done = threading.Event()
+            self._thread.put(Job(done.set, _ignore))
+            done.wait()
+
+
+def _ignore(_result: object) -> None:
+    """Do nothing: the job told itself."""
 
 
 class InlineRunner:
@@ -212,6 +246,35 @@ class ThreadWorker(EngineWorker):
         """`submit`: see IoThread."""
         writer, reader = (IoThread(f"sluiceway store {what}", submit) for what in ("writer", "reader"))
         super().__init__(engine, writer, reader)
+
+
+class StoreThreads:
+    """Threads that the stores of one process share: few, for most stores are idle at most times."""
+
+    def __init__(self, submit: Callable[[Callable[[], None]], None]) -> None:
+        """`submit`: see IoThread."""
+
+        def threads(what: str, count: int) -> list[IoThread]:
+            return [IoThread(f"sluiceway {what} {number}", submit) for number in range(1, count + 1)]
+
+        self._writers = threads("store writer", WRITERS_COUNT)
+        self._readers = threads("store reader", READERS_COUNT)
+        self._bodies = threads("bodies writer", 1), threads("bodies reader", 1)
+
+    def worker(self, engine: Engine, shard: int) -> Worker:
+        """Return a worker for the engine of a shard."""
+        writer, reader = self._writers[shard % WRITERS_COUNT], self._readers[shard % READERS_COUNT]
+        return EngineWorker(engine, ThreadShare(writer), ThreadShare(reader))
+
+    def bodies(self) -> tuple[Runner, Runner]:
+        """Return a writer and a reader for the large bodies of a shard."""
+        (writer,), (reader,) = self._bodies
+        return ThreadShare(writer), ThreadShare(reader)
+
+    def close(self) -> None:
+        """Finish the jobs that were given, then stop; waits for that."""
+        for thread in (*self._writers, *self._readers, *self._bodies[0], *self._bodies[1]):
+            thread.close()
 
 
 class InlineWorker(EngineWorker):

@@ -90,8 +90,8 @@ def make_shards(path: Path, shards_count: int) -> ShardFolders | None:
         if there.shards_count == shards_count:
             return there
         raise HasDataError(
-            f"{path} has {there.shards_count} shards already, and their number can't change. Choose another folder, "
-            "and bring the messages there with `sluiceway store export` and `import`."
+            f"{path} has {there.shards_count} shards already, and their number can't change. Choose another folder; "
+            "messages get there by a client that receives them here and sends them there."
         )
     if shards_count == 1:
         open_directory(path).close()
@@ -99,8 +99,8 @@ def make_shards(path: Path, shards_count: int) -> ShardFolders | None:
     with told_of(path):
         if (path / "format").exists() or (path / "db").exists():
             raise HasDataError(
-                f"{path} is the data folder of a broker with one shard, and can't be divided. Choose another folder, "
-                "and bring the messages there with `sluiceway store export` and `import`."
+                f"{path} is the data folder of a broker with one shard, and can't be divided. Choose another folder; "
+                "messages get there by a client that receives them here and sends them there."
             )
         folders = ShardFolders(path, shards_count, secrets.token_hex(4).encode())
         make_private_folder(path / SHARDS)

@@ -104,13 +104,16 @@ class StoreQueue(FlowResource):
         bodies: BodyFiles | None = None,
         pages: Path | None = None,
         contain: Callable[[Exception], None] = raise_it,
+        name: str = "store",
+        elsewhere_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         """`contain` handles errors raised by answers, a mistake of one destination or connection. `worker` does
         blocking work; `heads` reads and writes header blocks; `recovered`: state of an earlier run; `bodies` has the
         files of large bodies; `durability`: what RECEIPTs say of a synced message; `pages`: an empty folder for blocks
-        that are only paged out (None: the engine stores them).
+        that are only paged out (None: the engine stores them); `name`: on the flow map; `elsewhere_bytes`: size of
+        other stores that share `bytes_max`.
         """
-        super().__init__("store", ResourceKind.STORE, manager)
+        super().__init__(name, ResourceKind.STORE, manager)
         self.worker = worker
         self.heads = heads
         self.clock = clock
@@ -183,6 +186,7 @@ class StoreQueue(FlowResource):
                 worker,
                 scheduling=scheduling,
                 beside_bytes=lambda: self.paged.size_bytes,
+                elsewhere_bytes=elsewhere_bytes,
                 changed=self._disk_changed,
                 sized=self._sized,
                 fenced=self.fenced,

@@ -224,6 +224,7 @@ class Committer:
         assert run.head.transaction is not None
         try:
             self._router.check_for_transaction(run)
+            self._router.bind(self._transactions.get(run.head.transaction), run)
             transaction = self._transactions.add_sends(run.head.transaction, run)
         except ProtocolError as error:
             raise _about(run, error) from None
@@ -373,7 +374,7 @@ class Committer:
         wait, nothing is done; not if it `must_go`. Raises ProtocolError, nothing done, if a queue refuses or too much
         would be parked.
         """
-        store = self._hub.store
+        store = self._hub.store_of(commit.transaction.shard)
         joint: Joint | None = None
         in_steps = commit.steps_count > AT_ONCE_COUNT
         if in_steps:
@@ -390,7 +391,7 @@ class Committer:
             if waits and not must_go and not (yield from _in_steps(self._goes_apart(commit), in_steps)):
                 yield from commit.ending_turns()
                 return True
-            if waits and self._hub.spools is not None:
+            if waits and self._hub.spools_of(commit.transaction.shard) is not None:
                 if joint is not None:
                     joint.end()
                 yield from commit.ending_turns()
@@ -411,7 +412,7 @@ class Committer:
         commit.vain_count += 1
         if commit.vain_count < VAIN_COUNT_MAX:
             return False
-        if self._hub.spools is None:
+        if self._hub.spools_of(commit.transaction.shard) is None:
             return (yield from commit.parked_bytes()) <= self._limits.transaction_bytes_max
         on_disk_bytes = self._lanes.spooled.limiter.used_bytes
         return on_disk_bytes + commit.charge_bytes <= self._limits.transaction_spool_bytes_max
@@ -449,8 +450,8 @@ class Committer:
                 self._replies.committed(commit.receipt_id, some_of(joint))
             else:
                 changed = commit.changed()
-                if self._hub.store is not None:
-                    self._hub.store.bind(changed)
+                if (store := self._hub.store_of(commit.transaction.shard)) is not None:
+                    store.bind(changed)
                 self._replies.committed(commit.receipt_id, changed)
             if joint is not None:
                 joint.end()
@@ -521,7 +522,7 @@ class Committer:
         elif parks and commit.must_wait(lane):
             self._sender.park_committed(run, forwarded, lane, commit.owed, shared, commit.barrier)
         else:
-            messages, size_bytes = self._sender.messages(run, forwarded)
+            messages, size_bytes = self._sender.messages(run, forwarded, lane)
             charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * count
             commit.promise.use(queue, count, charge_bytes)
             queue.intake.take_together([Run(messages, charge_bytes)], lane.source)
@@ -579,7 +580,7 @@ class Committer:
         try:
             yield from commit.checking_room()  # again when it is on the disk, and before it is committed
             commit.promise.release()
-            spool = yield from self._spooler.spooling(commit.routed)
+            spool = yield from self._spooler.spooling(commit.transaction, commit.routed)
             try:
                 is_carried_out = yield from self._spooled.carrying_out(
                     commit.transaction,

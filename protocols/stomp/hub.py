@@ -10,7 +10,7 @@ from ...queues.environment import Scheduling
 from ...queues.logs.table import LogTable
 from ...queues.registry import DestinationRegistry
 from ...queues.spools import Spools
-from ...queues.storage import Store
+from ...queues.storage import Store, StoredWork
 from ..arrivals import Arrivals
 from .authorization import Guard, Identity
 from .head import SendHead
@@ -39,16 +39,29 @@ class Hub(Protocol):
     @property
     def registry(self) -> DestinationRegistry: ...
     @property
-    def store(self) -> Store | None:
-        """Store of persistent messages; None: no message outlives the broker."""
+    def shard_of(self) -> Callable[[str], int] | None:
+        """Function that returns the shard of a canonical name; None: there is one shard."""
+
+    @property
+    def store(self) -> StoredWork | None:
+        """All stores of persistent messages; None: no message outlives the broker."""
+
+    def store_of(self, shard: int | None) -> Store | None:
+        """Return the store of a shard, for transactions; None: there is none."""
+
+    def spools_of(self, shard: int | None) -> Spools | None:
+        """Return the store of transactions of a shard that are too large for memory; None: without a store they are
+        refused.
+        """
 
     @property
     def bodies(self) -> Bodies | None:
-        """Store of large bodies; None: every body is held in memory."""
+        """Store of large bodies, to read them; None: every body is held in memory."""
 
-    @property
-    def spools(self) -> Spools | None:
-        """Store of transactions that are too large for memory; None: without a store they are refused."""
+    def bodies_for(self, destination: str) -> tuple[Bodies, Store | None]:
+        """Return where the large body of a SEND to this destination is written, and the store that knows whether the
+        disk has room. Raises ValueError where it would have to be in several places.
+        """
 
     @property
     def logs(self) -> LogTable | None:
@@ -81,7 +94,7 @@ class Hub(Protocol):
 
     @property
     def take_numbers(self) -> Callable[[int], int]:
-        """Function that reserves that many message numbers, and returns the first."""
+        """Function that reserves that many numbers for messages of the broker itself, and returns the first."""
 
     @property
     def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:

@@ -161,12 +161,13 @@ class Barrier:
 class Lane:
     """One flow of the connection, to one queue."""
 
-    __slots__ = ("inlet", "is_log", "parked", "sent_count", "source", "target")
+    __slots__ = ("inlet", "is_log", "parked", "sent_count", "source", "take_numbers", "target")
 
     def __init__(self, target: SinkOwner, inlet: MessageSink, source: SourceController) -> None:
         self.target = target
         self.inlet = inlet
         self.is_log = not isinstance(inlet, MessageQueue)
+        self.take_numbers = inlet.environment.take_numbers
         self.source = source
         self.parked: deque[ParkedRun | Barrier] = deque()
         self.sent_count = 0

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...flow.latch import Latch
 from ...queues.logs.log import Log
-from ...queues.storage import CONSUMED, DISK, SHARED, Confirms, Store
+from ...queues.storage import CONSUMED, DISK, SHARED, Confirms, StoredWork
 from ..outbound import Outbound
 from ..reading import CountedHold
 from .encoder import BEHIND_NUL, indexed_receipts, receipt, receipts
@@ -98,7 +98,7 @@ class Replies:
         else:
             callback()
 
-    def last(self, receipt_id: str | None, store: Store | None, done: Callable[[], None]) -> None:
+    def last(self, receipt_id: str | None, store: StoredWork | None, done: Callable[[], None]) -> None:
         """Answer DISCONNECT, behind all RECEIPTs that wait for the disk, then call `done`. If DISCONNECT asked for a
         RECEIPT, that says that all persistent work of the connection is on disk, whether it was asked for or not.
         """
@@ -170,7 +170,7 @@ class Replies:
         """Return a callback to call `count` times (at least once): the last call answers the frame."""
         return Latch(count, self.later(receipt_id))
 
-    def receipt_when_all_saved(self, receipt_id: str, store: Store) -> None:
+    def receipt_when_all_saved(self, receipt_id: str, store: StoredWork) -> None:
         """Answer a frame when all that this connection did is on disk. One question to the store at a time: it costs
         as much as there are queues.
         """
@@ -178,7 +178,7 @@ class Replies:
         if not self._told_now:
             self._ask(store)
 
-    def _ask(self, store: Store) -> None:
+    def _ask(self, store: StoredWork) -> None:
         self._told_now, self._told_next = self._told_next, []
 
         def all_saved() -> None:

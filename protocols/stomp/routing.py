@@ -24,6 +24,7 @@ from .hub import Hub
 from .lanes import Lane, Lanes, Route
 from .staging import LargeRun
 from .temporary import TemporaryDestinations
+from .transactions import Transaction
 
 ADMIN_PREFIX: Final = "/sluiceway/"
 """SENDs to such names are requests to the broker itself."""
@@ -121,6 +122,15 @@ class Router:
                     "not-supported",
                     f"SEND to {address.canonical} in a transaction: send it without, a batch is all or nothing",
                 )
+
+    def bind(self, transaction: Transaction, run: SendRun) -> None:
+        """Bind a transaction to the shard that this SEND of it goes to. Raises ProtocolError if it is another one."""
+        shard_of = self._hub.shard_of
+        if shard_of is None or run.head.destination.startswith(ADMIN_PREFIX):
+            return
+        for address in parse_composite(run.head.destination):
+            if not address.is_temporary:
+                transaction.bind(shard_of(address.canonical), address.canonical)
 
     def check(self, addresses: Sequence[DestinationName], run: SendRun) -> None:
         """Ask whether the user may send to all of them, before any is made. Raises ProtocolError."""

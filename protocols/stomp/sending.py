@@ -116,7 +116,7 @@ class Sender:
         ):
             self._collect_for(lane, head.persistent, receipts is not None)
         wires = run.wires
-        number = self._hub.take_numbers(len(wires))
+        number = lane.take_numbers(len(wires))
         if head.marked and self._on_marked_sends is not None:
             self._on_marked_sends(head, number, len(wires))
         self._batch += map(Message, repeat(head), wires, count(number))  # a seventh cheaper than a comprehension
@@ -250,7 +250,7 @@ class Sender:
             lane = successor
         elif lane.source.closed:
             lane = self._lanes.lane(lane.target, lane.inlet)
-        number = self._number(forwarded, len(run.wires))
+        number = self._number(lane, forwarded, len(run.wires))
         if counts and lane.is_log:
             messages, size_bytes = self._rewritten(run, forwarded, number)
             messages = [
@@ -271,9 +271,9 @@ class Sender:
             size_bytes = run.size_bytes
         self._lanes.park(lane, messages, size_bytes, owed, shared=shared)
 
-    def messages(self, run: SendRun, forwarded: SendHead) -> tuple[list[Message], int]:
-        """The messages of a run as they go to a queue, and the bytes of their wires."""
-        return self._rewritten(run, forwarded, self._number(forwarded, len(run.wires)))
+    def messages(self, run: SendRun, forwarded: SendHead, lane: Lane) -> tuple[list[Message], int]:
+        """The messages of a run as they go to the queue of a lane, and the bytes of their wires."""
+        return self._rewritten(run, forwarded, self._number(lane, forwarded, len(run.wires)))
 
     def park_committed(
         self,
@@ -288,18 +288,17 @@ class Sender:
         `owed`.
         """
         if shared is None:
-            messages, size_bytes = self.messages(run, forwarded)
+            messages, size_bytes = self.messages(run, forwarded, lane)
         else:
-            messages = [
-                Message(forwarded, wire, n) for n, wire in enumerate(run.wires, self._number(forwarded, len(run.wires)))
-            ]
+            first = self._number(lane, forwarded, len(run.wires))
+            messages = [Message(forwarded, wire, n) for n, wire in enumerate(run.wires, first)]
             size_bytes = run.size_bytes
         owed.legs_count += 1
         self._lanes.park(lane, messages, size_bytes, owed, before=before, shared=shared)
 
-    def _number(self, forwarded: SendHead, count: int) -> int:
-        """Reserve `count` numbers, and return the first."""
-        number = self._hub.take_numbers(count)
+    def _number(self, lane: Lane, forwarded: SendHead, count: int) -> int:
+        """Reserve `count` numbers of the lane's shard, and return the first."""
+        number = lane.take_numbers(count)
         if forwarded.marked and self._on_marked_sends is not None:
             self._on_marked_sends(forwarded, number, count)
         return number

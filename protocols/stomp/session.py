@@ -588,14 +588,13 @@ class Session:
         if self._large is None:
             assert self.hub.bodies is not None, "the machine was told so"
             self._large = LargeSends(
-                self.hub.bodies,
+                self.hub.bodies_for,
                 self.lanes,
                 self.reading,
                 arrived=self._large_send_arrived,
                 failed=self.fail,
                 changed=self._large_send_changed,
                 clock=self.hub.clock,
-                store=self.hub.store,
                 holds_deliveries=lambda: bool(self.unsettled_count),
             )
         self._large.take(event)

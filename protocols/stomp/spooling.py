@@ -138,7 +138,7 @@ class Spooler:
             yield from self._pumping(transaction, PIECE_BYTES)
 
     def _begin(self, transaction: Transaction) -> None:
-        spools = self._hub.spools
+        spools = self._hub.spools_of(transaction.shard)
         limits = self._limits
         if spools is None or not limits.transaction_spool_bytes_max:
             raise self._too_large(
@@ -166,13 +166,13 @@ class Spooler:
         """Take a transaction out of memory, until less than this is left there. False: it has to wait for the disk."""
         source = self._source
         while transaction.sends and transaction.size_bytes > keep_bytes:
-            if source is not None and not self._may_write(source):
+            if source is not None and not self._may_write(transaction, source):
                 return False
             yield from self._writing_piece(transaction)
         return True
 
-    def _may_write(self, source: SourceController) -> bool:
-        store = self._hub.store
+    def _may_write(self, transaction: Transaction, source: SourceController) -> bool:
+        store = self._hub.store_of(transaction.shard)
         if not source.blocked and store is not None and not store.accepts(source):
             store.hold_back(source)
         return not source.blocked
@@ -200,7 +200,7 @@ class Spooler:
                     yield
                 for forwarded, lane in () if route is None else route.targets:
                     for part in parts_of(run):
-                        messages, _wire_bytes = self._sender.messages(part, forwarded)
+                        messages, _wire_bytes = self._sender.messages(part, forwarded, lane)
                         by_target.setdefault(target_of(lane), []).extend(messages)
                         yield from steps_for(len(messages))
         except ProtocolError as error:
@@ -229,11 +229,13 @@ class Spooler:
 
     # ------------------------------------------------------------------ COMMITs that must not wait
 
-    def spooling(self, routed: Iterable[tuple[SendRun, Route]]) -> Generator[None, None, Spool]:
+    def spooling(
+        self, transaction: Transaction, routed: Iterable[tuple[SendRun, Route]]
+    ) -> Generator[None, None, Spool]:
         """Make a spool of the SENDs of a COMMIT that was in memory, in steps. Raises ProtocolError, with nothing left,
         if the connection has too much on the disk already.
         """
-        spools = self._hub.spools
+        spools = self._hub.spools_of(transaction.shard)
         assert spools is not None, "only with a store"
         spool = spools.begin()
         pieces: dict[Lane, list[Message]] = {}
@@ -242,7 +244,7 @@ class Spooler:
             for run, route in routed:
                 for forwarded, lane in route.targets:
                     for part in parts_of(run):
-                        messages, size_bytes = self._sender.messages(part, forwarded)
+                        messages, size_bytes = self._sender.messages(part, forwarded, lane)
                         if lane.queue.closed:
                             self._hub.registry.unheard_count += len(messages)
                             continue
@@ -348,7 +350,7 @@ class SpooledCommits:
         """
         commit = SpooledCommit(spool, receipt_id)
         yield from self._finding_lanes(commit)
-        store = self._hub.store
+        store = self._hub.store_of(transaction.shard)
         joint: Joint | None = None
         is_promised = False
         try:

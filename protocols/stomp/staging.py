@@ -49,8 +49,9 @@ class BodyStaging(Protocol):
 class Bodies(Protocol):
     """Port to the files of large bodies. No method waits; blocking work is done elsewhere, and answered on the loop."""
 
-    references_count: int
-    """References to bodies that are alive: 0 while no message has one."""
+    @property
+    def references_count(self) -> int:
+        """Number of references to bodies that are alive: 0 while no message has one."""
 
     def begin(
         self, length_bytes: int, *, durable: bool, source: SourceController, failed: Callable[[BodyError], None]
@@ -77,11 +78,11 @@ class LargeSends:
 
     __slots__ = (
         "_arrived",
-        "_bodies",
         "_changed",
         "_failed",
         "_file_hold",
         "_holds_deliveries",
+        "_place_of",
         "_room_hold",
         "_source",
         "_staging",
@@ -92,7 +93,7 @@ class LargeSends:
 
     def __init__(
         self,
-        bodies: Bodies,
+        place_of: Callable[[str], tuple[Bodies, Store | None]],
         connection: FlowResource,
         reading: ReadGate,
         *,
@@ -100,15 +101,15 @@ class LargeSends:
         failed: Callable[[ProtocolError], None],
         changed: Callable[[], None],
         clock: Callable[[], float],
-        store: Store | None,
         holds_deliveries: Callable[[], bool],
     ) -> None:
-        """`reading`: of that connection; `arrived`: publish this; `failed`: end the connection with this; `changed`: a
-        body has come whole. `store` knows whether the disk has room; `holds_deliveries`: the connection has something
-        to acknowledge.
+        """`place_of`: see `Hub.bodies_for`; `reading`: of that connection; `arrived`: publish this; `failed`: end the
+        connection with this; `changed`: a body has come whole; `holds_deliveries`: the connection has something to
+        acknowledge.
         """
-        self._bodies = bodies
-        self._store = store
+        self._place_of = place_of
+        self._store: Store | None = None
+        """Store that knows whether the disk of the arriving body has room."""
         self._holds_deliveries = holds_deliveries
         self._arrived = arrived
         self._failed = failed
@@ -139,8 +140,12 @@ class LargeSends:
                 self._staging.write(event.data)
             elif isinstance(event, LargeSendStart):
                 self._start = event
+                try:
+                    bodies, self._store = self._place_of(event.head.destination)
+                except ValueError as error:
+                    raise self._cannot_be(error) from None
                 self._wait_for_room()
-                self._staging = self._bodies.begin(
+                self._staging = bodies.begin(
                     event.head.content_length,
                     durable=event.head.persistent,
                     source=self._source,
@@ -178,6 +183,19 @@ class LargeSends:
             self._arrived(LargeRun(start.head, [wire], len(wire), receipts, body=result))
         self._start = None
         self._changed()
+
+    def _cannot_be(self, why: ValueError) -> ProtocolError:
+        start = self._start
+        assert start is not None
+        error = ProtocolError(
+            "not-supported",
+            str(why),
+            "Send it to each of them, or give their names the same part in braces.",
+            receipt_id=start.receipt,
+            headers=start.head.headers,
+        )
+        error.command = "SEND"
+        return error
 
     def _cannot_store(self) -> ProtocolError:
         start = self._start

@@ -23,7 +23,7 @@ from ...queues.attachments import AttachmentLimitError
 from ...queues.durables import Durable, DurableInUseError, DurableLimitError, DurableNameError, DurableSelectorError
 from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.logs.table import LogError, check_name
-from ...queues.names import DestinationName, DestinationNameError, Kind, check_pattern, parse_composite
+from ...queues.names import DestinationName, DestinationNameError, Kind, check_pattern, parse, parse_composite
 from ...queues.registry import DestinationLimitError, WildcardConsumer
 from ...queues.selectors import Selection
 from ...queues.steps import Waiting
@@ -346,11 +346,13 @@ class Subscriptions:
             one_done()
 
         registry.durables.keep(attachment.durable, kept)
-        self._when_flushed(receipt_id, one_done)
+        self._when_flushed(attachment.durable, receipt_id, one_done)
 
-    def _when_flushed(self, receipt_id: str | None, callback: Callable[[], None]) -> None:
-        """Call back when all changes so far are on disk; at once without a store, or without a receipt."""
-        store = self._hub.store
+    def _when_flushed(self, durable: Durable, receipt_id: str | None, callback: Callable[[], None]) -> None:
+        """Call back when all changes of a durable subscription so far are on disk; at once without a store, or without
+        a receipt.
+        """
+        store = self._hub.registry.environment_of(parse(durable.destination)).store
         if receipt_id is None or store is None:
             callback()
         else:
@@ -389,7 +391,7 @@ class Subscriptions:
         def removed(error: Exception | None) -> None:
             if error is not None:
                 self._fail_durable(durable, error)
-            self._when_flushed(receipt_id, answer)
+            self._when_flushed(durable, receipt_id, answer)
 
         registry.remove_durable(durable, removed)
 

@@ -56,10 +56,24 @@ LANES_PER_STEP: Final = 8
 class Transaction:
     """One open transaction."""
 
-    __slots__ = ("acks", "acks_steps_count", "freed_queues", "name", "requests", "sends", "size_bytes", "spool")
+    __slots__ = (
+        "_bound_by",
+        "acks",
+        "acks_steps_count",
+        "freed_queues",
+        "name",
+        "requests",
+        "sends",
+        "shard",
+        "size_bytes",
+        "spool",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.shard: int | None = None
+        """Shard of its destinations. None: not known yet, or there is only one."""
+        self._bound_by = ""
         self.sends: deque[SendRun] = deque()
         """SENDs in memory; they follow the SENDs in the spool."""
         self.requests: list[SendRun] = []
@@ -73,6 +87,23 @@ class Transaction:
         """Queues where ACKs make room, or NACKs may: another consumer can take a rejected message."""
         self.size_bytes = 0
         """Bytes in memory."""
+
+    def bind(self, shard: int | None, destination: str) -> None:
+        """Bind the transaction to the shard of a destination; None: temporary ones are in any. Raises ProtocolError if
+        it is bound to another one: then it could not be written as one batch.
+        """
+        if shard is None or shard == self.shard:
+            return
+        if self.shard is not None:
+            raise ProtocolError(
+                "transaction-spans-shards",
+                f"transaction {self.name!r} has {self._bound_by}, and {destination} is in another shard: nothing was "
+                "done",
+                "A transaction stays within one shard. Names with the same part in braces share one: "
+                "/queue/{orders}.new and /queue/{orders}.failed.",
+            )
+        self.shard = shard
+        self._bound_by = destination
 
     @property
     def kept_bytes(self) -> int:
@@ -351,7 +382,9 @@ class Transactions:
         return [transaction for transaction in self._open.values() if transaction.spool is not None]
 
     def add_acks(self, name: str, subscription: StompSubscription, portions: list[Portion], *, nack: bool) -> None:
-        """Keep these until COMMIT; their deliveries are held in the ledger already."""
+        """Keep these until COMMIT; their deliveries are held in the ledger already. Raises ProtocolError if the
+        transaction is not open, or is in another shard.
+        """
         transaction = self.get(name)
         transaction.acks.extend((subscription, portion, nack) for portion in portions)
         self._account().resource.keep(PORTION_BYTES * len(portions))
@@ -360,6 +393,12 @@ class Transactions:
             transaction.acks_steps_count += 1 + count // MESSAGES_PER_STEP
             transaction.freed_queues[portion.subscription.queue] = None
             subscription.refill(count, portion.wire_bytes)
+        for portion in portions:
+            of: object = portion.subscription.queue
+            if isinstance(of, MessageQueue):
+                transaction.bind(of.environment.shard, of.destination_name)
+            elif isinstance(of, LogReaders):
+                transaction.bind(of.log.environment.shard, of.log.name)
 
     def end(self, name: str) -> Transaction:
         """Remove a transaction, to be carried out or undone. Raises ProtocolError if it is not open."""

@@ -256,7 +256,7 @@ class Refused:
         self.dead_lettered_count += len(sequences)
         self._settle(sequences)
         store, storage = self._outlet.log.environment.store, self._outlet.storage
-        if store is not None and storage is not None and to.storage is not None:
+        if store is not None and store is to.environment.store and storage is not None and to.storage is not None:
             store.bind((storage, to.storage))
 
     def _letter_of(self, sequence: int) -> tuple[Message, Mapping[str, str | None]] | None:

@@ -117,11 +117,13 @@ class LogTable:
         environment: QueueEnvironment,
         policy_for: Callable[[str], QueuePolicy],
         *,
+        environment_of: Callable[[str], QueueEnvironment] | None = None,
         logs_max: int,
         delete_passcode: str,
         warn: Callable[..., object],
     ) -> None:
-        """Take `delete_passcode`, which allows clients to delete logs (empty: none may), and `warn`, called with an
+        """Make an empty table. `environment_of`: returns the environment of a log's shard (None: there is one shard).
+        Take `delete_passcode`, which allows clients to delete logs (empty: none may), and `warn`, called with an
         event and its facts.
         """
         self._cabinet = cabinet
@@ -130,6 +132,7 @@ class LogTable:
         self.reading = reading
         self._environment = environment
         self.do_in_steps: Final = environment.do_in_steps
+        self._environment_of = environment_of
         self._policy_for = policy_for
         self._logs_max = logs_max
         self._delete_passcode = delete_passcode
@@ -148,7 +151,14 @@ class LogTable:
         return iter(self.logs.values())
 
     def start(self, opened: Mapping[str, Opened | DiskError], groups: Mapping[str, Mapping[str, GroupState]]) -> None:
-        """Restore an earlier run: its opened logs (`open_all`), and the positions of groups by log and name."""
+        """Restore the logs of an earlier run, and begin to check retention."""
+        self.restore(opened, groups)
+        self._looks.start()
+
+    def restore(self, opened: Mapping[str, Opened | DiskError], groups: Mapping[str, Mapping[str, GroupState]]) -> None:
+        """Restore what an earlier run left of a shard: its opened logs (`open_all`), and the positions of groups by log
+        and name.
+        """
         for name, result in opened.items():
             if isinstance(result, DiskError):
                 self._warn("a log can't be opened", log=name, error=str(result))
@@ -160,7 +170,6 @@ class LogTable:
                 continue
             for group, state in states.items():
                 self._restore(log, group, state)
-        self._looks.start()
 
     def _restore(self, log: Log, group: str, state: GroupState) -> None:
         if state.log_id not in ("", log.log_id):
@@ -262,7 +271,7 @@ class LogTable:
             opened.records,
             self._disk,
             self._policy(name),
-            self._environment,
+            self._environment if self._environment_of is None else self._environment_of(name),
             self.reading,
             log_id=opened.log_id,
             on_failing=self._failing,

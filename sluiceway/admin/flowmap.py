@@ -33,7 +33,7 @@ from sluiceway.views.subscriptions import live_subscriptions, takers_of
 if TYPE_CHECKING:
     from sluiceway.admin.sampling import Sampler
     from sluiceway.connections import Connections
-    from sluiceway.shard import Shard
+    from sluiceway.shards import Shards
     from sluiceway.steps import StepPace
 
 KEPT_SECONDS: Final = 0.4
@@ -49,10 +49,10 @@ class FlowMaps:
     """Makes maps of one broker."""
 
     def __init__(
-        self, manager: FlowManager, shard: Shard, connections: Connections, sampler: Sampler, pace: StepPace
+        self, manager: FlowManager, shards: Shards, connections: Connections, sampler: Sampler, pace: StepPace
     ) -> None:
         self._manager = manager
-        self._shard = shard
+        self._shards = shards
         self._connections = connections
         self._sampler = sampler
         self._pace = pace
@@ -67,7 +67,7 @@ class FlowMaps:
             if self._drawing is None or self._clock() >= self._due_seconds:
                 worked_seconds = self._pace.worked_seconds
                 survey = await self._pace.run(self._manager.survey().snapshot_in_steps(with_idle=False))
-                drawing = _Drawing(self._manager, self._shard, self._connections, self._sampler, survey)
+                drawing = _Drawing(self._manager, self._shards, self._connections, self._sampler, survey)
                 await self._pace.run(drawing.gather())
                 self._drawing = drawing
                 cost_seconds = self._pace.worked_seconds - worked_seconds
@@ -104,13 +104,13 @@ class _Drawing:
     def __init__(
         self,
         manager: FlowManager,
-        shard: Shard,
+        shards: Shards,
         connections: Connections,
         sampler: Sampler,
         survey: FlowSnapshot,
     ) -> None:
         self._manager = manager
-        self._shard = shard
+        self._shards = shards
         self._connections = connections
         self._sampler = sampler
         self.survey = survey
@@ -130,7 +130,7 @@ class _Drawing:
     def gather(self) -> Steps[None]:
         """Find out what there is. Before anything else."""
         rates_in, rates_out = self._sampler.taken_in.rates, self._sampler.put_out.rates
-        for destination in list(self._shard.registry.destinations.values()):
+        for destination in list(self._shards.registry.destinations.values()):
             yield
             queues = destination.queues
             first = queues[0].resource_id
@@ -140,7 +140,7 @@ class _Drawing:
             self._candidates[first] = Candidate(
                 list(queues), Role.DESTINATION, destination.name, rate, destination=destination
             )
-        for log in () if self._shard.logs is None else list(self._shard.logs):
+        for log in () if self._shards.logs is None else list(self._shards.logs):
             yield
             rate = max(rates_in.get(log.name, 0.0), rates_out.get(log.name, 0.0))
             self._candidates[log.resource_id] = Candidate([log], Role.DESTINATION, log.name, rate)

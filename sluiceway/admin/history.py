@@ -23,12 +23,12 @@ from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from sluiceway.flow.graph import Steps
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.survey import MemorySum
-from sluiceway.store.reporting import report_in_steps
 from sluiceway.views.destinations import figure
+from sluiceway.views.stores import stores_in_steps
 
 if TYPE_CHECKING:
     from sluiceway.connections import Connections
-    from sluiceway.shard import Shard
+    from sluiceway.shards import Shards
     from sluiceway.steps import StepPace
 
 STEP_SECONDS: Final = 10.0
@@ -91,7 +91,7 @@ class History(FlowResource):
     def __init__(
         self,
         manager: FlowManager,
-        shard: Shard,
+        shards: Shards,
         connections: Connections,
         pace: StepPace,
         *,
@@ -101,7 +101,7 @@ class History(FlowResource):
         """`contain` is given what one walk raised."""
         super().__init__("admin history", ResourceKind.CACHE, manager)
         self._manager = manager
-        self._shard = shard
+        self._shards = shards
         self._connections = connections
         self._pace = pace
         self._contain = contain
@@ -124,7 +124,7 @@ class History(FlowResource):
             Flow("the last hour of numbers"),
             SizeLimiter(
                 (DESTINATIONS_MAX + 2) * (RING_BYTES * len(OF_BROKER) + OBJECTS_BYTES)
-                + shard.registry.destinations_max * 2 * COUNTS_BYTES,
+                + shards.registry.destinations_max * 2 * COUNTS_BYTES,
                 clock=manager.clock,
             ),
             clock=manager.clock,
@@ -164,14 +164,14 @@ class History(FlowResource):
         self._last_seconds, self._tick = now, self._now_tick()
         totals = dict.fromkeys(OF_BROKER, 0.0)
         known, self._counts, self._counts_bytes = self._counts, {}, 0
-        for destination in list(self._shard.registry.destinations.values()):
+        for destination in list(self._shards.registry.destinations.values()):
             yield
             counts = figure("added_count", destination), figure("delivered_count", destination)
             depth_count = figure("depth_count", destination)
             totals["unsettled_count"] += figure("unsettled_count", destination)
             before = known.get(destination.name)
             self._note_one(destination.name, counts, before, depth_count, passed_seconds, totals)
-        for log in () if self._shard.logs is None else list(self._shard.logs):
+        for log in () if self._shards.logs is None else list(self._shards.logs):
             yield
             counts = log.records.next_index, sum([outlet.delivered_count for outlet in log.outlets])
             self._note_one(log.name, counts, known.get(log.name), 0, passed_seconds, totals)
@@ -238,9 +238,9 @@ class History(FlowResource):
         self._held.release(1, _bytes_of(name))
 
     def _note_store(self, passed_seconds: float | None) -> Steps[None]:
-        if self._shard.store is None:
+        report = yield from stores_in_steps(self._shards.stores)
+        if report is None:
             return
-        report = yield from report_in_steps(self._shard.store)
         stored = {name: float(report.get(name) or 0) for name in OF_STORE}
         if passed_seconds is not None and self._stored:
             rates = {name: max(0.0, stored[name] - self._stored[name]) / passed_seconds for name in OF_STORE}

@@ -30,7 +30,7 @@ from sluiceway.views.destinations import figure
 
 if TYPE_CHECKING:
     from sluiceway.loop_monitor import LoopMonitor
-    from sluiceway.shard import Shard
+    from sluiceway.shards import Shards
     from sluiceway.steps import StepPace
 
 READERS_MAX: Final = 4
@@ -126,7 +126,7 @@ class Messages:
 
     def __init__(
         self,
-        shard: Shard,
+        shards: Shards,
         pulse: LoopMonitor,
         reader: MessageReader,
         pace: StepPace,
@@ -135,7 +135,7 @@ class Messages:
         clock: Callable[[], float],
     ) -> None:
         """`pulse` knows how old messages are; `dead_letter_queues` gives their names."""
-        self._shard = shard
+        self._shards = shards
         self._pulse = pulse
         self._reader = reader
         self._pace = pace
@@ -187,10 +187,10 @@ class Messages:
     def number_of(self, message_id: str) -> int:
         """Return the number in a message-id of this broker. Raises ApiError."""
         token, dash, digits = message_id.rpartition("-")
-        if not dash or token != self._shard.token.decode() or not (digits.isascii() and digits.isdigit()):
+        if not dash or token != self._shards.token.decode() or not (digits.isascii() and digits.isdigit()):
             raise bad_request(
                 f"{message_id[:100]!r} is no message-id of this broker",
-                f"They are written {self._shard.token.decode()}-NUMBER.",
+                f"They are written {self._shards.token.decode()}-NUMBER.",
             )
         return int(digits[:19])
 
@@ -213,7 +213,7 @@ class Messages:
         attempts = queue.attempts_among((sequence,)).get(sequence)
         now_seconds = self._clock()
         return {
-            "message_id": f"{self._shard.token.decode()}-{message.number}",
+            "message_id": f"{self._shards.token.decode()}-{message.number}",
             "place": _place_of(queue, sequence),
             "state": queue.state_of(sequence),
             "size_bytes": len(message.wire) + (total_bytes if message.large is not None else 0),
@@ -249,7 +249,7 @@ class Messages:
         return {**row, "destination": destination.name, "body": shown}
 
     async def _read_large(self, message: LargeMessage, count_bytes: int) -> bytes:
-        bodies = self._shard.bodies
+        bodies = self._shards.bodies_to_read
         assert bodies is not None, "where else should it be"
         parts: list[bytes] = []
         offset = 0
@@ -280,7 +280,7 @@ class Messages:
         """The queues of dead letters, with reasons and origins of the first LETTERS_MAX of each."""
         items = []
         for name in sorted(self._dead_letter_queues()):
-            destination = self._shard.registry.destinations.get(name)
+            destination = self._shards.registry.destinations.get(name)
             if destination is None or not may_look(name):
                 continue
             reasons: dict[str, int] = {}

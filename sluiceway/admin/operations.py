@@ -178,7 +178,7 @@ class Operations:
             head = base.with_headers({**headers, "destination": name, "content-length": length})
         except ProtocolError as error:
             raise bad_request(error.message, error.detail) from None
-        message = Message(head, head.block + b"\n\n" + body + b"\0", self._broker.shard.take_numbers(1))
+        message = Message(head, head.block + b"\n\n" + body + b"\0", self._broker.shards.take_numbers(1))
         queue = self._queue_for(name, message)
         if isinstance(queue, Topic) and not queue.is_heard:
             raise conflict("unheard", f"{name} has no subscriber: the message would be dropped")
@@ -193,7 +193,7 @@ class Operations:
             source.close()
         if not accepted:
             raise conflict("no-room", f"{name} has no room now", "Try again when its consumers have taken some.")
-        message_id = f"{self._broker.shard.token.decode()}-{message.number}"
+        message_id = f"{self._broker.shards.token.decode()}-{message.number}"
         return Done({"message_id": message_id}, f"Message {message_id} is in {name}.")
 
     # ------------------------------------------------------------------ move and retry

@@ -15,6 +15,7 @@ from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, P
 from sluiceway.admin.tables import LIMIT_MAX, Row
 from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.trails.answering import TooManySearchesError, TrailRequestError
+from sluiceway.views.stores import worst_of
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -67,8 +68,8 @@ def not_ready_because(broker: Broker) -> list[str]:
         reasons.append("it is stopping")
     elif broker.is_draining:
         reasons.append("it is being drained")
-    store = broker.store
-    if store is not None:
+    if broker.shards.stores:
+        store = worst_of(broker.shards.stores)
         if store.state == "failing":
             reasons.append(f"its store fails: {store.trouble}")
         elif store.state == "disk low":

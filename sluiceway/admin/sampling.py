@@ -27,7 +27,7 @@ from sluiceway.views.subscriptions import takers_of
 
 if TYPE_CHECKING:
     from sluiceway.connections import Connections
-    from sluiceway.shard import Shard
+    from sluiceway.shards import Shards
     from sluiceway.steps import StepPace
 
 SAMPLE_SECONDS: Final = 1.0
@@ -60,7 +60,7 @@ class Sampler:
 
     def __init__(
         self,
-        shard: Shard,
+        shards: Shards,
         connections: Connections,
         pace: StepPace,
         *,
@@ -68,7 +68,7 @@ class Sampler:
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         """Make a sampler. `contain` is given exceptions of a sample."""
-        self._shard = shard
+        self._shards = shards
         self._connections = connections
         self._pace = pace
         self._contain = contain
@@ -127,16 +127,16 @@ class Sampler:
             await self._sampled.wait()
 
     def _sample(self, passed_seconds: float) -> Steps[None]:
-        shard = self._shard
+        shards = self._shards
         depth_count = depth_bytes = unsettled_count = flows_count = 0
-        destinations = list(shard.registry.destinations.values())
+        destinations = list(shards.registry.destinations.values())
         for destination in destinations:
             yield
             count, size_bytes, unsettled = yield from self._sample_destination(destination)
             depth_count += count
             depth_bytes += size_bytes
             unsettled_count += unsettled
-        for log in () if shard.logs is None else list(shard.logs):
+        for log in () if shards.logs is None else list(shards.logs):
             yield
             self.taken_in.note(log.name, log.records.next_index)
             self.put_out.note(log.name, sum([outlet.delivered_count for outlet in log.outlets]))

@@ -192,8 +192,8 @@ class AdminServer:
 def make_services(broker: Broker, config: AdminConfig) -> Services:
     """Make the services of handlers."""
     pace = StepPace(lambda: broker.dispatcher.statistics().turns_count)
-    sampler = Sampler(broker.shard, broker.connections, pace, contain=broker.contain)
-    maps = FlowMaps(broker.manager, broker.shard, broker.connections, sampler, pace)
+    sampler = Sampler(broker.shards, broker.connections, pace, contain=broker.contain)
+    maps = FlowMaps(broker.manager, broker.shards, broker.connections, sampler, pace)
     reader = MessageReader(broker.manager)
     access = Access(broker.guard, config, keep=broker.manager.keep, clock=broker.clock)
     return Services(
@@ -201,12 +201,12 @@ def make_services(broker: Broker, config: AdminConfig) -> Services:
         access=access,
         pace=pace,
         sampler=sampler,
-        history=History(broker.manager, broker.shard, broker.connections, pace, contain=broker.contain),
+        history=History(broker.manager, broker.shards, broker.connections, pace, contain=broker.contain),
         maps=maps,
         state=StateAnswers(broker, sampler, maps, pace),
         reader=reader,
         messages=Messages(
-            broker.shard,
+            broker.shards,
             broker.pulse,
             reader,
             pace,

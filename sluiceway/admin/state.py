@@ -29,7 +29,6 @@ from sluiceway.queues.destination import Destination
 from sluiceway.queues.logs.log import Log
 from sluiceway.report import rss_bytes
 from sluiceway.steps import StepPace
-from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.connections import connection_figure, connection_report, id_of
 from sluiceway.views.destinations import (
@@ -40,6 +39,7 @@ from sluiceway.views.destinations import (
     oldest_seconds,
 )
 from sluiceway.views.logs import groups_report, log_report
+from sluiceway.views.stores import stores_in_steps
 from sluiceway.views.subscriptions import Held, live_subscriptions, subscription_figure, subscription_report, takers_of
 
 if TYPE_CHECKING:
@@ -422,8 +422,7 @@ class StateAnswers:
 
     async def store(self) -> Row:
         """The store, None without one."""
-        store = self._broker.store
-        return {"store": None if store is None else await self._pace.run(report_in_steps(store))}
+        return {"store": await self._pace.run(stores_in_steps(self._broker.shards.stores))}
 
     # ------------------------------------------------------------------ configuration
 

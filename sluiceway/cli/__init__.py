@@ -14,6 +14,7 @@
     top        the flow map, live in a terminal (sluiceway.top)
     doctor     checks of this machine and this configuration (sluiceway.doctor)
     store      maintenance of a data folder: check, repair, export, import, compact
+    cluster    data folders with several shards
     progress   display of progress
     spark      doctor: can Spark run here?
     permissions  the entry that decides about a user's action
@@ -57,6 +58,7 @@ COMMANDS: Final = {
     "top": "top",
     "doctor": "doctor",
     "store": "store",
+    "cluster": "cluster",
     "spark": "spark",
     "permissions": "permissions",
     "secret": "secret",

@@ -48,6 +48,8 @@ def store() -> None:
 
     The folder is the broker's: --data, else the setting broker.data_dir (from --config FILE, SLUICEWAY_CONFIG or
     SLUICEWAY_BROKER__DATA_DIR), else ./sluiceway-data. A folder in use by a broker is refused: stop that broker first.
+    Of a folder with several shards, check, repair and compact go through all of them; export and import take one,
+    such as DIR/shards/0007.
 
     \b
     Examples:
@@ -57,6 +59,44 @@ def store() -> None:
       sluiceway store repair --dry-run
       sluiceway store compact
     """
+
+
+def _of_each_shard(command: Callable[..., None]) -> Callable[..., None]:
+    """Call the command for the folder, or for that of each shard, one after the other. Ends with the highest code."""
+
+    @wraps(command)
+    def of_each(folder: Path, **options: Any) -> None:
+        from sluiceway.store.shard_folders import look_for_shards
+
+        worst = 0
+        for each in look_for_shards(folder) or (folder,):
+            try:
+                command(folder=each, **options)
+            except click.exceptions.Exit as ended:
+                worst = max(worst, ended.exit_code)
+        if worst:
+            raise click.exceptions.Exit(worst)
+
+    return of_each
+
+
+def _of_one_shard(command: Callable[..., None]) -> Callable[..., None]:
+    """Refuse a folder with several shards, in words."""
+
+    @wraps(command)
+    def of_one(folder: Path, **options: Any) -> None:
+        from sluiceway.store.shard_folders import look_for_shards
+
+        shards = look_for_shards(folder)
+        if shards is not None:
+            fail(
+                Exit.USAGE,
+                f"{folder} has {shards.shards_count} shards: name the folder of one of them, such as "
+                f"{shards.folder(0)}",
+            )
+        command(folder=folder, **options)
+
+    return of_one
 
 
 def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -107,6 +147,7 @@ def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
 @store.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, for programs.")
 @_folder_options
+@_of_each_shard
 def check(folder: Path, as_json: bool) -> None:
     """Read everything in the store, and report its contents and faults.
 
@@ -134,6 +175,7 @@ def check(folder: Path, as_json: bool) -> None:
 @store.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @_folder_options
+@_of_each_shard
 def repair(folder: Path, dry_run: bool) -> None:
     """Repair the faults that `check` finds, as far as possible.
 
@@ -272,6 +314,7 @@ def _show_faults(console: Console, report: CheckReport, *, mends: bool) -> None:
     help="Only these destinations: a name, or a pattern with * and >. May be repeated.",
 )
 @_folder_options
+@_of_one_shard
 def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
     """Write all messages and durable subscriptions as lines of JSON.
 
@@ -362,6 +405,7 @@ def _written(output: str) -> Iterator[IO[bytes]]:
 @click.argument("file", metavar="FILE")
 @click.option("--dry-run", is_flag=True, help="Read all of it and say what would be done.")
 @_folder_options
+@_of_one_shard
 def import_(folder: Path, file: str, dry_run: bool) -> None:
     """Take back what `sluiceway store export` wrote, into a new store or behind what an existing one has.
 
@@ -484,6 +528,7 @@ def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:
 
 @store.command()
 @_folder_options
+@_of_each_shard
 def compact(folder: Path) -> None:
     """Reclaim the disk space of deleted data.
 

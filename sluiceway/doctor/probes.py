@@ -28,6 +28,7 @@ from sluiceway.protocols.tls import CertificateError, TlsServer
 from sluiceway.security.users import SecurityError, Users
 from sluiceway.store.directory import PAGED, VALUES, DirectoryError, lock_state, look_at
 from sluiceway.store.pages import measure
+from sluiceway.store.shard_folders import look_for_shards
 from sluiceway.store.values import SUFFIX as VALUES_SUFFIX
 
 SYNC_COUNT: Final = 5
@@ -83,9 +84,11 @@ def _existing(path: Path) -> Folder:
     is_writable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
     try:
         if is_writable or not path.is_dir():
-            look_at(path)
-            lock = lock_state(path)
-            lock_is_held, lock_pid, lock_host = lock.is_held, lock.pid, lock.host
+            for each in look_for_shards(path) or (path,):
+                look_at(each)
+                lock = lock_state(each)
+                if lock.is_held or not lock_is_held:
+                    lock_is_held, lock_pid, lock_host = lock.is_held, lock.pid, lock.host
     except DirectoryError as error:
         fault = str(error)
     seconds, sync_fault = (None, "") if fault or not is_writable else try_sync(path)

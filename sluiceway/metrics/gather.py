@@ -23,10 +23,10 @@ from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import SystemValues, look
 from sluiceway.metrics.series import Joined
 from sluiceway.steps import StepPace, rest_seconds
-from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 from sluiceway.views.destinations import durable_report, lag_seconds
 from sluiceway.views.logs import groups_report, log_figures
+from sluiceway.views.stores import stores_in_steps
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -207,18 +207,18 @@ class Metrics:
         gathered.put("sluiceway_destinations_deleted_total", registry.deleted_count)
 
     def _gather_store(self, gathered: Gathered, outside: SystemValues) -> Steps[None]:
-        store, config = self._broker.store, self._broker.config.store
-        if store is None:
+        stores, config = self._broker.shards.stores, self._broker.config.store
+        figures = yield from stores_in_steps(stores)
+        if figures is None:
             return
-        figures = yield from report_in_steps(store)
         put = gathered.put
         gathered.put_all(STORE_FAMILIES, [figures[name] for name in STORE_FAMILIES.values()])
         put("sluiceway_store_writes_avoided_total", self._never_less("avoided", "", figures["cancelled_count"]))
         gathered.put_summary("sluiceway_store_write_seconds", figures["batches_count"], figures["write_seconds"])
         gathered.put_summary("sluiceway_store_sync_seconds", figures["syncs_count"], figures["sync_seconds"])
-        put("sluiceway_store_failing", float(store.is_failing))
-        put("sluiceway_store_not_paging", float(store.paged.fault is not None))
-        put("sluiceway_store_disk_guard_shut", float(store.disk_is_low))
+        put("sluiceway_store_failing", float(any(store.is_failing for store in stores)))
+        put("sluiceway_store_not_paging", float(any(store.paged.fault is not None for store in stores)))
+        put("sluiceway_store_disk_guard_shut", float(any(store.disk_is_low for store in stores)))
         put("sluiceway_store_bytes_max", config.bytes_max)
         put("sluiceway_store_disk_free_bytes", outside.disk_free_bytes)
         if outside.disk_free_bytes is not None:

@@ -20,7 +20,7 @@ from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.trails import Found, Trails, TrailSearch, run
 from sluiceway.queues.trails.asking import Steps
 from sluiceway.queues.trails.locating import Elements
-from sluiceway.shard import Shard
+from sluiceway.shards import Shards
 from sluiceway.trails.config import TrailsConfig
 
 LIMIT_DEFAULT: Final = 20
@@ -60,15 +60,15 @@ class BrokerTrails:
     def __init__(
         self,
         config: TrailsConfig,
-        shard: Shard,
+        shards: Shards,
         connections: Connections,
         *,
         dispatcher: Dispatcher,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
     ) -> None:
-        """Take the shard with the messages, and the connections that may hold some of them."""
-        self._shard = shard
+        """Take the shards with the messages, and the connections that may hold some of them."""
+        self._shards = shards
         self._connections = connections
         self._dispatcher = dispatcher
         self._clock = clock
@@ -170,12 +170,12 @@ class BrokerTrails:
         if not token or not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
             raise TrailRequestError(
                 f"{message_id!r} is no message-id of this broker: those are a token, a dash and a number, as in "
-                f"{self._shard.token.decode()}-42"
+                f"{self._shards.token.decode()}-42"
             )
-        if token != self._shard.token.decode():
+        if token != self._shards.token.decode():
             raise TrailRequestError(
                 f"{message_id!r} is the id of another broker, or of an earlier run without a store: those of this one "
-                f"begin with {self._shard.token.decode()}"
+                f"begin with {self._shards.token.decode()}"
             )
         return int(digits)
 
@@ -201,7 +201,7 @@ class BrokerTrails:
         now_ms, now_seconds = self._now_ms(), self._clock()
         place = found.place
         return {
-            "message_id": f"{self._shard.token.decode()}-{found.number}",
+            "message_id": f"{self._shards.token.decode()}-{found.number}",
             "correlation_id": found.correlation_id,
             "destination": found.destination,
             "words": found.words,
@@ -232,7 +232,7 @@ class BrokerTrails:
     # ------------------------------------------------------------------ port of a search
 
     def queues(self) -> Iterator[MessageQueue]:
-        for destination in list(self._shard.registry.destinations.values()):
+        for destination in list(self._shards.registry.destinations.values()):
             yield from destination.queues
 
     def holder_of(self, queue: MessageQueue, sequence: int) -> Steps[str | None]:

@@ -326,7 +326,7 @@ class TestMessages:
     @pytest.mark.parametrize("message_id", ["x", "x-1", "-", "TOKEN-x", "TOKEN-999"])
     async def test_a_message_that_is_not_there_is_not_found(self, message_id: str, stage: AdminStage) -> None:
         await (await stage.connect()).sent("/queue/a", "x")
-        message_id = message_id.replace("TOKEN", stage.broker.shard.token.decode())
+        message_id = message_id.replace("TOKEN", stage.broker.shards.token.decode())
         response = await stage.http.get("/api/v1/message", params={"name": "/queue/a", "message_id": message_id})
         assert response.status_code in (400, 404)
 

@@ -248,7 +248,7 @@ async def test_a_queue_that_is_deleted_in_front_of_a_spooled_commit(monkeypatch:
 @pytest.mark.parametrize("spread", [1, 100, 10_000])
 async def test_pieces_of_an_earlier_run_for_temporary_destinations_that_are_gone(stored: LawStage, spread: int) -> None:
     """At the start, while the admin port is asked already."""
-    spools = stored.broker.shard.spools
+    spools = stored.broker.shards.spools
     assert spools is not None
     targets = [(f"/remote-temp-queue/gone/{number}", 4, False) for number in range(spread)]
     pieces = {place: RecoveredPiece(targets[place % spread], 1000, []) for place in range(PIECES)}

@@ -65,7 +65,7 @@ def test_a_bare_name_and_the_parts_of_a_queue_are_in_the_shard_of_its_full_name(
 def test_message_numbers_of_shards_never_meet_and_fit_into_an_ack() -> None:
     """An ACK takes numbers of 18 digits."""
     assert first_number(0) == 1
-    assert first_number(1) - first_number(0) == 1 << 48
+    assert first_number(1) - first_number(0) == 1 << 49
     assert len(str(first_number(SHARDS_MAX))) <= 18
 
 

@@ -37,7 +37,7 @@ class Lives:
                 self.engine = engine.crash() if end == "crash" else engine.power_cut()
         finally:
             if end != "in order":
-                broker.shard.abandon()
+                broker.shards.abandon()
             await broker.__aexit__(None, None, None)
 
 

@@ -129,7 +129,7 @@ class LogLives:
             self.engine = engine.crash()  # the same content, open again
         finally:
             if end != "in order":
-                broker.shard.abandon()
+                broker.shards.abandon()
             await broker.__aexit__(None, None, None)
 
 

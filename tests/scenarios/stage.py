@@ -43,12 +43,12 @@ class Stage:
         security: SecurityConfig | None = None,
         shutdown_seconds: float = 10.0,
         large_folder: Path | None = None,
-        engine: Engine | None = None,
+        engine: Engine | list[Engine] | None = None,
         **limits: Any,
     ) -> None:
         """`policies`: settings of QueuePolicy by destination pattern; `users`: they may do everything; `security`: in
-        place of that; `large_folder`: where large bodies go; `engine`:
-        a store, so that persistent messages outlive the broker and others page; `limits`: fields of StompLimits.
+        place of that; `large_folder`: where large bodies go; `engine`: a store, so that persistent messages outlive the
+        broker and others page, or one for each shard; `limits`: fields of StompLimits.
         """
         self.broker = Broker(
             Config(
@@ -189,7 +189,8 @@ class Stage:
             id(broker.memory.budget),
             id(broker.memory.upkeep),
         }
-        ours = queues | accounts | {id(broker.bodies), id(broker.store)} | self.staying()
+        stored = {id(part) for shard in broker.shards for part in (shard.bodies, shard.store)}
+        ours = queues | accounts | stored | self.staying()
         if self._large_folder is not None:
             assert not list(self._large_folder.iterdir()), "large bodies that nobody refers to"
         left = [resource for resource in broker.manager.resources if id(resource) not in ours]

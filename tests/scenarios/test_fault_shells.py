@@ -342,7 +342,7 @@ async def test_a_sample_that_breaks_leaves_the_last_good_numbers_and_right_ones_
     """Rates are of the time since the last good sample."""
     async with Stage() as stage:
         producer = await stage.connect()
-        sampler = Sampler(stage.broker.shard, stage.broker.connections, unhurried(stage), contain=stage.broker.contain)
+        sampler = Sampler(stage.broker.shards, stage.broker.connections, unhurried(stage), contain=stage.broker.contain)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sampler.run)
             await sampler.ready()
@@ -374,7 +374,7 @@ async def test_who_waits_for_samples_that_always_break_is_not_kept_waiting(monke
     async with Stage() as stage:
         client = await stage.connect()
         await client.sent(GOOD, "x")
-        sampler = Sampler(stage.broker.shard, stage.broker.connections, unhurried(stage), contain=stage.broker.contain)
+        sampler = Sampler(stage.broker.shards, stage.broker.connections, unhurried(stage), contain=stage.broker.contain)
         fails = fail_always(Sampler, "_sample_destination", monkeypatch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sampler.run)

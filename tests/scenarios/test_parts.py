@@ -225,7 +225,7 @@ async def test_operators_page_through_it_move_from_it_and_purge_it() -> None:
         try:
             broker = stage.broker
             messages = Messages(
-                broker.shard,
+                broker.shards,
                 broker.pulse,
                 reader,
                 StepPace(lambda: 0),

@@ -269,7 +269,7 @@ async def test_a_commit_without_parts_is_for_those_who_stage_too() -> None:
 async def test_every_request_there_is_needs_something() -> None:
     """A new one is closed until somebody says what it needs."""
     async with GuardedLogStage(deny("eve", "*"), allow("ann", "send", "/queue/x")) as stage:
-        names = [*stage.broker.shard.handlers, "trail", "stat"]
+        names = [*stage.broker.shards.handlers, "trail", "stat"]
         assert len(names) > 15
         for name in names:
             if name == "log/list":

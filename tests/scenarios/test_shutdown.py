@@ -117,7 +117,7 @@ async def test_connections_that_wait_in_every_way_end(version: Version) -> None:
 async def test_pulse_beats_while_the_shard_is_closed(stage: Stage) -> None:
     """Else a supervisor would kill a broker whose disk takes long for the last batch."""
     beats: list[float] = []
-    stage.broker.shard._parts.opened(partial(trio.sleep, 10.5))
+    stage.broker.shards._parts.opened(partial(trio.sleep, 10.5))
     stage.broker.pulse.on_beat = lambda: beats.append(trio.current_time())
     await stage.broker.stop()
     assert len(beats) == 10

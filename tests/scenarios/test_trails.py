@@ -384,7 +384,7 @@ async def test_a_message_is_found_in_its_queue_though_its_trail_is_forgotten(sta
 
 async def test_what_left_long_ago_is_unknown(stage: Stage) -> None:
     assert stage.broker.trails is not None
-    token = stage.broker.shard.token.decode()
+    token = stage.broker.shards.token.decode()
     assert stage.broker.trails.find(message_id=f"{token}-4711") == []
     assert stage.broker.trails.find(correlation_id="never") == []
 

@@ -1,7 +1,8 @@
-"""Shards: several in one process, each with a folder of its own, and each with its own end."""
+"""Shards of one process: each with a folder of its own; sets of them, each with its own end."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +17,11 @@ from sluiceway.memory import BrokerMemory
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.message import Message
 from sluiceway.queues.names import parse
-from sluiceway.shard import Location, Shard, ShardEnvironment
-from sluiceway.store.directory import LockedError, open_directory
+from sluiceway.shard import Location, ShardEnvironment
+from sluiceway.shards import Shards
+from sluiceway.store.directory import DirectoryError, LockedError, MissingError, open_directory
+from sluiceway.store.io_threads import READERS_COUNT, WRITERS_COUNT
+from sluiceway.store.shard_folders import make_shards
 
 DEADLINE_SECONDS = 20
 HEADS = HeaderCodec()
@@ -32,16 +36,16 @@ class Process:
         self.memory = BrokerMemory(Config(), manager=self.manager, timers=self.dispatcher, clock=self.manager.clock)
         self.nursery = nursery
         self.errors: list[Exception] = []
-        self.shards: list[Shard] = []
+        self.shards: list[Shards] = []
 
-    def shard(self, folder: Path, *, observe: Callable[[bytes], None] = lambda _token: None) -> Shard:
+    def shard(self, folder: Path, *, observe: Callable[[bytes], None] = lambda _token: None) -> Shards:
         environment = ShardEnvironment(
             self.dispatcher, self.manager, trio.current_time, lambda: 1_700_000_000_000, self.errors.append
         )
-        self.shards.append(Shard(Config(), Location("leveldb", folder), environment, observe=observe))
+        self.shards.append(Shards(Config(), Location("leveldb", folder), environment, observe=observe))
         return self.shards[-1]
 
-    async def run(self, *shards: Shard) -> None:
+    async def run(self, *shards: Shards) -> None:
         """Open these, then let the dispatcher run and recover them."""
         for shard in shards:
             await shard.open()
@@ -64,7 +68,7 @@ async def process() -> AsyncIterator[Process]:
     assert not one.errors
 
 
-async def send(shard: Shard, name: str, text: str) -> None:
+async def send(shard: Shards, name: str, text: str) -> None:
     """Send a persistent message, and wait until the disk has it."""
     block = b"destination:" + name.encode() + b"\npersistent:true"
     message = Message(HEADS.restore(2, block), block + b"\n\n" + text.encode() + b"\0", shard.take_numbers(1))
@@ -77,7 +81,7 @@ async def send(shard: Shard, name: str, text: str) -> None:
     await saved.wait()
 
 
-def depths(shard: Shard) -> dict[str, int]:
+def depths(shard: Shards) -> dict[str, int]:
     """How many messages each destination has."""
     return {
         name: sum(queue.statistics().depth_count for queue in destination.queues)
@@ -139,7 +143,8 @@ async def test_when_one_of_two_shards_is_abandoned_the_other_goes_on(tmp_path: P
     async with process() as later:
         shard = later.shard(one_folder)
         await shard.open()
-        assert shard._folder is not None and not shard._folder.recovered.clean
+        found = next(iter(shard)).recovered
+        assert found is not None and not found.clean
         assert depths(shard) == {"/queue/a": 1}
     assert await found_in(other_folder) == ({"/queue/b": 1}, [])
 
@@ -157,3 +162,78 @@ async def test_a_shard_that_can_not_be_opened_leaves_nothing_open(tmp_path: Path
             open_directory(tmp_path / "folder")
         shard.abandon()
         open_directory(tmp_path / "folder").close()
+
+
+# ---------------------------------------------------------------------- several in one folder
+
+
+async def test_a_folder_of_several_shards_is_opened_as_one_broker(tmp_path: Path) -> None:
+    folders = make_shards(tmp_path, 4)
+    assert folders is not None
+    names = [f"/queue/{number}" for number in range(12)]
+    async with process() as one:
+        shards = one.shard(tmp_path)
+        await one.run(shards)
+        assert (shards.count, shards.token, shards.folder) == (4, folders.token, tmp_path)
+        for name in names:
+            await send(shards, name, name)
+        assert shards.logs is not None
+        for name in names:
+            shards.logs.get(name.replace("queue", "log"))
+        await shards.close()
+        assert one.manager.resources == (one.memory.budget, one.memory.upkeep), "nothing of any shard"
+    assert await found_in(tmp_path) == (dict.fromkeys(names, 1), sorted(f"/log/{number}" for number in range(12)))
+
+
+async def test_shards_share_a_few_threads(tmp_path: Path) -> None:
+    make_shards(tmp_path, 32)
+    async with process() as one:
+        shards = one.shard(tmp_path)
+        await one.run(shards)
+        for number in range(64):
+            await send(shards, f"/queue/{number}", "x")
+        ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("sluiceway")]
+        assert len(ours) <= WRITERS_COUNT + READERS_COUNT + 6, ours
+        await shards.close()
+
+
+async def test_swapped_folders_and_a_wrong_number_of_shards_are_refused_in_words(tmp_path: Path) -> None:
+    """Messages would never be found again under their names."""
+    folders = make_shards(tmp_path, 2)
+    assert folders is not None
+    async with process() as one:
+        shards = one.shard(tmp_path)
+        await one.run(shards)
+        for number in range(8):
+            await send(shards, f"/queue/{number}", "x")
+        await shards.close()
+    folders.folder(0).rename(tmp_path / "other")
+    folders.folder(1).rename(folders.folder(0))
+    (tmp_path / "other").rename(folders.folder(1))
+    async with process() as one:
+        with pytest.raises(DirectoryError, match="belongs to shard"):
+            await one.shard(tmp_path).open()
+
+
+async def test_a_shard_of_another_broker_is_refused_in_words(tmp_path: Path) -> None:
+    one_folder, other_folder = make_shards(tmp_path / "one", 2), make_shards(tmp_path / "other", 2)
+    assert one_folder is not None and other_folder is not None
+    for folder in (one_folder, other_folder):
+        async with process() as one:
+            shards = one.shard(folder.path)
+            await one.run(shards)
+            await shards.close()
+    one_folder.folder(1).rename(tmp_path / "aside")
+    other_folder.folder(1).rename(one_folder.folder(1))
+    async with process() as one:
+        with pytest.raises(DirectoryError, match="shard of another broker"):
+            await one.shard(one_folder.path).open()
+
+
+async def test_a_missing_shard_is_not_made_anew(tmp_path: Path) -> None:
+    folders = make_shards(tmp_path, 2)
+    assert folders is not None
+    folders.folder(1).rename(tmp_path / "aside")
+    async with process() as one:
+        with pytest.raises(MissingError, match="no data folder"):
+            await one.shard(tmp_path).open()

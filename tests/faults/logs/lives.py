@@ -154,7 +154,7 @@ class LogLives:
             else:
                 mortal.dead = True
                 self.die(power_cut=end == "power cut")
-                broker.shard.abandon()
+                broker.shards.abandon()
         except BaseException as error:
             await broker.__aexit__(type(error), error, error.__traceback__)
             raise

@@ -134,7 +134,7 @@ class FolderDisk:
         self.watched.end(power_cut=power_cut)
 
     def leftovers(self, broker: Broker) -> list[str]:
-        house = broker.shard._folder
+        house = broker.shards.numbered(0)._folder
         assert house is not None and isinstance(house.engine, ValueLog)
         files = [path for name in ("values", "large") for path in (self.watched.folder / name).glob("[0-9a-f]*")]
         return [*records_left(house.engine._engine), *map(str, files)]

@@ -97,7 +97,7 @@ class crashing:
         return self._stage
 
     async def __aexit__(self, *error: Any) -> None:
-        self._stage.broker.shard.abandon()
+        self._stage.broker.shards.abandon()
         await self._stage.broker.__aexit__(None, None, None)
 
 

@@ -143,6 +143,16 @@ class World:
     def clock(self) -> float:
         return self.now_seconds
 
+    shard_of = None
+
+    def store_of(self, _shard: int | None) -> None:
+        return None
+
+    spools_of = store_of
+
+    def bodies_for(self, _destination: str) -> tuple[SlowDisk, None]:
+        return self.bodies, None
+
     def take_numbers(self, count: int) -> int:
         first = self.next_number
         self.next_number += count

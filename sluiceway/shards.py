@@ -1,0 +1,416 @@
+"""The shards that this process has open, and the destinations in them, as one thing.
+
+Destinations, logs and claims are in one table each, whatever their shard: wildcards, limits, permissions and views need
+not know of shards. What differs by shard is the environment of a queue or log: its store, and the numbers of its
+messages. The name decides (`sluiceway.queues.shard_hash`), once for each destination and never per message.
+
+A broker has one shard, unless its data folder was made for several (`sluiceway cluster init`). Temporary destinations
+belong to no shard, but to the process: with several shards they are in memory only.
+
+    open      stores are open, and destinations of an earlier run are there; before the dispatcher runs
+    recover   logs, claims and committed transactions resume; the dispatcher runs
+    close     all is written, and the next start knows that all is well; every queue is idle
+    abandon   files are closed as they are: the next start takes that for a crash
+
+A step that fails is followed by `abandon`. `close` and `abandon` may be called again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from sluiceway.claims import CLAIM_LOG_PREFIX, Claims
+from sluiceway.config import Config
+from sluiceway.data_folder import restore_destinations
+from sluiceway.durables import DurableRecords
+from sluiceway.log_service import Handler, HasSubscriptions, Logs, handlers, open_logs
+from sluiceway.open_parts import OpenParts
+from sluiceway.protocols.stomp.header_codec import rewrite
+from sluiceway.protocols.stomp.staging import Bodies
+from sluiceway.queues.durables import DurableIds
+from sluiceway.queues.environment import MessageNumbers, ObserverOf, QueueEnvironment
+from sluiceway.queues.logs.ports import GroupKeeper
+from sluiceway.queues.logs.table import Cabinet, LogTable
+from sluiceway.queues.names import DestinationName, parse, parse_composite
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.shard_hash import SHARDS_MAX, first_number, shard_of, tag_for
+from sluiceway.queues.storage import StoredWork
+from sluiceway.shard import Location, Shard, ShardEnvironment
+from sluiceway.sharded import Cabinets, ManyBodies, Metadata, Places, Together
+from sluiceway.spool_recovery import SpoolRecovery
+from sluiceway.store.engine import Engine
+from sluiceway.store.io_threads import StoreThreads
+from sluiceway.store.keys import META_TOKEN_KEY
+from sluiceway.store.large import BodyFiles
+from sluiceway.store.log_storage import LogDisk
+from sluiceway.store.shard_folders import look_for_shards
+from sluiceway.store.spool import StoreSpools
+from sluiceway.store.storequeue import StoreQueue
+
+_OWN_RANGE_BITS: Final = 40
+"""Bits of the message numbers of one process, beyond those of all shards: they begin anywhere in their range."""
+
+
+def _own_numbers() -> MessageNumbers:
+    """Return numbers for messages in no shard. Those of several processes are not likely to meet."""
+    return MessageNumbers(first_number(SHARDS_MAX) + secrets.randbelow(1 << 17) * (1 << _OWN_RANGE_BITS))
+
+
+class Shards:
+    """All open shards of a process. See the module."""
+
+    registry: DestinationRegistry
+    """Destinations. There from `open` on."""
+
+    def __init__(
+        self,
+        config: Config,
+        location: Location,
+        environment: ShardEnvironment,
+        *,
+        engines: Sequence[Engine] = (),
+        observe: Callable[[bytes], ObserverOf | None],
+    ) -> None:
+        """`engines`: open stores, one for each shard, in place of that of `location`; `observe` gets the token, and
+        returns who follows messages of the queues: called once, in `open`.
+        """
+        self._config = config
+        self._location = location
+        self._engines = engines
+        self._environment = environment
+        self._observe = observe
+        self._parts = OpenParts()
+        self._durables: DurableRecords
+        self._metadata: HasSubscriptions
+        self._logs: Logs | None = None
+        self._together = Together(lambda: self.stores)
+        self._bodies = ManyBodies(self._open_bodies)
+        self.count = 1
+        """Number of shards of the broker."""
+        self.token = b""
+        """First part of every message-id. There from `open` on."""
+        self.take_numbers: Callable[[int], int] = MessageNumbers().take
+        """Function that reserves numbers for messages of the broker itself."""
+        self.open_shards: dict[int, Shard] = {}
+        """Open shards by number."""
+        self.claims: Claims | None = None
+        """Portions of queues, for readers that read them again. None: not recovered yet, or closed."""
+        self.handlers: Mapping[str, Handler] = {}
+        """Handlers of requests about logs and claims, by the name behind `/sluiceway/`."""
+
+    # ------------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Open the stores and make the destinations with messages. Raises the exceptions of the parts; then `abandon`
+        is due.
+        """
+        self._parts.opened(self._close_destinations)  # last: they have what the stores' last batches say
+        locations = await self._locations()
+        self.count = len(locations)
+        environment = self._environment
+        if self.count > 1 and locations[0].engine_kind == "leveldb":
+            threads = StoreThreads(environment.dispatcher.submit)
+            self._parts.opened(threads.close, abandon=threads.close)
+            environment = attrs.evolve(environment, threads=threads, elsewhere_bytes=self._elsewhere_bytes)
+        for location in locations:
+            shard = self.open_shards[location.shard] = Shard(self._config, location, environment)
+            self._parts.opened(shard.close, abandon=shard.abandon)
+            await shard.open()
+        first = next(iter(self.open_shards.values()))
+        self.token = first.token
+        self.take_numbers = first.take_numbers if self.count == 1 else _own_numbers().take
+        self._make_registry()
+        for shard in self:
+            if shard.recovered is not None:
+                await restore_destinations(shard.recovered, self.registry)
+
+    async def _locations(self) -> list[Location]:
+        """Return where the shards are."""
+        location, engines = self._location, self._engines
+        if engines:
+            token = secrets.token_hex(4).encode()
+            return [self._in_memory(engine, shard, token) for shard, engine in enumerate(engines)]
+        if location.engine is not None or location.engine_kind != "leveldb":
+            return [location]
+        folders = await trio.to_thread.run_sync(look_for_shards, location.folder)
+        if folders is None:
+            return [location]
+        return [
+            attrs.evolve(location, folder=folder, shard=shard, shards_count=folders.shards_count, token=folders.token)
+            for shard, folder in enumerate(folders)
+        ]
+
+    def _in_memory(self, engine: Engine, shard: int, token: bytes) -> Location:
+        def below(folder: Path | None) -> Path | None:
+            if folder is None:
+                return None
+            (folder / f"{shard:04}").mkdir(exist_ok=True)
+            return folder / f"{shard:04}"
+
+        location = self._location
+        return attrs.evolve(
+            location,
+            engine=engine,
+            large_folder=below(location.large_folder),
+            journal_folder=below(location.journal_folder),
+            shard=shard,
+            shards_count=len(self._engines),
+            token=engine.get(META_TOKEN_KEY) or self._token_of_all() or token,
+        )
+
+    def _token_of_all(self) -> bytes | None:
+        return next((token for engine in self._engines if (token := engine.get(META_TOKEN_KEY))), None)
+
+    async def recover(self) -> None:
+        """Resume logs, claims and committed transactions of an earlier run. Raises what the parts raise; then `abandon`
+        is due.
+        """
+        self.registry.start()
+        await self._open_logs()
+        for shard in self:
+            if shard.spools is not None and shard.spools.left:
+                await SpoolRecovery(shard.spools, self.registry, clock=self._environment.clock).run()
+
+    async def close(self) -> None:
+        """Write the rest and the leases of consumers, and close. Raises EngineError if that can't be written; then
+        `abandon` is due. A second call waits for the first.
+        """
+        await self._parts.close()
+
+    def abandon(self) -> None:
+        """Close the files without saying that all is well: the next start takes that for a crash."""
+        self._parts.abandon()
+
+    # ------------------------------------------------------------------ use
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(tuple(self.open_shards.values()))
+
+    def shard_of(self, name: str) -> int:
+        """Return the shard of a canonical name."""
+        return shard_of(name, self.count)
+
+    def of(self, name: str) -> Shard:
+        """Return the open shard of a canonical name."""
+        return self.open_shards[shard_of(name, self.count)]
+
+    def environment_of(self, address: DestinationName) -> QueueEnvironment:
+        """Return the environment of a queue or topic."""
+        return self._own if address.temporary_global else self.of(address.canonical).queues
+
+    @property
+    def logs(self) -> LogTable | None:
+        """Logs. None: not recovered yet, or closed."""
+        return None if self._logs is None else self._logs.table
+
+    @property
+    def stores(self) -> list[StoreQueue]:
+        """Stores of persistent messages; none: no message outlives the broker."""
+        return [shard.store for shard in self.open_shards.values() if shard.store is not None]
+
+    @property
+    def store(self) -> StoreQueue | None:
+        """Store of the first open shard; None: no message outlives the broker."""
+        return next(iter(self.stores), None)
+
+    @property
+    def stored_work(self) -> StoredWork | None:
+        """All stores, to ask and to wait for; None: no message outlives the broker."""
+        return self.store if self.count == 1 or self.store is None else self._together
+
+    def numbered(self, shard: int | None) -> Shard | None:
+        """Return the open shard of this number; the only one, if the broker has one."""
+        if self.count == 1:
+            return next(iter(self.open_shards.values()), None)
+        return None if shard is None else self.open_shards.get(shard)
+
+    @property
+    def spools(self) -> StoreSpools | None:
+        """Transactions of the first open shard; None: there is no store."""
+        return next((shard.spools for shard in self.open_shards.values()), None)
+
+    @property
+    def bodies(self) -> BodyFiles | None:
+        """Store of large bodies of the first open shard; None: every body is held in memory."""
+        return next((shard.bodies for shard in self.open_shards.values()), None)
+
+    @property
+    def bodies_to_read(self) -> Bodies | None:
+        """Large bodies of all shards; None: every body is held in memory."""
+        return self.bodies if self.count == 1 or self.bodies is None else self._bodies
+
+    def _open_bodies(self) -> list[BodyFiles]:
+        return [shard.bodies for shard in self.open_shards.values() if shard.bodies is not None]
+
+    def bodies_for(self, destination: str) -> tuple[BodyFiles, StoreQueue | None]:
+        """Return the place of the large body of a SEND to this destination, or composite, and the store that knows
+        whether the disk has room. Raises ValueError if it would have to be in several shards.
+        """
+        shard = next(iter(self.open_shards.values()))
+        if self.count > 1:
+            named = [address for address in parse_composite(destination) if not address.is_temporary]
+            numbers = {self.shard_of(address.canonical) for address in named}
+            if len(numbers) > 1:
+                raise ValueError(f"{destination[:200]} is in several shards, and a large body can be in one only")
+            if numbers:
+                shard = self.open_shards[numbers.pop()]
+        assert shard.bodies is not None, "sessions were told so"
+        return shard.bodies, shard.store
+
+    @property
+    def next_number(self) -> int:
+        """Number that grows by one with each message."""
+        return sum([shard.next_number for shard in self.open_shards.values()])
+
+    def origin_of(self, name: str) -> str | None:
+        """Return the queue whose messages the log of this name holds. None: it is no log of claims; the name itself:
+        its queue is not known.
+        """
+        if not name.startswith(CLAIM_LOG_PREFIX):
+            return None
+        group = None if self.claims is None else self.claims.groups.get(name)
+        return name if group is None else group.state.queue
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of persistent data. None: there is none."""
+        folders = [shard.folder for shard in self.open_shards.values()]
+        return None if not folders or folders[0] is None else self._location.folder
+
+    def reconfigure(self, config: Config) -> None:
+        """Put other policies and limits of destinations in force."""
+        self.registry.replace_policies(
+            config.policy_for,
+            dead_letter_queues=config.dead_letter_queues,
+            own_segments=config.own_segments,
+            destinations_max=config.broker.destinations_max,
+            attachments_max=config.broker.attachments_max,
+            selectors_bytes_max=config.broker.selectors_bytes_max,
+        )
+        self._config = config
+
+    # ------------------------------------------------------------------ part by part
+
+    def _elsewhere_bytes(self, shard: int) -> int:
+        return sum([each.store.size_bytes for each in self if each.store is not None and each.number != shard])
+
+    def _queue_environment(self, shard: Shard, observer_of: ObserverOf | None) -> QueueEnvironment:
+        shared = self._environment
+        return QueueEnvironment(
+            manager=shared.manager,
+            scheduling=shared.dispatcher,
+            clock=shared.clock,
+            now_ms=shared.now_ms,
+            resume=shared.dispatcher.executor(label="resuming sources"),
+            store=shard.store,
+            contain=shared.contain,
+            observer_of=observer_of,
+            take_numbers=shard.take_numbers,
+            shard=shard.number,
+        )
+
+    def _make_registry(self) -> None:
+        config, several = self._config, self.count > 1
+        observer_of = self._observe(self.token)
+        shards = list(self)
+        environments = [self._queue_environment(shard, observer_of) for shard in shards]
+        if several:
+            managers_of = lambda name: self.of(name).managers  # noqa: E731
+            self._metadata = Metadata(managers_of, lambda: [shard.managers for shard in self])
+        else:
+            self._metadata = shards[0].managers
+        self._durables = DurableRecords(self._metadata)
+        common = environments[0]
+        if several:
+            common = attrs.evolve(common, store=None, shard=None, take_numbers=self.take_numbers)
+        self.registry = DestinationRegistry(
+            common,
+            config.policy_for,
+            destinations_max=config.broker.destinations_max,
+            attachments_max=config.broker.attachments_max,
+            selectors_bytes_max=config.broker.selectors_bytes_max,
+            durables_max=config.broker.durables_max,
+            durable_keeper=self._durables,
+            durable_ids=DurableIds(self.count, self.shard_of) if several else None,
+            rewrite=rewrite,
+            dead_letter_queues=config.dead_letter_queues,
+            own_segments=config.own_segments,
+            environment_of=self.environment_of if several else None,
+        )
+        self.registry.selectors.prepare = self._environment.prepare_selectors
+        self._own = self.registry.environment
+        for shard, environment in zip(shards, environments, strict=True):
+            shard.queues = self.registry.completed(environment)
+        self._parts.opened(self._durables.close, abandon=self._durables.close)
+
+    def _close_destinations(self) -> None:
+        if self.open_shards:
+            self.registry.close()
+
+    async def _open_logs(self) -> None:
+        """Open the logs of an earlier run, before clients connect."""
+        config = self._config
+        # Data in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
+        inline = any(shard.is_inline for shard in self)
+        dispatcher, environment = self._environment.dispatcher, self.registry.environment
+        disk = LogDisk.inline(dispatcher.executor(label="logs")) if inline else LogDisk.threads(dispatcher.submit)
+        parts = {shard.number: await shard.open_logs() for shard in self}
+        several = self.count > 1
+        cabinet: Cabinet = Cabinets(lambda name: parts[self.shard_of(name)].storage)
+        keeper: GroupKeeper = Places(lambda name: parts[self.shard_of(name)].keeper)
+        if not several:
+            (part,) = parts.values()
+            cabinet, keeper = part.storage, part.keeper
+        is_temporary = self.folder is None and self._location.journal_folder is None
+        logs = self._logs = open_logs(
+            config.logs,
+            parts,
+            cabinet=cabinet,
+            keeper=keeper,
+            environment=environment,
+            environment_of=(lambda name: self.of(name).queues) if several else None,
+            disk=disk,
+            policy_for=self._policy_of_temporary if is_temporary else self._policy_of_log,
+        )
+
+        async def close() -> None:
+            assert self.claims is not None, "they were opened"
+            self.claims.close()
+            self._durables.close()
+            await logs.close(inline=inline)
+            self._logs = self.claims = None
+
+        def abandon() -> None:
+            logs.abandon()
+            self._logs = self.claims = None
+
+        self._parts.opened(close, abandon=abandon)
+        self.claims = Claims(
+            logs.table, self.registry, self._metadata, disk, environment, tag_of=self._tag_of if several else _no_tag
+        )
+        await self.claims.restore()
+        self.handlers = {
+            **{f"log/{name}": handler for name, handler in handlers(logs.table).items()},
+            **self.claims.handlers,
+        }
+
+    def _policy_of_log(self, name: str) -> QueuePolicy:
+        return self._config.policy_for(parse(name))
+
+    def _policy_of_temporary(self, name: str) -> QueuePolicy:
+        """Nothing in a temporary folder is synced: RECEIPTs say so."""
+        return attrs.evolve(self._policy_of_log(name), log_sync="none")
+
+    def _tag_of(self, queue: str) -> str:
+        return f"{tag_for(self.shard_of(queue), self.count)}."
+
+
+def _no_tag(_queue: str) -> str:
+    return ""
