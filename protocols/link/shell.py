@@ -129,10 +129,13 @@ class LinkConnection:
         """Say goodbye, give the peer a moment to read it, and end."""
         self.machine.part(reason)
         with trio.move_on_after(GOODBYE_SECONDS, shield=True):
-            while (self.machine.has_output or self._rest) and not self.machine.has_ended:
-                self._write()
-                if self._rest:
-                    await self._stream.wait_writable()
+            try:
+                while (self.machine.has_output or self._rest) and not self.machine.has_ended:
+                    self._write()
+                    if self._draining:
+                        await trio.sleep(GOODBYE_SECONDS)  # another task writes the rest
+            except (OSError, trio.ClosedResourceError):
+                pass  # the peer has gone: nobody is left to be told
         self.end(reason)
 
     # ------------------------------------------------------------------ in

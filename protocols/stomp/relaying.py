@@ -174,10 +174,8 @@ class _Underway(FlowResource):
     passes_through = False
 
     def __init__(self, label: str, limits: StompLimits, manager: FlowManager, clock: Callable[[], float]) -> None:
-        super().__init__(label, ResourceKind.LINK, manager)
-        self.account = Account(
-            self, Flow(f"to other hubs from {label}"), SizeLimiter(limits.stash_bytes_max, clock=clock), clock=clock
-        )
+        super().__init__(f"to other hubs from {label}", ResourceKind.LINK, manager)
+        self.account = Account(self, Flow(self.name), SizeLimiter(limits.stash_bytes_max, clock=clock), clock=clock)
         self.open()
 
 

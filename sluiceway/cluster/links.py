@@ -223,25 +223,30 @@ class Links:
         pause_seconds = PAUSE_SECONDS_MIN
         with scope:
             while not self._closed:
-                began = trio.current_time()
                 address = self.seat.peers().get(peer)
                 if address is None:
                     break
                 try:
-                    await self._dial(peer, address)
+                    if await self._dial(peer, address):
+                        pause_seconds = PAUSE_SECONDS_MIN
                 except (OSError, LinkFault) as error:
                     self._warn("dial", "no link to a hub", hub=peer, address=address, reason=str(error))
-                if trio.current_time() - began > PAUSE_SECONDS_MAX:
-                    pause_seconds = PAUSE_SECONDS_MIN
                 await trio.sleep(pause_seconds * random.uniform(0.5, 1.0))
                 pause_seconds = min(pause_seconds * 2, PAUSE_SECONDS_MAX)
         if self._dialling.get(peer) is scope:
             del self._dialling[peer]
 
-    async def _dial(self, peer: str, address: str) -> None:
-        """Dial a hub and serve the link to its end. Raises OSError: nothing answers."""
+    async def _dial(self, peer: str, address: str) -> bool:
+        """Dial a hub and serve the link to its end. False: the link was refused. Raises OSError: nothing answers."""
+        is_proved = False
+
+        def proved() -> None:
+            nonlocal is_proved
+            is_proved = True
+
         stream = await (self.seat.dial or self._connect)(address)
-        await self.serve(stream, dialled=True, expected_hub=peer)
+        await self.serve(stream, dialled=True, expected_hub=peer, proved=proved)
+        return is_proved
 
     async def _connect(self, address: str) -> ByteStream:
         try:

@@ -174,6 +174,7 @@ class Stage:
         for client in self.clients:
             client.stream.close()
         await self.drain_queues()
+        await self.settled_down()
         self.forget_records()
         broker = self.broker
         assert not broker.connections, [connection.session.peer for connection in broker.connections]

@@ -1,0 +1,1 @@
+"""Tests of links between hubs, and of sessions that go through one."""

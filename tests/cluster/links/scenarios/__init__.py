@@ -1,0 +1,1 @@
+"""Scenarios of one broker, with clients at another hub."""

@@ -1,0 +1,3 @@
+"""Acknowledgement through a link."""
+
+from tests.scenarios.test_acknowledgement import *  # noqa: F403

@@ -1,0 +1,160 @@
+"""What only clients of several hubs can see: destinations here and there on one connection."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from sluiceway.protocols.stomp.escaping import Version
+from tests.cluster.links.two_hubs import TwoHubs
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+async def test_one_connection_uses_destinations_of_both_hubs(version: Version) -> None:
+    """Each ACK finds its hub."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect(version=version)
+        for hub in "ab":
+            await client.subscribe(f"/queue/{hub}.x", id=hub, ack="client")
+            await client.sent(f"/queue/{hub}.x", f"for {hub}")
+        deliveries = await client.next_messages(2)
+        assert {each.text for each in deliveries} == {"for a", "for b"}
+        for each in deliveries:
+            await client.ack(each)
+        assert [hubs.depth_count(hub, f"/queue/{hub}.x") for hub in "ab"] == [0, 0]
+        await client.disconnect()
+
+
+async def test_runs_of_acks_for_both_hubs_are_taken_apart() -> None:
+    """However they are mixed in one read."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        for hub in "ab":
+            await client.subscribe(f"/queue/{hub}.x", id=hub, ack="client-individual")
+            await client.send_all(f"/queue/{hub}.x", range(5))
+        deliveries = sorted(await client.next_messages(10), key=lambda each: each.text)
+        await client.send_raw(b"".join(client.encode("ACK", client.naming(each)) for each in deliveries))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [hubs.depth_count(hub, f"/queue/{hub}.x") for hub in "ab"] == [0, 0]
+
+
+async def test_a_transaction_belongs_to_the_hub_of_its_first_destination() -> None:
+    """A second hub is refused, with the remedy."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.frame("BEGIN", {"transaction": "t"})
+        await client.frame("SEND", {"destination": "/queue/b.x", "transaction": "t"}, "x")
+        await client.frame("SEND", {"destination": "/queue/a.x", "transaction": "t"}, "x")
+        error = await client.expect_error("would span several hubs")
+        assert error.headers["code"] == "transaction-spans-shards"
+        assert b"braces" in error.body
+        await trio.testing.wait_all_tasks_blocked()
+        assert hubs.depth_count("b", "/queue/b.x") == 0
+
+
+@pytest.mark.parametrize("hub", ["a", "b"])
+async def test_a_transaction_commits_at_its_hub(hub: str) -> None:
+    """SENDs and ACKs, with receipts."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        queue = f"/queue/{hub}.x"
+        await client.sent(queue, "old")
+        await client.subscribe(queue, ack="client-individual")
+        delivery = await client.next_message()
+        await client.request("BEGIN", {"transaction": "t"})
+        await client.request("ACK", {**client.naming(delivery), "transaction": "t"})
+        await client.frame("SEND", {"destination": queue, "transaction": "t"}, "new")
+        await client.silence()
+        await client.request("COMMIT", {"transaction": "t"})
+        assert (await client.next_message()).text == "new"
+        await client.request("BEGIN", {"transaction": "empty"})
+        await client.request("COMMIT", {"transaction": "empty"})
+
+
+async def test_a_wildcard_covers_both_hubs() -> None:
+    """One SUBSCRIBE, one RECEIPT, messages of both; UNSUBSCRIBE ends both."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.subscribe("/queue/>", ack="client")
+        for hub in "ab":
+            await client.sent(f"/queue/{hub}.x", hub)
+        deliveries = await client.next_messages(2)
+        assert {each.text for each in deliveries} == {"a", "b"}
+        for each in deliveries:
+            await client.ack(each)
+        await client.unsubscribe()
+        for hub in "ab":
+            await client.sent(f"/queue/{hub}.x", hub)
+        await client.silence()
+
+
+async def test_a_composite_goes_to_both_hubs() -> None:
+    """With a receipt it is refused where one of them is this hub: no RECEIPT could say what it must."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.send("/queue/a.x,/queue/b.x", "both")
+        await trio.testing.wait_all_tasks_blocked()
+        assert [hubs.depth_count(hub, f"/queue/{hub}.x") for hub in "ab"] == [1, 1]
+        await client.frame("SEND", {"destination": "/queue/a.x,/queue/b.x", "receipt": "r"}, "both")
+        error = await client.expect_error("lies on several hubs")
+        assert error.headers["receipt-id"] == "r"
+
+
+async def test_a_reply_finds_the_temporary_queue_of_a_client_of_another_hub() -> None:
+    """Request at one hub, served at the other."""
+    async with TwoHubs() as hubs:
+        asker, server = await hubs.connect("a"), await hubs.connect("b")
+        await asker.subscribe("/temp-queue/answers", id="answers")
+        await server.subscribe("/queue/b.requests", ack="client")
+        await asker.send("/queue/b.requests", "what?", **{"reply-to": "/temp-queue/answers"})
+        request = await server.next_message()
+        await server.send(request.headers["reply-to"], "that!")
+        assert (await asker.next_message()).text == "that!"
+
+
+async def test_an_error_of_the_other_hub_ends_the_connection() -> None:
+    """As it was written there."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.frame("SUBSCRIBE", {"destination": "/queue/b.x", "id": "s", "selector": "a =", "receipt": "r"})
+        error = await client.expect_error()
+        assert error.headers["receipt-id"] == "r"
+
+
+async def test_disconnect_waits_for_the_other_hub() -> None:
+    """Its RECEIPT says that everything before it was done, wherever."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.send_all("/queue/b.x", range(50))
+        await client.disconnect()
+        assert hubs.depth_count("b", "/queue/b.x") == 50
+        await trio.sleep(2)
+        assert not hubs.b.connections
+
+
+async def test_a_full_queue_holds_up_its_senders_and_nobody_else_on_the_link() -> None:
+    """Another client, and another queue of the same client, go on."""
+    async with TwoHubs() as hubs:
+        hubs.b.registry  # noqa: B018 - the queue has the limit of the broker
+        sender, other = await hubs.connect(), await hubs.connect()
+        reader = await hubs.connect()
+        await reader.subscribe("/queue/b.other")
+        filling = 0
+        with trio.move_on_after(10):
+            while filling < 5000:
+                await sender.stream.send_all(sender.encode("SEND", {"destination": "/queue/b.full"}, bytes(20_000)))
+                filling += 1
+        await other.sent("/queue/b.other", "goes on")
+        assert (await reader.next_message()).text == "goes on"
+
+
+async def test_large_bodies_come_through_without_being_held() -> None:
+    """A body of several megabytes, among small ones, in order."""
+    async with TwoHubs() as hubs:
+        client, consumer = await hubs.connect(), await hubs.connect()
+        await consumer.subscribe("/queue/b.x")
+        bodies = [b"small", bytes(3_000_000), b"small too"]
+        for body in bodies:
+            await client.frame("SEND", {"destination": "/queue/b.x"}, body)
+        assert [each.body for each in await consumer.next_messages(3)] == bodies
