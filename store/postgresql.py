@@ -9,6 +9,9 @@ records that are gone; and PostgreSQL joins commits of sessions, but there is on
 *When the connection is lost* it is not known whether the batch is there. It is written again, once at once, then as
 callers like; with a higher number, which keeps the lost attempt from taking effect later (postgresql_schema.py).
 
+*A wait for a synchronous standby* may be cancelled by an administrator. The server then answers with a warning, and as
+if all was well. So a batch with a warning counts as failed.
+
 *Epochs.* A batch is written only while the shard is this engine's. If not, FencedError is raised, by every call from
 then on: the caller abandons the shard.
 
@@ -72,6 +75,7 @@ class PostgresqlEngine:
         "_epoch",
         "_fenced",
         "_name",
+        "_notices",
         "_number",
         "_reader",
         "_reading",
@@ -93,7 +97,9 @@ class PostgresqlEngine:
         self._shard = shard
         self._closed = False
         self._fenced: str | None = None
-        self._name = f"{name[:24]} shard {shard} {secrets.token_hex(4)}"
+        self._name = f"{_in_ascii(name)[:24]} shard {shard} {secrets.token_hex(4)}"
+        self._notices: list[str] = []
+        """Warnings of the server about the batch under way."""
         self._writing = threading.Lock()
         """Held while something is written."""
         self._reading = threading.RLock()
@@ -127,7 +133,12 @@ class PostgresqlEngine:
             self.warnings.append(f"{database.words} has fsync off: a crash of its machine loses confirmed messages")
         return claimed
 
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._notices.append(notice.message_primary or "")
+
     def _begin_writing(self, connection: Connection) -> None:
+        connection.add_notice_handler(self._noticed)
         if self._epoch:
             end_ghosts(connection, f"{self._name} writes")
             hold(connection, self._shard)
@@ -218,6 +229,7 @@ class PostgresqlEngine:
         number = self._number = self._number + 1
         puts, gone, ranges = net_changes(changes)
         with self._writer.using("writing") as connection:
+            self._notices.clear()
             try:
                 with connection.pipeline():
                     connection.execute("BEGIN")
@@ -234,6 +246,11 @@ class PostgresqlEngine:
             assert commit.statusmessage == "COMMIT", "an error before it would have been raised"
             if fence.rowcount != 1:
                 self._check_row(connection)
+            if self._notices:  # the wait for a standby was cancelled, and yet the server says COMMIT
+                raise EngineFailedError(
+                    f"{self._database.words}: the batch is perhaps not on the standby: {'; '.join(self._notices)}. "
+                    "Look at the standby, or at synchronous_standby_names; the batch is written again."
+                )
         self._confirmed = number
 
     def _why_refused(self, error: psycopg.Error) -> EngineError:
@@ -401,6 +418,11 @@ def _portions(puts: dict[bytes, bytes]) -> Iterator[tuple[list[bytes], list[byte
             keys, values, size_bytes = [], [], 0
     if keys:
         yield keys, values
+
+
+def _in_ascii(name: str) -> str:
+    """Return a name as the server shows it: in other characters it would not be found again."""
+    return "".join(each if " " <= each <= "~" else "?" for each in name)
 
 
 def _first(row: tuple[bytes]) -> bytes:

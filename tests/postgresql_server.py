@@ -42,7 +42,8 @@ def programs() -> Path | None:
 class Server:
     """A server that tests may stop and start. PostgreSQL refuses to run as root: then another user runs it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, copy_of: Server | None = None) -> None:
+        """`copy_of`: a running server, of which this one is a standby, not started yet."""
         found = programs()
         assert found is not None, "the caller has looked"
         self._programs = found
@@ -54,6 +55,9 @@ class Server:
             shutil.chown(folder, self._user)
             _let_in(folder)
             _let_in(found)
+        if copy_of is not None:
+            self._run("pg_basebackup", "-R", "-X", "stream", "-c", "fast", "-D", self.data, "-d", copy_of.url)
+            return
         self._run("initdb", "--auth=trust", "--encoding=UTF8", "--no-locale", "-U", "postgres", "-N", "-D", self.data)
         rules = self.data / "pg_hba.conf"
         rules.write_text(f"local all {PASSWORD_USER} scram-sha-256\n{rules.read_text()}")
@@ -88,8 +92,20 @@ class Server:
         self._run("pg_ctl", "-w", "-t", "30", "-l", self.folder / "log", "-o", settings, "-D", self.data, "start")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server; `immediate`: as a crash."""
+        """Stop the server, if it runs; `immediate`: as a crash."""
+        if not (self.data / "postmaster.pid").exists():
+            return
         self._run("pg_ctl", "-w", "-t", "30", "-m", mode, "-D", self.data, "stop")
+
+    def configure(self, **settings: str) -> None:
+        """Change settings while the server runs; an empty value goes back to the default."""
+        for name, value in settings.items():
+            self.execute(f"ALTER SYSTEM SET {name} = '{value}'" if value else f"ALTER SYSTEM RESET {name}")
+        self.execute("SELECT pg_reload_conf()")
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._run("pg_ctl", "-w", "-t", "30", "-D", self.data, "promote")
 
     def _run(self, program: str, *arguments: object) -> None:
         subprocess.run(

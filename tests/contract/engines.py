@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Final, Protocol
@@ -51,6 +52,31 @@ class MakesMemory:
     def reopen(self, engine: Engine) -> Engine | None:
         engine.close()
         return None
+
+
+def postgresql_opener() -> Callable[[], Engine]:
+    """Return what opens a shard in a schema of its own."""
+    from sluiceway.store.postgresql import PostgresqlEngine
+
+    url = server().new_schema()
+    return lambda: PostgresqlEngine(url)
+
+
+@contextmanager
+def postgresql_engines() -> Iterator[Callable[[], Engine]]:
+    """Open one shard of one schema again and again; each engine is closed with the next one, or at the end."""
+    opens = postgresql_opener()
+    opened: list[Engine] = []
+
+    def opener() -> Engine:
+        for engine in opened:
+            engine.close()
+        opened.append(opens())
+        return opened[-1]
+
+    yield opener
+    for engine in opened:
+        engine.close()
 
 
 class MakesPostgresql:

@@ -20,6 +20,7 @@ from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.metadata import MetadataManagers, StoredMetadata
 from sluiceway.store.metadata.recorded import RecordedMetadata
 from tests.cluster.coordination.worlds import Heard
+from tests.contract.engines import postgresql_opener
 from tests.store.faulty import FaultyEngine
 
 ANSWER_SECONDS_MAX = 20.0
@@ -194,6 +195,14 @@ def maker_of(kind: str, folder: Path) -> Maker:
             return MakesStoredManagers(MemoryEngine, threads=False, again=closed)
         case "coordination":
             return MakesRecordedManagers()
+        case "postgresql":
+            opener = postgresql_opener()
+
+            def opened_again(engine: Engine) -> Engine:
+                engine.close()
+                return opener()
+
+            return MakesStoredManagers(opener, threads=True, again=opened_again)
         case "leveldb":
             return MakesStoredManagers(lambda: LevelDbEngine(folder / "db"), threads=True, again=reopened)
     return faulty()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Protocol, Self
 
 from sluiceway.queues.consumed import ConsumedQueue
@@ -11,7 +11,7 @@ from sluiceway.queues.message import Message
 from sluiceway.queues.topic import Topic
 from sluiceway.store.diskguard import GUARD_SECONDS
 from sluiceway.store.durables import durable_changes
-from sluiceway.store.leveldb import LevelDbEngine
+from sluiceway.store.engine import Engine
 from sluiceway.store.states import DurableRecord
 from tests.queues.memory_store import Disk, MemoryStore
 from tests.queues.rig import FakeConsumer, Head, World
@@ -75,21 +75,21 @@ class MemoryWorld(World):
         self.store.reopen()
 
 
-class LevelDbWorld(StoreWorld):
-    """With the store of the broker on a LevelDB."""
+class EngineWorld(StoreWorld):
+    """With the store of the broker on a real engine."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, opener: Callable[[], Engine]) -> None:
+        self._opener = opener
         self._room = FakeFolder()
-        engine = LevelDbEngine(folder / "db")
+        engine = opener()
         engine.write(durable_changes(DURABLE_ID, DurableRecord("c", "d", "/topic/a", "", 1, 1)), sync=True)
         super().__init__(engine, folder=self._room)
 
-    def crashed(self) -> LevelDbWorld:
+    def crashed(self) -> EngineWorld:
         self.engine.close()
-        return LevelDbWorld(self._folder)
+        return EngineWorld(self._opener)
 
-    def stopped(self) -> LevelDbWorld:
+    def stopped(self) -> EngineWorld:
         self.close_in_order()
         return self.crashed()
 

@@ -32,7 +32,7 @@ from sluiceway.store.metadata import (
 )
 from tests.contract.managers import Answer, Loop, Maker, maker_of
 
-KINDS = ("memory", "leveldb", "faulty", "coordination")
+KINDS = ("memory", "leveldb", "postgresql", "faulty", "coordination")
 
 LOG = "/log/a"
 OWNER = HubInfo("host-1", 61613, 1_700_000_000_000)

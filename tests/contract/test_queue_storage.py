@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,21 @@ from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.storage import QueueStorage, Store
 from sluiceway.queues.topic import Topic
-from tests.contract.storages import DURABLE_ID, LevelDbWorld, MemoryWorld, StorageWorld
+from sluiceway.store.leveldb import LevelDbEngine
+from tests.contract.engines import postgresql_engines
+from tests.contract.storages import DURABLE_ID, EngineWorld, MemoryWorld, StorageWorld
 from tests.queues.rig import FakeConsumer, Head, make_policy
 
 
-@pytest.fixture(params=["memory", "leveldb"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> StorageWorld:
-    return MemoryWorld() if request.param == "memory" else LevelDbWorld(tmp_path)
+@pytest.fixture(params=["memory", "leveldb", "postgresql"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorageWorld]:
+    if request.param == "memory":
+        yield MemoryWorld()
+    elif request.param == "leveldb":
+        yield EngineWorld(lambda: LevelDbEngine(tmp_path / "db"))
+    else:
+        with postgresql_engines() as opener:
+            yield EngineWorld(opener)
 
 
 def put(world: StorageWorld, queue: MessageQueue, count: int = 1, **head: Any) -> list[Message]:

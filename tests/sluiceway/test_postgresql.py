@@ -110,6 +110,25 @@ def test_a_broker_whose_shard_went_to_another_owner_ends(start: Callable[[], Bro
         other.close()
 
 
+def test_a_stopped_owner_that_wakes_up_confirms_nothing(start: Callable[[], BrokerProcess], url: str) -> None:
+    """A paused virtual machine, say: others took over meanwhile."""
+    from sluiceway.store.postgresql import PostgresqlEngine
+
+    with start() as broker, RawClient(broker.address) as client:
+        client.connect()
+        send(client, "one")
+        client.expect("RECEIPT")
+        broker.signal(signal.SIGSTOP)
+        other = PostgresqlEngine(url, epoch=1000)
+        there = list(other.iterate(b"", b"\xff" * 8))
+        send(client, "two")
+        broker.signal(signal.SIGCONT)
+        assert "RECEIPT" not in [frame.command for frame in client.frames_to_end()]
+        assert broker.wait() == Exit.STORE
+        assert list(other.iterate(b"", b"\xff" * 8)) == there
+        other.close()
+
+
 def test_logs_are_refused_in_words(start: Callable[[], BrokerProcess]) -> None:
     with start() as broker, RawClient(broker.address) as client:
         client.connect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Protocol
@@ -281,6 +282,32 @@ def test_a_database_that_lets_nobody_in_says_what_to_do(url: str, change: tuple[
     with pytest.raises(EngineFailedError, match=words) as caught:
         PostgresqlEngine(url.replace(*change))
     assert "wrong-word" not in str(caught.value)
+
+
+def test_a_batch_whose_wait_for_a_standby_was_cancelled_is_not_confirmed(
+    opened: Opens, database: Server, sql: Sql
+) -> None:
+    """The server says COMMIT all the same, with a warning."""
+    engine = opened()
+    database.configure(synchronous_standby_names="nobody")
+    stop = threading.Event()
+
+    def cancel() -> None:
+        while not stop.wait(0.02):
+            sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    try:
+        with pytest.raises(EngineFailedError, match="perhaps not on the standby: cancel"):
+            while True:  # until the setting is in force
+                engine.write([put(b"a", b"1")], sync=True)
+    finally:
+        stop.set()
+        canceller.join()
+        database.configure(synchronous_standby_names="")
+    engine.write([put(b"a", b"2")], sync=True)
+    assert contents(engine) == {b"a": b"2"}
 
 
 def test_too_many_connections_say_so(database: Server, url: str) -> None:
