@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from sluiceway.queues.shard_hash import SHARDS_MAX, is_shards_count
 from sluiceway.store.compare_and_set import BadVersionError, MetadataError, Records, Version, Versioned
 
 from .coordination.port import NAME
@@ -23,8 +24,6 @@ SHARDS_PATH: Final = "/shards"
 
 LAYOUT: Final = 1
 """Layout of these records, and of what hubs say to each other."""
-
-SHARDS_COUNT_MAX: Final = 4_096
 
 
 class ClusterRecordError(ValueError):
@@ -81,10 +80,8 @@ class ClusterRecord:
     layout: int = LAYOUT
 
     def __attrs_post_init__(self) -> None:
-        if not 1 <= self.shards_count <= SHARDS_COUNT_MAX or self.shards_count & (self.shards_count - 1):
-            raise ValueError(
-                f"the number of shards is a power of two up to {SHARDS_COUNT_MAX}, got {self.shards_count}"
-            )
+        if not is_shards_count(self.shards_count):
+            raise ValueError(f"the number of shards is a power of two up to {SHARDS_MAX}, got {self.shards_count}")
         if NAME.fullmatch(self.name) is None:
             raise ValueError(f"{self.name[:80]!r} is no name of a cluster: letters, digits, dots, hyphens, underscores")
 

@@ -472,7 +472,9 @@ class Ownership:
             return
         owner = claim.owner
         pinned = "" if owner is None else owner.pinned
-        record = OwnerRecord(self._hub.name, session, 1 if owner is None else owner.epoch + 1, pinned)
+        # A record that was deleted by hand does not take this hub's own epochs back.
+        epoch = 1 + max(claim.epoch, 0 if owner is None else owner.epoch)
+        record = OwnerRecord(self._hub.name, session, epoch, pinned)
         version = Version.NEW if claim.record is None else claim.record.version
         turn = claim.move(ClaimState.CLAIMING)
 

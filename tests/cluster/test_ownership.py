@@ -12,8 +12,11 @@ import pytest
 from sluiceway.cluster.claim_states import MOVES, ClaimMoveError, ClaimState, moved
 from sluiceway.cluster.coordination.port import Hub
 from sluiceway.cluster.coordination.simulated import HubTime, SimulatedChannel, SimulatedService, VirtualTime
+from sluiceway.cluster.owned_placement import OwnedPlacement
 from sluiceway.cluster.owner_records import OwnerRecord, shard_path
 from sluiceway.cluster.ownership import DataPlace, NotMovableError, Ownership
+from sluiceway.protocols.stomp.placement import HERE, Home
+from sluiceway.queues.shard_hash import shard_of
 from sluiceway.store.compare_and_set import Version, Versioned
 
 SESSION_SECONDS = 6.0
@@ -384,10 +387,44 @@ def test_a_shard_that_was_taken_by_force_is_abandoned() -> None:
     assert 3 in one.mine() and one.ownership.epoch(3) == 10
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [(before, after) for before in ClaimState for after in ClaimState if after not in MOVES[before]],
-)
-def test_moves_that_the_table_does_not_have_are_mistakes(before: ClaimState, after: ClaimState) -> None:
-    with pytest.raises(ClaimMoveError):
-        moved(before, after)
+def test_a_record_that_was_deleted_by_hand_takes_no_epoch_back() -> None:
+    cluster = Cluster()
+    one = cluster.join("hub-1")
+    cluster.run()
+    one.channel.client.delete(shard_path(3), Version.ANY, lambda _: None)
+    cluster.run()
+    assert "abandon 3" in one.host.told
+    assert 3 in one.mine() and one.ownership.epoch(3) == 2
+
+
+def test_destinations_are_at_home_where_their_shards_are() -> None:
+    cluster = Cluster()
+    one, two = cluster.join("hub-1"), cluster.join("hub-2")
+    cluster.run()
+    placement = OwnedPlacement(one.ownership, SHARDS)
+    names = [f"/queue/{number}" for number in range(64)]
+    for name in names:
+        shard = shard_of(name, SHARDS)
+        assert placement.home_of(name) == (HERE if shard in one.mine() else Home("hub-2", two.ownership.epoch(shard)))
+    assert placement.others() == ["hub-2"]
+    cluster.crash(two)
+    cluster.run()
+    assert {placement.home_of(name) for name in names} == {HERE} and placement.others() == []
+
+
+def test_destinations_whose_hub_is_away_have_no_home_and_say_why() -> None:
+    cluster = Cluster(DataPlace.LOCAL)
+    one, two = cluster.join("hub-1"), cluster.join("hub-2")
+    cluster.run()
+    name = next(name for name in map("/queue/{}".format, range(64)) if shard_of(name, SHARDS) in two.mine())
+    cluster.crash(two)
+    cluster.run()
+    home = OwnedPlacement(one.ownership, SHARDS).home_of(name)
+    assert home.hub == "" and "is on hub-2, gone for" in home.why_not
+
+
+@pytest.mark.parametrize("before", ClaimState)
+def test_moves_that_the_table_does_not_have_are_mistakes(before: ClaimState) -> None:
+    for after in set(ClaimState) - MOVES[before]:
+        with pytest.raises(ClaimMoveError):
+            moved(before, after)

@@ -20,7 +20,7 @@ from sluiceway.cluster.coordination.zookeeper import ZooKeeperCoordination, ZooK
 from sluiceway.dispatcher import Dispatcher
 from tests.cluster.coordination.worlds import Heard, Member, started, until
 
-START_SECONDS_MAX: Final = 30.0
+START_SECONDS_MAX: Final = 50.0
 
 TICK_MS: Final = 100
 """Sessions have 2 to 20 ticks."""
