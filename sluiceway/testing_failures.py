@@ -50,7 +50,9 @@ def shortened(
     for passed, name in zip(reversed(rows), reversed(modules), strict=True):
         if name.partition(".")[0] not in left_out:
             trace = TracebackType(trace, passed.tb_frame, passed.tb_lasti, passed.tb_lineno)
-    return excinfo if trace is None else pytest.ExceptionInfo.from_exception(excinfo.value.with_traceback(trace))
+    if trace is None:
+        return excinfo
+    return pytest.ExceptionInfo.from_exc_info((excinfo.type, excinfo.value.with_traceback(trace), trace))
 
 
 def sections(brokers: Iterable[EmbeddedBroker | None]) -> list[tuple[str, str]]:
