@@ -55,24 +55,16 @@ def metadata_lines(
     """Yield all records of wanted topics, except durable subscriptions, which have lines of their own; `left_out` gets
     those that can't be read. Raises EngineError.
     """
-    for key, value in engine.iterate(*keys.family_range(keys.OWNER)):
-        try:
-            topic = keys.parse_topic_key(key)
-            owner, _version = decode_owner(value)
-        except StoreFormatError as error:
-            left_out(f"record {key.hex()}: {error}")
-            continue
-        if wanted(topic):
-            yield OwnerLine(topic, owner.host, owner.port, owner.started_at_ms)
-    for key, value in engine.iterate(*keys.family_range(keys.PAGE_RANGES)):
-        try:
-            topic = keys.parse_topic_key(key)
-            ranges, _version = decode_page_ranges(value)
-        except StoreFormatError as error:
-            left_out(f"record {key.hex()}: {error}")
-            continue
-        if wanted(topic):
-            yield PageRangesLine(topic, tuple((one.first_index, one.end_index, one.location) for one in ranges))
+    for family in (keys.OWNER, keys.PAGE_RANGES):
+        for key, value in engine.iterate(*keys.family_range(family)):
+            try:
+                topic = keys.parse_topic_key(key)
+                line = _topic_line(topic, family, value)
+            except StoreFormatError as error:
+                left_out(f"record {key.hex()}: {error}")
+                continue
+            if wanted(topic):
+                yield line
     for key, value in engine.iterate(*keys.family_range(keys.SUBSCRIPTION)):
         try:
             topic, subscriber = keys.parse_subscription_key(key)
@@ -96,6 +88,14 @@ def metadata_lines(
             continue
         settled = tuple((start, end - 1) for start, end in state.settled)
         yield SubscriptionDataLine(topic, subscriber, dict(preferences.values), state.front, settled)
+
+
+def _topic_line(topic: str, family: bytes, value: bytes) -> MetadataLine:
+    if family == keys.OWNER:
+        owner, _version = decode_owner(value)
+        return OwnerLine(topic, owner.host, owner.port, owner.started_at_ms)
+    ranges, _version = decode_page_ranges(value)
+    return PageRangesLine(topic, tuple((one.first_index, one.end_index, one.location) for one in ranges))
 
 
 # ---------------------------------------------------------------------- in

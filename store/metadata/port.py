@@ -31,12 +31,14 @@ Source: seed 003 "Metadata Management"; DESIGN section 8.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import attrs
 
 from ..compare_and_set import MetadataError, OnDone, OnRead, OnWritten, Version, Versioned
 from .records import HubInfo, PageRanges, SubscriptionData, SubscriptionPreferences, SubscriptionState
+
+T = TypeVar("T")
 
 NAME_BYTES_MAX: Final = 4096
 """Bytes of a topic or a subscriber, in UTF-8: destinations have 1,024 characters at most."""
@@ -65,36 +67,25 @@ class MetadataClosedError(Exception):
 OnSubscriptions = Callable[[Mapping[str, Versioned[SubscriptionData]] | MetadataError], None]
 
 
-class TopicOwnershipManager(Protocol):
-    """Port to the owners of topics."""
+class TopicManager(Protocol[T]):
+    """Port to one value for each topic: its owner, or the location of its records."""
 
-    def read(self, topic: str, done: OnRead[HubInfo]) -> None:
-        """Read the owner of a topic, None if it has none."""
+    def read(self, topic: str, done: OnRead[T]) -> None:
+        """Read the value of a topic, None if it has none."""
 
-    def write(self, topic: str, owner: HubInfo, version: Version, done: OnWritten, *, durable: bool = True) -> None:
-        """Make this broker the owner of the topic.
+    def write(self, topic: str, value: T, version: Version, done: OnWritten, *, durable: bool = True) -> None:
+        """Set the value of the topic.
 
-        Errors: BadVersionError; NoTopicOwnerInfoError unless `version` is NEW; MetadataFailedError.
+        Errors: BadVersionError; NoTopicOwnerInfoError or NoTopicPersistenceInfoError unless `version` is NEW;
+        MetadataFailedError.
         """
 
     def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
-        """Remove the owner of the topic. Errors: as `write`."""
+        """Remove the value of the topic. Errors: as `write`."""
 
 
-class TopicPersistenceManager(Protocol):
-    """Port to the locations of topics' records."""
-
-    def read(self, topic: str, done: OnRead[PageRanges]) -> None:
-        """Read the location, None if unknown."""
-
-    def write(self, topic: str, ranges: PageRanges, version: Version, done: OnWritten, *, durable: bool = True) -> None:
-        """Set the location.
-
-        Errors: BadVersionError; NoTopicPersistenceInfoError unless `version` is NEW; MetadataFailedError.
-        """
-
-    def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
-        """Remove the location. Errors: as `write`."""
+TopicOwnershipManager = TopicManager[HubInfo]
+TopicPersistenceManager = TopicManager[PageRanges]
 
 
 class SubscriptionDataManager(Protocol):

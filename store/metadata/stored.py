@@ -60,7 +60,7 @@ def _keys_of(topic: str, subscriber: str) -> tuple[bytes, bytes]:
 
 
 class StoredTopics(Generic[T]):
-    """One value for each topic: TopicOwnershipManager and TopicPersistenceManager."""
+    """One value for each topic. Satisfies TopicOwnershipManager and TopicPersistenceManager."""
 
     def __init__(
         self,
