@@ -136,9 +136,10 @@ class RecordReader:
     def __init__(self) -> None:
         self._preface_left = PREFACE
         self._chunks: list[bytes] = []
+        """Pieces of a record that has not come whole: joined once, when it has."""
         self._held_bytes = 0
-        self._need_bytes = 0
-        """Number of bytes until the next record may be complete."""
+        self._need_bytes = HEAD_BYTES
+        """Size of that record, as far as it is known: with its head alone, or with its payload."""
         self.payload_bytes_max = WORDS_BYTES_MAX
         """Maximum payload of a record; the machine raises it when the peer has proved who it is."""
 
@@ -151,35 +152,50 @@ class RecordReader:
         """Return the records that these bytes complete. Raises LinkFault; what came before the fault is lost then."""
         if self._preface_left:
             data = self._greet(data)
-        self._held_bytes += len(data)
-        if self._held_bytes < max(self._need_bytes, 1):
-            if data:
-                self._chunks.append(data)
-            return []
-        if self._chunks:
-            data = b"".join((*self._chunks, data))
-            self._chunks = []
         records: list[Record] = []
         at, end = 0, len(data)
-        while end - at >= HEAD_BYTES:
-            size_bytes, flow, number = _HEAD.unpack_from(data, at)
-            kind = _KINDS.get(number)
-            if kind is None:
-                raise LinkFault(f"the peer sent a record of kind {number}, which does not exist")
-            if size_bytes > (self.payload_bytes_max if kind in DATA_KINDS else WORDS_BYTES_MAX):
-                raise LinkFault(f"the peer sent a record {kind.name} of {size_bytes} bytes, which is too large")
+        while at < end:
+            if self._held_bytes:
+                missing_bytes = self._need_bytes - self._held_bytes
+                piece = data[at : at + missing_bytes]
+                self._chunks.append(piece)
+                self._held_bytes += len(piece)
+                at += len(piece)
+                if self._held_bytes < self._need_bytes:
+                    break
+                whole = b"".join(self._chunks)
+                kind, flow, size_bytes = self._head(whole, 0)
+                if len(whole) < HEAD_BYTES + size_bytes:
+                    self._chunks, self._need_bytes = [whole], HEAD_BYTES + size_bytes
+                    continue
+                records.append(Record(kind, flow, whole[HEAD_BYTES:]))
+                self._chunks, self._held_bytes, self._need_bytes = [], 0, HEAD_BYTES
+                continue
+            if end - at < HEAD_BYTES:
+                self._hold(data[at:], HEAD_BYTES)
+                break
+            kind, flow, size_bytes = self._head(data, at)
             behind = at + HEAD_BYTES + size_bytes
             if behind > end:
-                self._need_bytes = behind - at
+                self._hold(data[at:], HEAD_BYTES + size_bytes)
                 break
             records.append(Record(kind, flow, data[at + HEAD_BYTES : behind]))
             at = behind
-        else:
-            self._need_bytes = HEAD_BYTES
-        self._held_bytes = end - at
-        if self._held_bytes:
-            self._chunks.append(data[at:] if at else data)
         return records
+
+    def _hold(self, piece: bytes, need_bytes: int) -> None:
+        self._chunks = [piece]
+        self._held_bytes, self._need_bytes = len(piece), need_bytes
+
+    def _head(self, data: bytes, at: int) -> tuple[Kind, int, int]:
+        """Return kind, flow and payload size of the record that begins here. Raises LinkFault."""
+        size_bytes, flow, number = _HEAD.unpack_from(data, at)
+        kind = _KINDS.get(number)
+        if kind is None:
+            raise LinkFault(f"the peer sent a record of kind {number}, which does not exist")
+        if size_bytes > (self.payload_bytes_max if kind in DATA_KINDS else WORDS_BYTES_MAX):
+            raise LinkFault(f"the peer sent a record {kind.name} of {size_bytes} bytes, which is too large")
+        return kind, flow, size_bytes
 
     def _greet(self, data: bytes) -> bytes:
         """Take the preface off. Raises LinkFault at the first byte that differs."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..framing import Framing, Piece
+from ..framing import PLAIN, Framing, Piece
 from .flow import Flow
 from .records import Kind
 
@@ -26,6 +26,36 @@ if TYPE_CHECKING:
 
 LARGE_WINDOW_BYTES: Final = 1 << 20
 """Bytes of a large frame under way that the client has not taken."""
+
+
+class PassFraming:
+    """Frames of a proxy session, as `sluiceway.protocols.framing`: MESSAGEs in the form that the client gets, all else
+    plain, because the hub of the client looks at it.
+    """
+
+    __slots__ = ("_client", "heart_beat")
+
+    def __init__(self, client: Framing) -> None:
+        self._client = client
+        self.heart_beat = b""
+
+    def control(self, data: bytes, count: int) -> bytes:
+        return PLAIN.control(data, count)
+
+    def messages(self, prefix: bytes, frames: list[bytes]) -> bytes:
+        return self._client.messages(prefix, frames)
+
+    def frame(self, pieces: Sequence[Piece]) -> list[Piece]:
+        return self._client.frame(pieces)
+
+    def part(self, pieces: Sequence[Piece], *, first: bool, last: bool) -> list[Piece]:
+        return self._client.part(pieces, first=first, last=last)
+
+    def frame_bytes(self, size_bytes: int) -> int:
+        return self._client.frame_bytes(size_bytes)
+
+    def part_bytes(self, size_bytes: int, *, last: bool) -> int:
+        return self._client.part_bytes(size_bytes, last=last)
 
 
 class FlowStream:
@@ -55,6 +85,8 @@ class FlowStream:
         self._changed: Callable[[], None] = _nothing
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
+        self._at = 0
+        """Offset in the first piece of the inbox."""
         self._read_bytes = 0
         self._is_over = False
         """Whether nothing more comes."""
@@ -88,14 +120,17 @@ class FlowStream:
         if not self._inbox:
             return b"" if self._is_over else None
         inbox = self._inbox
-        if len(inbox[0]) < size_max and len(inbox) > 1:
+        if self._inbox_bytes <= size_max and not self._at and len(inbox) > 1:
             data = b"".join(inbox)
             inbox.clear()
         else:
-            data = inbox.popleft()
-        if len(data) > size_max:
-            inbox.appendleft(data[size_max:])
-            data = data[:size_max]
+            # Copied once, whatever the sizes: the rest of a record stays where it is.
+            first, at = inbox[0], self._at
+            data = first[at : at + size_max] if at or len(first) > size_max else first
+            self._at = at + len(data)
+            if self._at == len(first):
+                inbox.popleft()
+                self._at = 0
         self._took(len(data))
         return data
 
@@ -125,18 +160,23 @@ class FlowStream:
         flow = self._flow
         if self._large_left_bytes and flow.unread_bytes >= LARGE_WINDOW_BYTES:
             return 0
-        data: bytes | memoryview = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
-        size_bytes = len(data)
+        size_bytes = sum(map(len, pieces))
         if self._large_left_bytes:
             self._large_left_bytes -= size_bytes
             assert self._large_left_bytes >= 0, "nothing else is written with a streamed frame"
-            flow.send(Kind.PART if self._large_left_bytes else Kind.DATA, data)
+            self._send(pieces, is_whole=not self._large_left_bytes)
             return size_bytes
         assert self._session is not None, "it writes"
         outbound = self._session.outbound
         start = outbound.written_bytes
         end = start + size_bytes
+        # The next frame may be a large one; then all before it is complete, too.
+        is_whole = end == outbound.appended_bytes or outbound.is_at_streamed
+        if not outbound.control_bytes:
+            self._send(pieces, is_whole=is_whole)
+            return size_bytes
         at = start
+        data = b"".join(pieces)
         view = memoryview(data)
         for begin, behind in outbound.control_spans():
             if behind <= at:
@@ -150,10 +190,15 @@ class FlowStream:
             flow.send(Kind.CONTROL, view[at - start : stop - start])
             at = stop
         if at < end:
-            # The next frame may be a large one; then all before it is complete, too.
-            whole = end == outbound.appended_bytes or outbound.is_at_streamed
-            flow.send(Kind.DATA if whole else Kind.PART, view[at - start :] if at > start else data)
+            self._send([view[at - start :]], is_whole=is_whole)
         return size_bytes
+
+    def _send(self, pieces: Sequence[Piece], *, is_whole: bool) -> None:
+        """Send pieces of frames; `is_whole`: the last one ends with a frame."""
+        send = self._flow.send
+        for piece in pieces[:-1]:
+            send(Kind.PART, piece)
+        send(Kind.DATA if is_whole else Kind.PART, pieces[-1])
 
     def _announce(self, size_bytes: int) -> None:
         self._large_left_bytes = size_bytes

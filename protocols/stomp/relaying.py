@@ -22,7 +22,6 @@ the client.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -35,23 +34,20 @@ from ...flow.kinds import ResourceKind
 from ...flow.latch import Latch
 from ...queues.durables import DurableNameError
 from ...queues.names import DestinationNameError, parse_composite
-from ..framing import PLAIN, Framing, Piece
-from ..link.records import Kind as RecordKind
-from ..link.records import decode_size
+from ..framing import PLAIN, Framing
 from ..outbound import Outbound
 from ..reading import ReadGate, Reason
-from ..streamed import PieceDone
 from .authorization import Identity
 from .delivery import SessionTotals
-from .encoder import BEHIND_NUL, encode_frame
 from .errors import ProtocolError
 from .escaping import Version, escape_value
+from .far import ENTRY_BYTES, NUL_LF, OWN_RECEIPT, Far, Kept
 from .frames import AckRun, Event, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
 from .head import SendHead
 from .hub import Hub
 from .lanes import Lanes
 from .limits import StompLimits
-from .placement import Elsewhere, FlowEnd
+from .placement import Elsewhere
 from .replies import Replies
 from .routing import ADMIN_PREFIX
 from .subscribe_headers import ACK_AUTO, durable_name_of
@@ -59,15 +55,10 @@ from .temporary import LOCAL_PREFIXES, TemporaryDestinations
 
 ROUTES_MAX: Final = 1024
 """Destinations of one client whose homes are remembered."""
-OWN_RECEIPT: Final = "sluiceway-relay-"
-"""Beginning of receipts that the relay asks for itself; their RECEIPTs are not for the client."""
-ENTRY_BYTES: Final = 256
-"""Memory of a run of SENDs that is kept here, beside its bytes."""
 MARK: Final = b"possible-duplicate:true\n"
 """Header of a SEND that is sent again, and may have arrived before."""
 
 _RECEIPT: Final = b"RECEIPT\nreceipt-id:"
-_NUL_LF: Final = b"\0" + BEHIND_NUL
 _ACK_END: Final = b"\n\n\0\n"
 _LOG_TOKEN: Final = b"log."
 _HERE: Final = ""
@@ -78,18 +69,6 @@ Legs = tuple[tuple[str, str], ...]
 
 class _Away(Exception):
     """No hub has the destination now, or none can be reached."""
-
-
-@attrs.define(eq=False)
-class _Kept:
-    """SENDs that may have to be sent again."""
-
-    head: SendHead
-    wires: list[bytes]
-    receipts: list[str] | None
-    charge_bytes: int
-    in_doubt: bool = False
-    """Whether the SENDs may have arrived."""
 
 
 @attrs.define(eq=False)
@@ -108,64 +87,6 @@ class _Transaction:
     begin: Frame
     hub: str | None = None
     is_lost: bool = False
-
-
-class PassFraming:
-    """Frames of a proxy session, as `sluiceway.protocols.framing`: MESSAGEs in the form that the client gets, all else
-    plain, because the hub of the client looks at it.
-    """
-
-    __slots__ = ("_client", "heart_beat")
-
-    def __init__(self, client: Framing) -> None:
-        self._client = client
-        self.heart_beat = b""
-
-    def control(self, data: bytes, count: int) -> bytes:
-        return PLAIN.control(data, count)
-
-    def messages(self, prefix: bytes, frames: list[bytes]) -> bytes:
-        return self._client.messages(prefix, frames)
-
-    def frame(self, pieces: Sequence[Piece]) -> list[Piece]:
-        return self._client.frame(pieces)
-
-    def part(self, pieces: Sequence[Piece], *, first: bool, last: bool) -> list[Piece]:
-        return self._client.part(pieces, first=first, last=last)
-
-    def frame_bytes(self, size_bytes: int) -> int:
-        return self._client.frame_bytes(size_bytes)
-
-    def part_bytes(self, size_bytes: int, *, last: bool) -> int:
-        return self._client.part_bytes(size_bytes, last=last)
-
-
-class _AsItLies:
-    """Framing of bytes that have their form already."""
-
-    __slots__ = ()
-    heart_beat: bytes = b""
-
-    def control(self, data: bytes, count: int) -> bytes:
-        return data
-
-    def messages(self, prefix: bytes, frames: list[bytes]) -> bytes:
-        return b"".join((prefix, *frames))
-
-    def frame(self, pieces: Sequence[Piece]) -> list[Piece]:
-        return list(pieces)
-
-    def part(self, pieces: Sequence[Piece], *, first: bool, last: bool) -> list[Piece]:
-        return list(pieces)
-
-    def frame_bytes(self, size_bytes: int) -> int:
-        return size_bytes
-
-    def part_bytes(self, size_bytes: int, *, last: bool) -> int:
-        return size_bytes
-
-
-_AS_IT_LIES: Final[Framing] = _AsItLies()
 
 
 class _Underway(FlowResource):
@@ -234,7 +155,7 @@ class Relay:
         self._subs: dict[str, _Sub] = {}
         self._orphans: list[tuple[str, Frame, Callable[[], None] | None]] = []
         """SUBSCRIBEs without a home, and what is to be called when they are made."""
-        self._homeless: deque[_Kept] = deque()
+        self._homeless: deque[Kept] = deque()
         self._homeless_names: set[str] = set()
         self._transactions: dict[str, _Transaction] = {}
         self._awaited: dict[bytes, Callable[[], None]] = {}
@@ -257,8 +178,13 @@ class Relay:
         }
 
     @property
-    def _version(self) -> Version:
+    def version(self) -> Version:
+        """Version that the client speaks."""
         return self._replies.version
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """Do `FarOwner.at_turn_end`."""
+        self._hub.at_turn_end(callback)
 
     # ------------------------------------------------------------------ what the client says
 
@@ -369,7 +295,7 @@ class Relay:
             error.identify("SEND", {"destination": head.destination, "receipt": run.receipts[0]})
             raise error
         self._totals.messages_in_count += len(run.wires)
-        kept = _Kept(self._with_global_reply_to(head, run.receipts), run.wires, run.receipts, 0)
+        kept = Kept(self._with_global_reply_to(head, run.receipts), run.wires, run.receipts, 0)
         if kept.head is not head:
             kept.wires = _rewritten(run.wires, head, kept.head)
         if self._homeless and head.destination in self._homeless_names:
@@ -391,7 +317,7 @@ class Relay:
             refusal.identify("SEND", {**named, "receipt": receipts[0]} if receipts else named)
             raise refusal from None
 
-    def _send_to(self, legs: Legs, kept: _Kept) -> None:
+    def _send_to(self, legs: Legs, kept: Kept) -> None:
         """Send what is kept over flows. Raises _Away with nothing sent."""
         if len(legs) == 1:
             hub = legs[0][0]
@@ -413,7 +339,7 @@ class Relay:
                 self._take_here(SendRun(own, wires, sum(map(len, wires))))
             else:
                 asked = [each[place] for each in receipts] if receipts else None
-                far.send_run(_Kept(own, wires, asked, 0, kept.in_doubt))
+                far.send_run(Kept(own, wires, asked, 0, kept.in_doubt))
 
     def _own_receipt(self, callback: Callable[[], None]) -> str:
         self._last_receipt += 1
@@ -421,7 +347,7 @@ class Relay:
         self._awaited[receipt_id.encode()] = callback
         return receipt_id
 
-    def _shelter(self, kept: _Kept) -> None:
+    def _shelter(self, kept: Kept) -> None:
         """Keep SENDs that have no home, in order."""
         if not kept.charge_bytes:
             kept.charge_bytes = sum(map(len, kept.wires)) + ENTRY_BYTES
@@ -489,7 +415,7 @@ class Relay:
                 self._take_here(transaction.begin)
             else:
                 try:
-                    self._far(hub).send_frame(transaction.begin, self._version)
+                    self._far(hub).send_frame(transaction.begin, self.version)
                 except _Away:
                     transaction.hub = None
                     raise _no_owner(f"transaction {name!r}") from None
@@ -541,7 +467,7 @@ class Relay:
                 self._take_here(transaction.begin)
             self._take_here(frame)
         else:
-            self._fars[transaction.hub].send_frame(frame, self._version)
+            self._fars[transaction.hub].send_frame(frame, self.version)
 
     # ------------------------------------------------------------------ subscriptions
 
@@ -596,7 +522,7 @@ class Relay:
             )
             if made is not None:
                 leg.headers["receipt"] = self._own_receipt(made)
-            far.send_frame(leg, self._version)
+            far.send_frame(leg, self.version)
 
     def _unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -627,7 +553,7 @@ class Relay:
                 far.subs.pop(key, None)
                 if done is not None:
                     own.headers["receipt"] = self._own_receipt(done)
-                far.send_frame(own, self._version)
+                far.send_frame(own, self.version)
             elif done is not None:
                 done()
         if done is not None:
@@ -648,7 +574,7 @@ class Relay:
             self._take_here(frame)
             return
         try:
-            self._far(legs[0][0]).send_frame(frame, self._version)
+            self._far(legs[0][0]).send_frame(frame, self.version)
         except _Away:
             raise _no_owner(name or "") from None
 
@@ -673,7 +599,7 @@ class Relay:
             self._take_here(run)
             return
         command = b"NACK" if run.nack else b"ACK"
-        if self._version == "1.2":
+        if self.version == "1.2":
             self._ack_ids(command, run)
         else:
             self._ack_messages(command, run)
@@ -743,12 +669,12 @@ class Relay:
             self._take_here(AckRun(run.nack, here))
 
     def _escaped(self, value: bytes) -> bytes:
-        return escape_value(value.decode(), self._version).encode()
+        return escape_value(value.decode(), self.version).encode()
 
     def _ack(self, frame: Frame) -> None:
         """ACK or NACK with a receipt or in a transaction."""
         headers = frame.headers
-        if self._version == "1.2":
+        if self.version == "1.2":
             found = self._far_of_ack(headers["id"].encode())
         else:
             subscription_id = headers.get("subscription")
@@ -770,16 +696,16 @@ class Relay:
         if not isinstance(found, Far):
             self._take_here(frame)
             return
-        if self._version == "1.2" and headers["id"].encode().startswith(found.prefix):
+        if self.version == "1.2" and headers["id"].encode().startswith(found.prefix):
             frame = Frame(frame.command, {**headers, "id": headers["id"].partition(".")[2]})
-        found.send_frame(frame, self._version)
+        found.send_frame(frame, self.version)
 
     # ------------------------------------------------------------------ what comes back
 
     def control(self, far: Far, data: bytes) -> None:
         """Pass RECEIPTs on, and look at them; an ERROR ends the connection."""
         passed: list[bytes] = []
-        for frame in data.split(_NUL_LF)[:-1]:
+        for frame in data.split(NUL_LF)[:-1]:
             if frame.startswith(_RECEIPT):
                 receipt_id = frame[len(_RECEIPT) : frame.index(b"\n", len(_RECEIPT))]
                 far.receipted(receipt_id)
@@ -791,14 +717,14 @@ class Relay:
                     passed.append(frame)
             elif frame.startswith(b"ERROR\n"):
                 if passed:
-                    self._outbound.send_control(_NUL_LF.join(passed) + b"\0", len(passed))
+                    self._outbound.send_control(NUL_LF.join(passed) + b"\0", len(passed))
                     passed = []
                 if b"\ncode:shutdown\n" not in frame:  # else the flow ends, and another hub has its destinations
                     self._pass_on_error(frame + b"\0")
             elif not frame.startswith(b"CONNECTED\n"):
                 passed.append(frame)  # a notice, such as the end of what a browser sees
         if passed:
-            self._outbound.send_control(_NUL_LF.join(passed) + b"\0", len(passed))
+            self._outbound.send_control(NUL_LF.join(passed) + b"\0", len(passed))
 
     # ------------------------------------------------------------------ lost and found
 
@@ -902,15 +828,15 @@ class Relay:
                 if new:
                     self._subscribe_at(key, Frame("SUBSCRIBE", {**sub.frame.headers}), new, None)
 
-    def _marked(self, kept: _Kept) -> _Kept:
+    def _marked(self, kept: Kept) -> Kept:
         """Return SENDs with a header that says so if they may have arrived before."""
         if not kept.in_doubt:
             return kept
         head = kept.head
         if MARK.rstrip() in head.block.split(b"\n"):
-            return _Kept(head, kept.wires, kept.receipts, 0)
+            return Kept(head, kept.wires, kept.receipts, 0)
         marked = head.with_headers({"possible-duplicate": "true"})
-        return _Kept(marked, _rewritten(kept.wires, head, marked), kept.receipts, 0)
+        return Kept(marked, _rewritten(kept.wires, head, marked), kept.receipts, 0)
 
     # ------------------------------------------------------------------ limits
 
@@ -991,357 +917,6 @@ class Relay:
             self._underway = None
         self._source.close()
         self._hold.release()
-
-
-class Far:
-    """One flow to another hub: the session of the client there."""
-
-    __slots__ = (
-        "_collected",
-        "_control",
-        "_group",
-        "_group_bytes",
-        "_groups",
-        "_inward",
-        "_is_over",
-        "_kept",
-        "_key",
-        "_outbound",
-        "_read_bytes",
-        "_relay",
-        "_undone",
-        "_unread",
-        "asked",
-        "flow",
-        "hub",
-        "in_doubt",
-        "is_leaving",
-        "prefix",
-        "subs",
-        "tokens",
-    )
-
-    def __init__(self, relay: Relay, hub: str, serial: int, outbound: Outbound) -> None:
-        """`serial`: number of the flow among all that the client ever had; names its deliveries."""
-        self._relay = relay
-        self._outbound = outbound
-        self.hub = hub
-        self.prefix = b"%d." % serial
-        self.flow: FlowEnd
-        self.tokens: frozenset[bytes] = frozenset()
-        """Beginnings of the message-ids of the other hub."""
-        self.subs: dict[str, Frame] = {}
-        self.asked: dict[str, str] = {}
-        """Receipts of SUBSCRIBEs that are not back, by subscription."""
-        self.in_doubt: dict[bytes, str] = {}
-        """Commands whose receipts are not back, and that can't be repeated."""
-        self._kept: dict[bytes | int, _Kept] = {}
-        """SENDs that may have to be sent again, in order: by receipt, or by a number."""
-        self._key = 0
-        self._undone: deque[tuple[int, int]] = deque()
-        """End offset of runs without receipts, with their keys."""
-        self._unread: deque[tuple[int, int]] = deque()
-        """End offset and size of other bytes, charged until they are read."""
-        self._read_bytes = 0
-        self._group: list[bytes] = []
-        self._group_bytes = 0
-        self._groups: deque[tuple[int, int]] = deque()
-        """Offset in the output of the client, and size, of what the client has not taken."""
-        self._control = b""
-        self._inward: _Inward | None = None
-        self._is_over = False
-        self.is_leaving = False
-
-    @property
-    def kept_count(self) -> int:
-        """Runs of SENDs that may have to be sent again."""
-        return len(self._kept)
-
-    def open(self, elsewhere: Elsewhere, opening: Mapping[str, object]) -> bool:
-        """Open the flow. False: the hub can't be reached."""
-        flow = elsewhere.open(self.hub, {**opening, "ack_prefix": self.prefix.decode()}, self)
-        if flow is None:
-            return False
-        self.flow = flow
-        version = opening["version"]
-        client_id = opening["client_id"]
-        assert isinstance(client_id, str), "the session makes it"
-        lines = f"CONNECT\naccept-version:{version}\nhost:{self.hub}\n"
-        if client_id:
-            lines += f"client-id:{client_id}\n"
-        self.flow.send_frames(lines.encode() + b"\n\0")
-        return True
-
-    # ------------------------------------------------------------------ out
-
-    def send(self, data: bytes) -> None:
-        """Send bytes that are not sent again when the flow is lost."""
-        self._relay.charge(len(data))
-        self.flow.send_frames(data)
-        self._unread.append((self.flow.sent_bytes, len(data)))
-
-    def send_frame(self, frame: Frame, version: Version) -> None:
-        """Send a frame without a body."""
-        receipt_id = frame.headers.get("receipt")
-        if receipt_id is not None:
-            if frame.command == "SUBSCRIBE":
-                key = frame.headers.get("id", f"destination {frame.headers['destination']}")
-                self.asked[key] = receipt_id
-            else:
-                self.in_doubt[escape_value(receipt_id, version).encode()] = frame.command
-        self.send(encode_frame(frame.command, frame.headers.items(), version=version))
-
-    def send_run(self, kept: _Kept) -> None:
-        """Send SENDs, and keep them until they are done."""
-        head, wires, receipts = kept.head, kept.wires, kept.receipts
-        own = self._kept
-        if receipts is None:
-            data = b"SEND\n" + b"SEND\n".join(wires)
-            self._key += 1
-            own[self._key] = _Kept(head, wires, None, len(data))
-            self._relay.charge(len(data))
-            self.flow.send_frames(data)
-            self._undone.append((self.flow.sent_bytes, self._key))
-            return
-        version = head.version
-        parts: list[bytes] = []
-        for receipt_id, wire in zip(receipts, wires, strict=True):
-            escaped = escape_value(receipt_id, version).encode()
-            parts += (b"SEND\nreceipt:", escaped, b"\n", wire)
-            size_bytes = len(wire) + ENTRY_BYTES
-            earlier = own.pop(escaped, None)
-            if earlier is None:
-                own[escaped] = _Kept(head, [wire], [receipt_id], size_bytes)
-            else:  # the client uses a receipt id again before its RECEIPT
-                self._key += 1
-                own[self._key] = earlier
-                own[escaped] = _Kept(head, [wire], [receipt_id], size_bytes)
-            self._relay.charge(size_bytes)
-        self.flow.send_frames(b"".join(parts))
-
-    def send_in_transaction(
-        self, head: SendHead, wires: Iterable[bytes], receipts: list[str] | None, transaction: str
-    ) -> None:
-        """Send SENDs of a transaction: they are lost with the flow."""
-        lead = b"SEND\ntransaction:" + escape_value(transaction, head.version).encode() + b"\n"
-        if receipts is None:
-            self.send(lead + lead.join(wires))
-            return
-        parts: list[bytes] = []
-        for receipt_id, wire in zip(receipts, wires, strict=True):
-            escaped = escape_value(receipt_id, head.version).encode()
-            self.in_doubt[escaped] = "SEND"
-            parts += (lead, b"receipt:", escaped, b"\n", wire)
-        self.send(b"".join(parts))
-
-    def begin_large(self, head: SendHead, receipt_id: str | None) -> None:
-        """Send the head of a SEND whose body follows in pieces."""
-        lines = b"SEND\n"
-        if head.transaction is not None:
-            lines += b"transaction:" + escape_value(head.transaction, head.version).encode() + b"\n"
-        if receipt_id is not None:
-            escaped = escape_value(receipt_id, head.version).encode()
-            self.in_doubt[escaped] = "a large SEND"
-            lines += b"receipt:" + escaped + b"\n"
-        self.send(lines + head.block + b"\n\n")
-
-    def end_large(self) -> None:
-        """Send the end of that body."""
-        self.send(b"\0")
-
-    def disconnect(self, receipt_id: str | None) -> None:
-        """Say DISCONNECT, once."""
-        if not self.is_leaving:
-            self.is_leaving = True
-            lines = b"" if receipt_id is None else b"receipt:" + OWN_RECEIPT.encode() + b"0\n"
-            self.flow.send_frames(b"DISCONNECT\n" + lines + b"\n\0")
-
-    def close(self) -> None:
-        """End the flow: the client has gone."""
-        self._is_over = True
-        self._kept.clear()
-        taken_bytes = self._outbound.taken_bytes
-        for start, size_bytes in self._groups:
-            if taken_bytes > start:
-                self._take(min(taken_bytes - start, size_bytes))
-        self._groups.clear()
-        self.flow.end("its client has gone")
-        if self._inward is not None:
-            self._inward.break_off("the client has gone")
-
-    # ------------------------------------------------------------------ FlowUser
-
-    def arrived(self, kind: RecordKind, data: bytes) -> None:
-        """Do `FlowUser.arrived`."""
-        if self._is_over:
-            return
-        if kind is RecordKind.CONTROL:
-            self._take(len(data))
-            self._control += data
-            if self._control.endswith(_NUL_LF):
-                data, self._control = self._control, b""
-                self._relay.control(self, data)
-        elif kind is RecordKind.LARGE:
-            self._inward = _Inward(decode_size(data), self._take, self._relay_later)
-            self._inward.begin(self._outbound)
-        elif kind is RecordKind.FACTS:
-            self.tokens = frozenset(token.encode() for token in json.loads(data).get("tokens", ()))
-        elif self._inward is not None:
-            self._inward.arrived(data)
-            if kind is RecordKind.DATA:
-                self._inward = None
-        else:
-            self._group.append(data)
-            self._group_bytes += len(data)
-            if kind is RecordKind.DATA:
-                group, size_bytes = self._group, self._group_bytes
-                self._group, self._group_bytes = [], 0
-                self._groups.append((self._outbound.appended_bytes, size_bytes))
-                self._outbound.send_messages(group, size_bytes, None, partial(self._written, size_bytes))
-
-    def _relay_later(self, callback: Callable[[], None]) -> None:
-        self._relay._hub.at_turn_end(callback)
-
-    def settle(self) -> None:
-        """Do `FlowUser.settle`."""
-
-    def confirmed(self, read_bytes: int, done_bytes: int) -> None:
-        """Do `FlowUser.confirmed`."""
-        if self._is_over:
-            return
-        unread = self._unread
-        while unread and unread[0][0] <= read_bytes:
-            self._relay.release(unread.popleft()[1])
-        undone = self._undone
-        while undone and undone[0][0] <= done_bytes:
-            kept = self._kept.pop(undone.popleft()[1], None)
-            if kept is not None:
-                self._relay.release(kept.charge_bytes)
-
-    def ended(self, reason: str, *, lost: bool) -> None:
-        """Do `FlowUser.ended`."""
-        if self._is_over:
-            return
-        self._is_over = True
-        self.flow.end(reason)
-        if self._inward is not None:
-            self._inward.break_off(reason)
-        for _offset, size_bytes in self._unread:
-            self._relay.release(size_bytes)
-        self._unread.clear()
-        if self.is_leaving and not lost:
-            for kept in self._kept.values():
-                self._relay.release(kept.charge_bytes)
-            self._kept.clear()
-            self._relay.ended(self)
-        else:
-            self._relay.lost(self)
-
-    def _take(self, size_bytes: int) -> None:
-        self._read_bytes += size_bytes
-        self.flow.took(self._read_bytes, self._read_bytes)
-
-    def _written(self, size_bytes: int, taken: bool) -> None:
-        """Tell the other hub that the client has them: that settles deliveries with ack auto."""
-        if taken and not self._is_over:
-            self._groups.popleft()
-            self._take(size_bytes)
-
-    def receipted(self, receipt_id: bytes) -> None:
-        """Forget what a RECEIPT confirms."""
-        kept = self._kept.pop(receipt_id, None)
-        if kept is not None:
-            self._relay.release(kept.charge_bytes)
-            return
-        if self.in_doubt:
-            self.in_doubt.pop(receipt_id, None)
-        if self.asked:
-            for key, asked in list(self.asked.items()):
-                if escape_value(asked, self._relay._version).encode() == receipt_id:
-                    del self.asked[key]
-
-    def take_kept(self) -> list[_Kept]:
-        """Return the SENDs that must be sent again."""
-        kept = list(self._kept.values())
-        self._kept.clear()
-        for each in kept:
-            each.in_doubt = True
-        return kept
-
-
-class _Inward:
-    """One large MESSAGE from another hub: its bytes come as the link brings them, and go out piece by piece."""
-
-    __slots__ = (
-        "_asked_bytes",
-        "_broken",
-        "_chunks",
-        "_done",
-        "_handed_bytes",
-        "_held_bytes",
-        "_later",
-        "_size",
-        "_took",
-    )
-
-    def __init__(
-        self, size_bytes: int, took: Callable[[int], None], later: Callable[[Callable[[], None]], None]
-    ) -> None:
-        """`took`: credit for so many bytes; `later`: call at the end of the turn."""
-        self._size = size_bytes
-        self._took = took
-        self._later = later
-        self._chunks: deque[bytes] = deque()
-        self._held_bytes = self._handed_bytes = self._asked_bytes = 0
-        self._done: PieceDone | None = None
-        self._broken: str | None = None
-
-    def begin(self, outbound: Outbound) -> None:
-        """Append the frame to the output of the client."""
-        outbound.send_streamed([], self._pull, self._size, b"", None, self._written, framing=_AS_IT_LIES)
-
-    def arrived(self, data: bytes) -> None:
-        """Take the next bytes."""
-        self._chunks.append(data)
-        self._held_bytes += len(data)
-        if self._done is not None and self._held_bytes >= self._asked_bytes:
-            self._later(self._hand_out)
-
-    def break_off(self, reason: str) -> None:
-        """Note that no more bytes come."""
-        self._broken = reason
-        self._later(self._hand_out)
-
-    def _pull(self, _offset: int, size_bytes: int, done: PieceDone) -> None:
-        self._asked_bytes, self._done = size_bytes, done
-        if self._held_bytes >= size_bytes or self._broken is not None:
-            self._later(self._hand_out)
-
-    def _hand_out(self) -> None:
-        done, size_bytes = self._done, self._asked_bytes
-        if done is None:
-            return
-        if self._held_bytes < size_bytes:
-            if self._broken is not None:
-                self._done = None
-                done(ConnectionResetError(self._broken))
-            return
-        self._done = None
-        whole = b"".join(self._chunks)
-        self._chunks.clear()
-        if len(whole) > size_bytes:
-            self._chunks.append(whole[size_bytes:])
-        self._held_bytes -= size_bytes
-        self._handed_bytes += size_bytes
-        if self._handed_bytes < self._size:
-            self._took(size_bytes)
-        else:
-            self._asked_bytes = size_bytes  # credit for the last piece when the client has it
-        done(whole[:size_bytes])
-
-    def _written(self, taken: bool) -> None:
-        if taken:
-            self._took(self._asked_bytes)
 
 
 def _rewritten(wires: Iterable[bytes], old: SendHead, new: SendHead) -> list[bytes]:

@@ -22,11 +22,10 @@ from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.framing import PLAIN
 from sluiceway.protocols.link import flow as link_flow
 from sluiceway.protocols.link.records import Kind, LinkFault
-from sluiceway.protocols.link.stream import FlowStream
+from sluiceway.protocols.link.stream import FlowStream, PassFraming
 from sluiceway.protocols.stomp.authorization import Action, Guard, Identity, RateGate
 from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.protocols.stomp.relaying import PassFraming
 from sluiceway.protocols.streams import PeerCertificate
 from sluiceway.protocols.wsframes import WebSocketFraming
 from sluiceway.session_hub import SessionHub
