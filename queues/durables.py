@@ -309,6 +309,12 @@ class DurableTable:
             self._unseen[durable] = None
         self._ids.taken(durable.durable_id)
 
+    def leave(self, is_meant: Callable[[str], bool]) -> None:
+        """Forget the durable subscriptions of these topics, which stay where they are kept."""
+        for durable in [each for each in self._by_key.values() if is_meant(each.destination)]:
+            del self._by_key[durable.key]
+            self._unseen.pop(durable, None)
+
     def attach(self, client_id: str, name: str, destination: str, selector: str = "") -> tuple[Durable, bool]:
         """Attach a consumer to the durable subscription of this name. Returns it, and whether it was made. Nothing is
         written: see `keep`.

@@ -95,6 +95,12 @@ class DestinationFailedError(DestinationLimitError):
     code = "destination-failed"
 
 
+class ShardAwayError(DestinationLimitError):
+    """Error of a destination whose shard is not open in this process now. The message says why."""
+
+    code = "shard-away"
+
+
 class WildcardConsumer:
     """A consumer's interest in all destinations that match an address."""
 
@@ -274,6 +280,8 @@ class DestinationRegistry:
         self.environment = environment = attrs.evolve(environment, in_steps=self.steps.do)
         """Environment of queues, with dead letters and the executor of long work."""
         self._environment_of = environment_of
+        self.away: dict[int | None, str] = {}
+        """Shards of which no destination is given to clients now, and why."""
         self._policy_for = policy_for
         self._own_segments = frozenset(own_segments)
         self._policies_age = 0
@@ -309,6 +317,20 @@ class DestinationRegistry:
     def dead_letters(self) -> DeadLetterRouter | None:
         """Router of messages that are given up; None: there are no dead letters."""
         return self._router
+
+    def check_shard(self, address: DestinationName) -> None:
+        """Raise ShardAwayError if the shard of a destination is not open, or about to be closed."""
+        shard = self.environment_of(address).shard
+        if shard in self.away:
+            raise ShardAwayError(self.away[shard])
+
+    def leave(self, shard: int, reason: str) -> None:
+        """Forget the destinations of a shard that is closed: what is stored of them stays. Wildcards go on without
+        them, and all other consumers have left.
+        """
+        for destination in [each for each in self.destinations.values() if each.environment.shard == shard]:
+            self.delete(destination, reason, keep=True)
+        self.durables.leave(lambda topic: self.environment_of(parse(topic)).shard == shard)
 
     def completed(self, environment: QueueEnvironment) -> QueueEnvironment:
         """Return the environment of a shard with dead letters and the executor of long work."""
@@ -398,6 +420,8 @@ class DestinationRegistry:
         `is_stored`: its messages of an earlier run need a queue even if the limit was lowered since. `is_ours`: the
         broker makes it, not a client, to keep existing messages.
         """
+        if self.away and not is_stored:
+            self.check_shard(address)
         destination = self.destinations.get(address.canonical)
         if destination is None:
             if address.canonical in self._abandoned:

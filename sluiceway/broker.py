@@ -61,6 +61,7 @@ from sluiceway.selector_preparation import SelectorPreparation
 from sluiceway.session_hub import SessionHub
 from sluiceway.sessions import SessionTable
 from sluiceway.shard import Location, ShardEnvironment
+from sluiceway.shard_moves import ShardMoves
 from sluiceway.shards import Shards
 from sluiceway.steps import StepPace
 from sluiceway.store.bigarray import Files
@@ -209,6 +210,7 @@ class Broker:
         self.admission = Admission(self._make_guard(), config, spawn=self._spawn)
         sessions = SessionTable(self.left_behind.has)
         self.connections = Connections(sessions, spawn=self._spawn, contain=self.contain)
+        self.shard_moves = ShardMoves(self.shards, self.connections)
         self.faults = Faults(self.shards, self.connections, self.dispatcher.call_later)
         self.reloading = Reloader(self)
         self.trails = self._make_trails()

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -208,12 +208,7 @@ class Claims:
 
     async def restore(self) -> None:
         """Read what an earlier run left; commits that were begun are carried on. Raises MetadataError."""
-        for name in [name for name in self._table.logs if name.startswith(CLAIM_LOG_PREFIX)]:
-            for found in (await read_all(self._managers, name)).values():
-                try:
-                    self._make(self._table.logs[name], claim_state_of(found.value.preferences.values))
-                except (ValueError, KeyError) as error:
-                    log.error("the claims of a group can't be read: it begins anew", log=name, error=str(error))
+        await self.restore_groups(list(self._table.logs))
         states = []
         for query, found in (await read_all(self._managers, SINK_TOPIC)).items():
             try:
@@ -222,6 +217,21 @@ class Claims:
                 log.error("state of a query can't be read", query=query, error=str(error))
         self.sinks.restore(states)
         self._looks.start()
+
+    async def restore_groups(self, names: Iterable[str]) -> None:
+        """Read what an earlier run left of the groups whose claims are in logs among these. Raises MetadataError."""
+        for name in [name for name in names if name.startswith(CLAIM_LOG_PREFIX)]:
+            for found in (await read_all(self._managers, name)).values():
+                try:
+                    self._make(self._table.logs[name], claim_state_of(found.value.preferences.values))
+                except (ValueError, KeyError) as error:
+                    log.error("the claims of a group can't be read: it begins anew", log=name, error=str(error))
+
+    def leave(self, claim_log: Log) -> None:
+        """Forget the group whose claims are in this log: its shard is closed."""
+        group = self.groups.pop(claim_log.name, None)
+        if group is not None:
+            group.close()
 
     def close(self) -> None:
         """The broker stops."""

@@ -170,25 +170,35 @@ class Logs:
 
     table: LogTable
     disk: LogDisk
-    parts: Mapping[int, LogFiles]
+    parts: dict[int, LogFiles]
     """Files of logs, by shard."""
+
+    async def leave(self, shard: int, *, inline: bool) -> None:
+        """Write pending records of a shard, and close its files. Before its store is closed."""
+        part = self.parts[shard]
+        own = [each for each in self.table if each.environment.shard == shard]
+        for each in own:
+            await _until(each.when_written)
+        for each in own:
+            self.table.leave(each)
+        await _until(lambda done: part.managers.flush(lambda _error: done()))
+        part.managers.close()
+        del self.parts[shard]
+        closing = part.storage.close
+        for fault in closing() if inline else await trio.to_thread.run_sync(closing):
+            log.error("a log was not closed in order", error=fault)
 
     async def close(self, *, inline: bool) -> None:
         """Write pending records, close the files. Before the stores are closed, which note the offsets of groups."""
         table = self.table
         for each in tuple(table):  # parked SENDs of an ended connection may make some meanwhile
-            written = trio.Event()
-            with trio.move_on_after(CLOSING_SECONDS):
-                each.when_written(written.set)
-                await written.wait()
+            await _until(each.when_written)
         table.close()
         table.reading.close()
         for part in self.parts.values():
-            flushed = trio.Event()
-            part.managers.flush(lambda _error, flushed=flushed: flushed.set())  # type: ignore[misc]
-            with trio.move_on_after(CLOSING_SECONDS):
-                await flushed.wait()
-            part.managers.close()
+            managers = part.managers
+            await _until(lambda done, managers=managers: managers.flush(lambda _error: done()))  # type: ignore[misc]
+            managers.close()
         faults = self._close_files() if inline else await trio.to_thread.run_sync(self._close_files)
         for fault in faults:
             log.error("a log was not closed in order", error=fault)
@@ -204,9 +214,17 @@ class Logs:
             part.storage.close()
 
 
+async def _until(ask: Callable[[Callable[[], None]], None]) -> None:
+    """Wait until `ask` calls back, for CLOSING_SECONDS at most."""
+    done = trio.Event()
+    with trio.move_on_after(CLOSING_SECONDS):
+        ask(done.set)
+        await done.wait()
+
+
 def open_logs(
     config: LogStorageConfig,
-    parts: Mapping[int, LogFiles],
+    parts: dict[int, LogFiles],
     *,
     cabinet: Cabinet,
     keeper: GroupKeeper,

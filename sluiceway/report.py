@@ -81,9 +81,19 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any
         },
         "memory": broker.memory.report(),
         "store": store,
+        **_shards_of(broker),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
         "faults": broker.faults.report(),
     }
+
+
+def _shards_of(broker: Broker) -> dict[str, Any]:
+    """Return a row for each shard, where there are several."""
+    shards = broker.shards
+    if shards.count == 1:
+        return {}
+    rows = [{"shard": number, **shards.state_of(number)} for number in range(shards.count)]
+    return {"shards": rows}
 
 
 def _destination_row(broker: Broker, destination: Destination) -> dict[str, Any]:

@@ -18,7 +18,7 @@ A step that fails is followed by `abandon`. `close` and `abandon` may be called 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,19 +33,21 @@ from sluiceway.log_service import Handler, HasSubscriptions, Logs, handlers, ope
 from sluiceway.open_parts import OpenParts
 from sluiceway.protocols.stomp.header_codec import rewrite
 from sluiceway.protocols.stomp.staging import Bodies
+from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import DurableIds
 from sluiceway.queues.environment import MessageNumbers, ObserverOf, QueueEnvironment
 from sluiceway.queues.logs.ports import GroupKeeper
-from sluiceway.queues.logs.table import Cabinet, LogTable
+from sluiceway.queues.logs.table import Cabinet, LogError, LogTable
 from sluiceway.queues.names import DestinationName, parse, parse_composite
 from sluiceway.queues.policy import QueuePolicy
-from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.registry import DestinationRegistry, ShardAwayError
 from sluiceway.queues.shard_hash import SHARDS_MAX, first_number, shard_of, tag_for
 from sluiceway.queues.storage import StoredWork
 from sluiceway.shard import Location, Shard, ShardEnvironment
 from sluiceway.sharded import Cabinets, ManyBodies, Metadata, Places, Together
 from sluiceway.spool_recovery import SpoolRecovery
-from sluiceway.store.engine import Engine
+from sluiceway.store.directory import DirectoryError
+from sluiceway.store.engine import Engine, EngineError
 from sluiceway.store.io_threads import StoreThreads
 from sluiceway.store.keys import META_TOKEN_KEY
 from sluiceway.store.large import BodyFiles
@@ -90,6 +92,12 @@ class Shards:
         self._durables: DurableRecords
         self._metadata: HasSubscriptions
         self._logs: Logs | None = None
+        self._locations: dict[int, Location] = {}
+        self._observer_of: ObserverOf | None = None
+        self._left_seconds: dict[int, float] = {}
+        """Clock readings at which shards were left."""
+        self._restoring: Container[str] = ()
+        """Logs of a shard that is being opened."""
         self._together = Together(lambda: self.stores)
         self._bodies = ManyBodies(self._open_bodies)
         self.count = 1
@@ -112,16 +120,18 @@ class Shards:
         is due.
         """
         self._parts.opened(self._close_destinations)  # last: they have what the stores' last batches say
-        locations = await self._locations()
+        locations = await self._find_locations()
         self.count = len(locations)
         environment = self._environment
         if self.count > 1 and locations[0].engine_kind == "leveldb":
             threads = StoreThreads(environment.dispatcher.submit)
             self._parts.opened(threads.close, abandon=threads.close)
             environment = attrs.evolve(environment, threads=threads, elsewhere_bytes=self._elsewhere_bytes)
+        self._environment = environment
+        self._locations = {location.shard: location for location in locations}
+        self._parts.opened(self._close_shards, abandon=self._abandon_shards)
         for location in locations:
             shard = self.open_shards[location.shard] = Shard(self._config, location, environment)
-            self._parts.opened(shard.close, abandon=shard.abandon)
             await shard.open()
         first = next(iter(self.open_shards.values()))
         self.token = first.token
@@ -131,7 +141,7 @@ class Shards:
             if shard.recovered is not None:
                 await restore_destinations(shard.recovered, self.registry)
 
-    async def _locations(self) -> list[Location]:
+    async def _find_locations(self) -> list[Location]:
         """Return where the shards are."""
         location, engines = self._location, self._engines
         if engines:
@@ -188,6 +198,91 @@ class Shards:
         """Close the files without saying that all is well: the next start takes that for a crash."""
         self._parts.abandon()
 
+    async def _close_shards(self) -> None:
+        """Close all of them, also behind one that can't be closed. Raises the first error."""
+        errors: list[Exception] = []
+        for shard in self:
+            try:
+                await shard.close()
+            except (EngineError, DirectoryError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _abandon_shards(self) -> None:
+        for shard in self:
+            shard.abandon()
+
+    # ------------------------------------------------------------------ one shard, while others serve
+
+    def leave(self, number: int, why: str) -> None:
+        """Give no destination of an open shard to clients any more: it is about to be closed."""
+        self.registry.away[number] = f"shard {number} is not open here: {why}"
+        self._left_seconds[number] = self._environment.clock()
+        for destination in self.destinations_of(number):
+            destination.pause()
+
+    def state_of(self, number: int) -> dict[str, object]:
+        """Return what people are told of a shard: its state, and since when and why it is not open."""
+        store = self.open_shards[number].store if number in self.open_shards else None
+        facts: dict[str, object] = {
+            "state": "away" if number in self.registry.away else "open" if store is None else store.state,
+            "size_bytes": 0 if store is None else store.size_bytes,
+        }
+        if number in self.registry.away:
+            facts["why"] = self.registry.away[number]
+            facts["away_seconds"] = self._environment.clock() - self._left_seconds[number]
+        return facts
+
+    def destinations_of(self, number: int) -> list[Destination]:
+        """Return the destinations of an open shard."""
+        return [each for each in self.registry.destinations.values() if each.environment.shard == number]
+
+    async def close_shard(self, number: int) -> None:
+        """Close a shard behind `leave`, whose destinations have no consumers but those of wildcards. What its queues
+        hold is written. Raises EngineError if it can't be: then it is as after a crash.
+        """
+        shard, logs = self.open_shards[number], self._logs
+        assert logs is not None and self.claims is not None, "the broker serves"
+        try:
+            for each in [each for each in logs.table if each.environment.shard == number]:
+                self.claims.leave(each)
+            await logs.leave(number, inline=shard.is_inline)
+            await shard.close()
+        except BaseException:
+            shard.abandon()
+            raise
+        finally:
+            self.registry.leave(number, self.registry.away[number])
+            del self.open_shards[number]
+
+    async def open_shard(self, number: int) -> None:
+        """Open a shard that was closed: its destinations are those that are stored. Raises the exceptions of the parts,
+        with nothing left open.
+        """
+        shard, logs = Shard(self._config, self._locations[number], self._environment), self._logs
+        assert logs is not None and self.claims is not None, "the broker serves"
+        try:
+            await shard.open()
+            shard.queues = self.registry.completed(self._queue_environment(shard, self._observer_of))
+            self.open_shards[number] = shard
+            if shard.recovered is not None:
+                await restore_destinations(shard.recovered, self.registry)
+            part = logs.parts[number] = await shard.open_logs()
+            self._restoring = part.opened
+            logs.table.restore(part.opened, part.groups)
+            self._restoring = ()
+            await self.claims.restore_groups(list(part.opened))
+            if shard.spools is not None and shard.spools.left:
+                await SpoolRecovery(shard.spools, self.registry, clock=self._environment.clock).run()
+        except BaseException:
+            if number in self.open_shards:
+                self.registry.leave(number, "it could not be opened")
+                del self.open_shards[number]
+            shard.abandon()
+            raise
+        del self.registry.away[number]
+
     # ------------------------------------------------------------------ use
 
     def __iter__(self) -> Iterator[Shard]:
@@ -198,8 +293,12 @@ class Shards:
         return shard_of(name, self.count)
 
     def of(self, name: str) -> Shard:
-        """Return the open shard of a canonical name."""
-        return self.open_shards[shard_of(name, self.count)]
+        """Return the open shard of a canonical name. Raises ShardAwayError if it is closed."""
+        number = shard_of(name, self.count)
+        shard = self.open_shards.get(number)
+        if shard is None:
+            raise ShardAwayError(f"{name} can't be used: {self.registry.away[number]}")
+        return shard
 
     def environment_of(self, address: DestinationName) -> QueueEnvironment:
         """Return the environment of a queue or topic."""
@@ -260,7 +359,10 @@ class Shards:
             if len(numbers) > 1:
                 raise ValueError(f"{destination[:200]} is in several shards, and a large body can be in one only")
             if numbers:
-                shard = self.open_shards[numbers.pop()]
+                number = numbers.pop()
+                if number in self.registry.away:
+                    raise ValueError(self.registry.away[number])
+                shard = self.open_shards[number]
         assert shard.bodies is not None, "sessions were told so"
         return shard.bodies, shard.store
 
@@ -318,7 +420,7 @@ class Shards:
 
     def _make_registry(self) -> None:
         config, several = self._config, self.count > 1
-        observer_of = self._observe(self.token)
+        observer_of = self._observer_of = self._observe(self.token)
         shards = list(self)
         environments = [self._queue_environment(shard, observer_of) for shard in shards]
         if several:
@@ -375,7 +477,7 @@ class Shards:
             cabinet=cabinet,
             keeper=keeper,
             environment=environment,
-            environment_of=(lambda name: self.of(name).queues) if several else None,
+            environment_of=self._environment_of_log if several else None,
             disk=disk,
             policy_for=self._policy_of_temporary if is_temporary else self._policy_of_log,
         )
@@ -400,6 +502,13 @@ class Shards:
             **{f"log/{name}": handler for name, handler in handlers(logs.table).items()},
             **self.claims.handlers,
         }
+
+    def _environment_of_log(self, name: str) -> QueueEnvironment:
+        """Raises LogError."""
+        number = self.shard_of(name)
+        if number in self.registry.away and name not in self._restoring:
+            raise LogError(ShardAwayError.code, f"{name} can't be used: {self.registry.away[number]}")
+        return self.open_shards[number].queues
 
     def _policy_of_log(self, name: str) -> QueuePolicy:
         return self._config.policy_for(parse(name))

@@ -325,6 +325,9 @@ class Transactions:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(self._open.values())
+
     def begin(self, name: str) -> None:
         """Open one. Raises ProtocolError for a name in use (b47) or too many."""
         if name in self._open:

@@ -205,6 +205,8 @@ class LogTable:
                 INVALID_TOPIC, f"there are {self._logs_max} logs already (logs_max of [logs]): {name} can't be made"
             )
         self._check_upkeep(name)
+        if self._environment_of is not None:
+            self._environment_of(name)  # raises where its shard is away
         try:
             return self._add(name, self._cabinet.begin(name))
         except DiskError as error:
@@ -255,6 +257,14 @@ class LogTable:
             log.close(abandoned=True)
         finally:
             self._environment.do_in_steps(log.log_id, self.reading.forgetting(log))
+
+    def leave(self, log: Log) -> None:
+        """Forget a log whose shard is closed; its records and the positions of its groups are written."""
+        del self.logs[log.name]
+        self.groups.pop(log.name, None)
+        self._outdated.pop(log.name, None)
+        log.close()
+        self._environment.do_in_steps(log.log_id, self.reading.forgetting(log))
 
     def meant(self, name: str, log_id: str) -> Log:
         """Return the log that a request means: with `log_id` only the one with this id, without it any of this name.

@@ -9,11 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.queues.shard_hash import shard_of
+from sluiceway.shards import Shards
 from sluiceway.store.engine import Engine
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
@@ -46,17 +48,23 @@ class ShardLives:
         self._policies = policies
         self._settings = settings
 
+    def reopen(self, shards: Shards, number: int) -> None:
+        """Give a closed shard its store back, as it was written."""
+        engine = self.engines[number]
+        assert isinstance(engine, FaultyEngine)
+        self.engines[number] = engine.crash()
+        shards._locations[number] = attrs.evolve(shards._locations[number], engine=self.engines[number])
+
     @asynccontextmanager
     async def life(self, *, end: str = "in order") -> AsyncIterator[Stage]:
         """A broker on what the one before left."""
         stage = Stage(self._policies, engine=self.engines, **self._settings)
         broker = await stage.broker.__aenter__()
-        engines = self.engines
         try:
             yield stage
             if end == "in order":
                 await broker.stop()
-            self.engines = []
+            engines, self.engines = self.engines, []
             for engine in engines:
                 assert isinstance(engine, FaultyEngine)
                 self.engines.append(engine.power_cut() if end == "power cut" else engine.crash())
@@ -364,3 +372,90 @@ async def test_large_bodies_are_in_the_shard_of_their_destination(tmp_path: Path
         await client.subscribe(QUEUES[2])
         assert (await client.next_message()).body == body
         await client.disconnect()
+
+
+# ---------------------------------------------------------------------- one shard, while others serve
+
+
+async def test_a_shard_is_closed_and_opened_again_while_others_serve() -> None:
+    """What it had is there again: messages, their order, durable subscriptions and logs; and others notice nothing."""
+    lives = ShardLives()
+    async with lives.life() as stage:
+        broker = stage.broker
+        user, other, everywhere = await stage.connect(), await stage.connect(), await stage.connect(client_id="ann")
+        await everywhere.subscribe(TOPICS[1], id="durable", durable="true")
+        await everywhere.unsubscribe("durable")
+        for number in range(20):
+            await user.sent(QUEUES[1], f"{number}", persistent="true")
+        await user.sent(TOPICS[1], "kept for ann", persistent="true")
+        await user.sent(LOGS[1], "a record")
+        await user.subscribe(QUEUES[1], ack="client-individual")
+        for number in range(20):
+            delivery = await user.next_message()
+            if number < 5:
+                await user.ack(delivery)
+        await other.subscribe("/queue/>", id="all", ack="client-individual")
+        await broker.shard_moves.close(1, "it moves")
+        error = await user.expect_error("shard 1 is not open here: it moves")
+        assert error.headers["code"] == "shard-away"
+        assert QUEUES[1] not in broker.registry.destinations
+        assert broker.report()["shards"][1]["state"] == "away"
+        await other.sent(QUEUES[2], "still served", persistent="true")
+        await other.ack(await other.next_message())
+        for name, command in ((QUEUES[1], "SEND"), (QUEUES[1], "SUBSCRIBE"), (LOGS[1], "SEND"), (LOGS[1], "SUBSCRIBE")):
+            late = await stage.connect()
+            subscription = {"id": "late"} if command == "SUBSCRIBE" else {}
+            await late.frame(command, {"destination": name, **subscription})
+            assert (await late.expect_error("it moves")).headers["code"] == "shard-away"
+        lives.reopen(broker.shards, 1)
+        await broker.shard_moves.open(1)
+        assert broker.report()["shards"][1]["state"] == "ok"
+        again = [await other.next_message() for _ in range(15)]
+        assert [delivery.text for delivery in again] == [str(number) for number in range(5, 20)]
+        assert all(delivery.redelivered for delivery in again)
+        for delivery in again:
+            await other.ack(delivery)
+        await everywhere.subscribe(TOPICS[1], id="durable", durable="true")
+        assert (await everywhere.next_message()).text == "kept for ann"
+        await everywhere.subscribe(LOGS[1], id="log", **{"from": "earliest"})
+        await other.sent(QUEUES[1], "new", persistent="true")
+        assert (await other.next_message()).text == "new"
+
+
+async def test_a_shard_closes_and_opens_under_load() -> None:
+    """Every message with a RECEIPT is there at the end; twice only if it is marked."""
+    lives = ShardLives()
+    async with lives.life() as stage:
+        moves = stage.broker.shard_moves
+        confirmed: list[str] = []
+
+        async def produce() -> None:
+            number = 0
+            while len(confirmed) < 300:
+                client = await stage.connect()
+                while client.error is None and not client.ended and len(confirmed) < 300:
+                    name = QUEUES[number % 2]
+                    receipt = f"{number}"
+                    await client.send(name, f"{number}", persistent="true", receipt=receipt)
+                    number += 1
+                    with trio.move_on_after(1):
+                        while receipt not in client.receipts and client.error is None and not client.ended:
+                            await client._receive()
+                    if receipt in client.receipts:
+                        confirmed.append(receipt)
+                client.vanish()
+                await trio.sleep(0.01)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            for _ in range(5):
+                await trio.sleep(0.05)
+                await moves.close(0, "it moves")
+                await trio.sleep(0.02)
+                lives.reopen(stage.broker.shards, 0)
+                await moves.open(0)
+        client = await stage.connect()
+        await client.subscribe("/queue/>")
+        found = [delivery.text for delivery in await client.drain()]
+        assert set(confirmed) <= set(found)
+        assert len(found) == len(set(found))

@@ -1,0 +1,109 @@
+"""Closing and opening of one shard while the broker serves the others.
+
+A shard is closed in this order: no client is given a destination of it any more; connections that use one are ended,
+with the ERROR `shard-away`, and what they had not acknowledged is requeued; then the rest is written, and the store is
+closed. Consumers of wildcards stay, but for those that hold a message of the shard. When the shard is opened again its
+destinations are those that are stored, and wildcards have them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import trio
+
+from sluiceway.connections import Connections
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.session import Session
+from sluiceway.queues.registry import ShardAwayError
+from sluiceway.queues.subscription import Subscription
+from sluiceway.shards import Shards
+
+LEAVING_SECONDS: Final = 5.0
+"""Time for connections that use a shard to end, before it is closed."""
+LOOK_SECONDS: Final = 0.01
+
+log = get_logger("sluiceway.shards")
+
+
+class ShardMoves:
+    """Closes and opens shards, one at a time."""
+
+    def __init__(self, shards: Shards, connections: Connections) -> None:
+        self._shards = shards
+        self._connections = connections
+        self._one_at_a_time = trio.Lock()
+
+    async def close(self, number: int, why: str) -> None:
+        """Close a shard; `why`: told to clients. Does nothing if it is closed. Raises EngineError if the rest can't be
+        written: then it is as after a crash.
+        """
+        async with self._one_at_a_time:
+            if number not in self._shards.open_shards:
+                return
+            self._shards.leave(number, why)
+            using = [session for session in self._sessions() if self._uses(session, number)]
+            for session in using:
+                session.fail(
+                    ProtocolError(
+                        ShardAwayError.code,
+                        self._shards.registry.away[number],
+                        "Connect again later, or to the broker that has it: nothing that was confirmed is lost.",
+                    ),
+                    peers_fault=False,
+                )
+            with trio.move_on_after(LEAVING_SECONDS):
+                await self._left(using, number)
+            await self._shards.close_shard(number)
+            log.info("shard closed", shard=number, because=why, ended_connections=len(using))
+
+    async def open(self, number: int) -> None:
+        """Open a shard that was closed. Raises the exceptions of its parts: then it stays closed."""
+        async with self._one_at_a_time:
+            if number not in self._shards.open_shards:
+                await self._shards.open_shard(number)
+                log.info("shard opened", shard=number, destinations=len(self._shards.destinations_of(number)))
+
+    async def _left(self, using: list[Session], number: int) -> None:
+        """Wait until these sessions have ended, and no consumer holds a message of the shard."""
+        while True:
+            using = [session for session in using if not session.is_drained]
+            if not using and not self._is_held(number):
+                return
+            await trio.sleep(LOOK_SECONDS)
+
+    # ------------------------------------------------------------------ who uses a shard
+
+    def _sessions(self) -> Iterator[Session]:
+        for connection in tuple(self._connections):
+            yield connection.session
+
+    def _is_held(self, number: int) -> bool:
+        """Whether consumers hold messages of the shard."""
+        queues = [queue for each in self._shards.destinations_of(number) for queue in each.queues]
+        return any(queue.unsettled_count for queue in queues)
+
+    def _uses(self, session: Session, number: int) -> bool:
+        if any(lane.inlet.environment.shard == number for lane in session.lanes.lanes):
+            return True
+        if any(transaction.shard == number for transaction in session.transactions):
+            return True
+        known = {id(subscription) for subscription in session.subscriptions.known}
+        return any(id(consumer) in known for consumer in self._consumers(number))
+
+    def _consumers(self, number: int) -> Iterator[object]:
+        """Yield consumers that need the shard: those of one destination, and those that hold messages."""
+        for destination in self._shards.destinations_of(number):
+            by_wildcard = {id(each.consumer) for each in destination.wildcards or ()}
+            for queue in destination.queues:
+                for subscription in queue.subscriptions.values():
+                    if subscription.unsettled_count or id(subscription.consumer) not in by_wildcard:
+                        yield subscription.consumer
+        for each in self._shards.logs or ():
+            if each.environment.shard == number:
+                outlets: list[Any] = list(each.outlets)
+                for outlet in outlets:
+                    subscriptions: list[Subscription] = list(outlet.subscriptions)
+                    yield from (subscription.consumer for subscription in subscriptions)
