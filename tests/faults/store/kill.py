@@ -20,6 +20,7 @@ from typing import Final
 import trio
 
 from sluiceway.protocols.streams import SocketStream
+from sluiceway.store.shard_folders import make_shards
 from tests.faults.rounds import kill_many, play_with_processes
 from tests.faults.store.claims import ClaimError, Claims
 from tests.faults.store.clients import Connection, Habits, RandomClient, drain
@@ -66,10 +67,12 @@ class KillRound:
         *,
         kills_count: int,
         store: str = "",
+        shards_count: int = 1,
         disturb: Callable[[], object] | None = None,
     ) -> None:
-        """`store`: the section of the configuration; empty: LevelDB. `disturb`: called in a thread, in each life that
-        ends with a kill, at a random moment; it makes the store fail for a while.
+        """`store`: the section of the configuration; empty: LevelDB. `shards_count`: number of shards; with several
+        there are no transactions, which must not span them. `disturb`: called in a thread, in each life that ends with
+        a kill, at a random moment; it makes the store fail for a while.
         """
         self.random = random
         self._disturb = disturb
@@ -82,6 +85,8 @@ class KillRound:
         self._clients_count = 0
         self._dead = False
         self.disturbed_count = 0
+        if shards_count > 1:
+            make_shards(folder / "data", shards_count)
         self._habits = Habits(
             queues=QUEUES,
             auto_queues=AUTO_QUEUES,
@@ -89,7 +94,7 @@ class KillRound:
             groups=random.choice(((), ("x", "y", "z"))),
             persistent_share=0.9,
             receipt_share=random.choice((0.05, 0.5)),
-            transaction_share=random.choice((0.02, 0.2)),
+            transaction_share=random.choice((0.02, 0.2)) if shards_count == 1 else 0.0,
             date_share=0.05,
             body_bytes_max=random.choice((100, 1500, 60_000)),
             run_count_max=random.choice((5, 100)),
@@ -97,7 +102,7 @@ class KillRound:
             ack_share=0.95,
             pause_seconds=0.003,
             long_pause_seconds=0.05,
-            large_share=random.choice((0.0, 0.1, 0.5)),
+            large_share=random.choice((0.0, 0.1, 0.5)) if shards_count == 1 else 0.0,
             large_count_max=random.choice((200, 1_000)),
         )
         configuration = CONFIGURATION.format(transaction_bytes_max=random.choice((60_000, 64 << 20)))
@@ -225,9 +230,10 @@ def _is_drained(process: BrokerProcess) -> bool:
     return not any(depths.get(name) for name in (*QUEUES, *AUTO_QUEUES))
 
 
-def run_round(folder: Path, seed: int, *, kills_count: int) -> KillRound:
+def run_round(folder: Path, seed: int, *, kills_count: int, shards_count: int = 1) -> KillRound:
     """One round in this folder. Raises what went wrong."""
-    return play_with_processes(MODULE, seed, folder, KillRound(folder, Random(seed), kills_count=kills_count))
+    played = KillRound(folder, Random(seed), kills_count=kills_count, shards_count=shards_count)
+    return play_with_processes(MODULE, seed, folder, played)
 
 
 def _told(played: KillRound) -> str:

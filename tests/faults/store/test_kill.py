@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from tests.faults.store.kill import run_round
+from sluiceway.queues.shard_hash import shard_of
+from tests.faults.store.kill import QUEUES, run_round
 
 KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "9"))
 KILLS_AT_ONCE: Final = 3
@@ -22,4 +23,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(180)]
 @pytest.mark.parametrize("seed", range(-(-KILLS_COUNT // KILLS_AT_ONCE)))
 def test_promises_are_kept_through_kill_9(tmp_path: Path, seed: int) -> None:
     claims = run_round(tmp_path, seed, kills_count=KILLS_AT_ONCE).claims
+    assert claims.delivered_count, "it was under load"
+
+
+def test_promises_are_kept_through_kill_9_with_several_shards(tmp_path: Path) -> None:
+    """The queues of a round are in more than one of them."""
+    assert len({shard_of(name, 4) for name in QUEUES}) > 1
+    claims = run_round(tmp_path, 0, kills_count=KILLS_AT_ONCE, shards_count=4).claims
     assert claims.delivered_count, "it was under load"
