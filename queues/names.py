@@ -1,10 +1,11 @@
 """Grammar of destination names.
 
 `/queue/a`, `/topic/a.b`, `/log/a`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`; a
-bare `a` is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name (clients can't make
-one whose prefix is probably a typing error, such as `/queu/`: `meant_by`). A comma joins several names into a
-composite. On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are separated by `.` or `/`.
+bare `a` is `/queue/a`, but `topic/a` is a typing error; anything else that starts with a slash is an opaque queue of
+that very name (clients can't make one whose prefix is probably a typing error, such as `/queu/`: `meant_by`). A comma
+joins several names into a composite.
 
+On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are separated by `.` or `/`.
 Source: DESIGN section 9; checklist b28, b31.
 """
 
@@ -135,6 +136,14 @@ def meant_by(canonical: str) -> str:
     return "" if near is None else f"/{near}/{name}"
 
 
+def _meant_with_slash(text: str) -> str:
+    """Return the name that was probably meant by a bare one such as `topic/a` or `topics/a`; empty: none."""
+    if text.startswith("/") or "/" not in text:
+        return ""
+    whole = f"/{text}"
+    return whole if first_segment(whole) in _NEAR else meant_by(whole)
+
+
 def _is_slip(word: str, known: str) -> bool:
     """Whether one character is missing, too many or another one, or two are swapped. Short words are near to too many
     others.
@@ -172,6 +181,10 @@ def _parse(text: str) -> DestinationName:
             return _checked(DestinationName(text, kind, local, remote, wildcard))
         if text == prefix[:-1]:
             raise DestinationNameError(f"the destination {text!r} has no name: write {prefix}NAME")
+    if meant := _meant_with_slash(text):
+        raise DestinationNameError(
+            f"{text!r} has no slash in front: did you mean {meant}? A queue that is really called so is /queue/{text}"
+        )
     canonical = text if text.startswith("/") else f"/queue/{text}"
     return _checked(DestinationName(canonical, Kind.QUEUE, wildcard=_is_wildcard(text)))
 

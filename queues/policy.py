@@ -22,6 +22,7 @@ HEADER_PREFIX: Final = "header:"
 PARTITIONS_COUNT_MAX: Final = 256
 QUEUE_KINDS: Final = ("queue", "relay")
 FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_letter")
+_OTHER_FULL_ACTIONS: Final = {"drop-head": "drop_oldest", "reject-publish": "reject"}
 SYNC_MODES: Final = ("receipt", "interval", "none")
 PAGING_MODES: Final = ("throttle", "offload", "page")
 LIMITS: Final = ("memory_bytes", "count_max", "bytes_max", "lead_bytes")
@@ -134,13 +135,14 @@ class QueuePolicy:
         "the `dropped-count` header of the next MESSAGE. Default: `block` for queues. For topics the sender is paced "
         "by the *fastest* subscriber, and one that lags by more than `memory_bytes` behind it loses the oldest "
         "(`drop_oldest`): a slow reader hurts only itself.",
-        or_none(one_of(FULL_ACTIONS)),
+        or_none(one_of(FULL_ACTIONS, _OTHER_FULL_ACTIONS)),
     )
     paging: str = field(
         "page",
         "",
         "What happens when messages take more than half of `memory_bytes`, and consumers are away or slow for long "
-        "(docs/flow-control.md), if the broker has a store: `page` (they go to disk, persistent or not, in blocks of "
+        "([when](flow-control.md#queues-are-as-long-as-the-disk)), if the broker has a store: `page` (they go to disk, "
+        "persistent or not, in blocks of "
         "about a thousand; producers continue until `count_max`, `bytes_max` or the disk is used up), `offload` (like "
         "`page`, but size and date of each message stay in memory, for about 12 bytes: what expires need not be read "
         "for it) or `throttle` (all stays in memory, and producers wait at `memory_bytes`; what is persistent is "
@@ -171,7 +173,7 @@ class QueuePolicy:
     )
     lag_bytes_per_second: int | None = field(
         8 * MIB,
-        "bytes per second",
+        "bytes",
         "Topics: how fast messages that only slow non-durable subscribers still need may go to the disk. Of a topic "
         "with a higher rate, such a subscriber keeps as much as half of `memory_bytes` holds and loses the oldest: a "
         "stalled one must not slow the others down. Durable subscriptions lose nothing. None: without limit.",

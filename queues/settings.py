@@ -9,7 +9,8 @@ is an instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -49,12 +50,13 @@ def at_least(least: float) -> Validator:
     return check
 
 
-def one_of(allowed: tuple[str, ...]) -> Validator:
-    """Return a validator that requires one of these words."""
+def one_of(allowed: tuple[str, ...], others: Mapping[str, str] = MappingProxyType({})) -> Validator:
+    """Return a validator that requires one of these words. `others`: words of other brokers, with those here."""
 
     def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
         if value not in allowed:
-            raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}, got {value!r}")
+            hint = f" ({value} of other brokers is {others[value]} here)" if value in others else ""
+            raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}{hint}, got {value!r}")
 
     return check
 

@@ -13,7 +13,8 @@ _BY_KIND: Final[dict[str, str]] = {
     "connection to requeue them.",
     ResourceKind.OUTBOUND: _UNREAD,
     ResourceKind.CONNECTION: _UNREAD,
-    ResourceKind.STORE: "The disk is full, or too slow: look at the store page, and free some space.",
+    ResourceKind.STORE: "The disk is full or too slow, or the store is at its limit: look at the store page, free some "
+    "space, or raise `bytes_max` of [store] where that is the limit.",
     ResourceKind.DISK: "The disk is full: free some space.",
     ResourceKind.RELAY: "A relay stores nothing, so its senders wait until a consumer has room: start a consumer, "
     "add more, or raise their prefetch.",

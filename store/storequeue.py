@@ -619,11 +619,18 @@ class StoreQueue(FlowResource):
         if self._batch is not None and not self._closed:
             self._write()
 
+    @property
+    def is_at_bytes_max(self) -> bool:
+        """Whether the store is as large as its `bytes_max` allows."""
+        bytes_max = self._config.bytes_max
+        return bytes_max is not None and self.size_bytes > bytes_max
+
     def _disk_changed(self, is_low: bool, free_bytes: int) -> None:
         self.disk_is_low = is_low
         tell = self._log.warning if is_low else self._log.info
+        full = "the store has reached its bytes_max" if self.is_at_bytes_max else "disk is nearly full"
         tell(
-            "disk is nearly full" if is_low else "disk has room again",
+            full if is_low else "disk has room again",
             free_bytes=free_bytes,
             store_bytes=self.size_bytes,
             effect="persistent messages wait with their senders" if is_low else "they continue",
@@ -713,7 +720,9 @@ class StoreQueue(FlowResource):
         for name, fault in (("failing", self._failing), ("not paging", self.paged.fault)):
             if fault is not None:
                 facts[name] = fault
-        if self.disk_is_low:
+        if self.disk_is_low and self.is_at_bytes_max:
+            facts["size"] = "at bytes_max of [store]: raise it, or let consumers drain their queues"
+        elif self.disk_is_low:
             facts["disk"] = "nearly full: free some space, or let consumers drain their queues"
         return facts
 

@@ -92,7 +92,7 @@ class StompLimits:
     receipts_pending_max: int = _limit(
         1000,
         "receipts",
-        "Receipts owed to one connection before the broker stops reading it (b51). Apollo's number; a client that"
+        "Receipts owed to one connection before the broker stops reading it. Apollo's number; a client that"
         " reads never meets it.",
     )
     subscriptions_max: int = _limit(
@@ -148,7 +148,7 @@ class StompLimits:
     linger_seconds: float = _limit(
         1.0,
         "seconds",
-        "How long a connection stays open after the broker's last frame, so that the peer can read it (b55)."
+        "How long a connection stays open after the broker's last frame, so that the peer can read it."
         " A client that closes first ends it at once, so this costs only with clients that do not.",
         least=0.0,
     )
@@ -168,6 +168,6 @@ class StompLimits:
     heart_beat_grace_factor: float = _limit(
         2.0,
         "times the agreed interval",
-        "Silence after which a peer counts as dead (b26). Others use 1.5 to 2; below that, a garbage collection"
+        "Silence after which a peer counts as dead. Others use 1.5 to 2; below that, a garbage collection"
         " looks like death.",
     )

@@ -25,7 +25,7 @@ from typing import Final
 
 from .encoder import encode_frame, error_frame
 from .errors import LocalProtocolError, ProtocolError
-from .escaping import SUPPORTED_VERSIONS, Version, escape_value
+from .escaping import SUPPORTED_VERSIONS, Version, escape_value, unescape
 from .frames import Connect, Event, Fault, Frame
 from .head import HeadAccount
 from .limits import StompLimits
@@ -339,6 +339,7 @@ class ClientMachine(_Machine):
     def __init__(self, limits: StompLimits | None = None) -> None:
         super().__init__(limits if limits is not None else StompLimits(), "client", State.IDLE)
         self._heart_beat = (0, 0)
+        self._offered: tuple[Version, ...] = ()
         self.session_id: str | None = None
         self.server: str | None = None
         """Name of the broker, as `name/version`; None before CONNECTED."""
@@ -356,7 +357,7 @@ class ClientMachine(_Machine):
         """Return the CONNECT frame to write. `heart_beat`: the intervals that the client offers and wants, in
         milliseconds.
         """
-        offered = tuple(versions)
+        offered = self._offered = tuple(versions)
         headers = [("accept-version", ",".join(sorted(offered))), ("host", host)]
         if heart_beat != (0, 0):
             headers.append(("heart-beat", f"{heart_beat[0]},{heart_beat[1]}"))
@@ -398,6 +399,9 @@ class ClientMachine(_Machine):
     def _arrive(self, frame: Frame) -> Event:
         if frame.command == "CONNECTED":
             self._welcome(frame.headers)
+        elif self._version is None and len(self._offered) == 1:  # an ERROR: its version is the only one offered
+            (version,) = self._offered
+            frame.headers = {unescape(name, version): unescape(said, version) for name, said in frame.headers.items()}
         self._move(frame.command)
         return frame
 

@@ -73,7 +73,7 @@ def not_ready_because(broker: Broker) -> list[str]:
         if store.state == "failing":
             reasons.append(f"its store fails: {store.trouble}")
         elif store.state == "disk low":
-            reasons.append("its disk is nearly full")
+            reasons.append("its store has reached bytes_max" if store.is_at_bytes_max else "its disk is nearly full")
     return reasons
 
 

@@ -202,9 +202,11 @@ class StateAnswers:
         """Raises ApiError if there is none, now."""
         found = self._broker.registry.destinations.get(name)
         if found is None:
-            remedy = "The list of destinations names those there are; the next SEND or SUBSCRIBE makes it."
+            remedy = "`sluiceway stat` shows those that are there; the next SEND or SUBSCRIBE makes it."
             if name.startswith("/log/"):
                 remedy = "It is a log: ask for /api/v1/log."
+            elif not name.startswith("/"):
+                remedy = "Write the whole name, such as /queue/orders or /topic/prices."
             raise not_found(f"there is no destination {name[:200]!r} now", remedy)
         return found
 

@@ -70,7 +70,19 @@ _ids_option = click.option(
     "--message-id", "message_ids", multiple=True, metavar="ID", help="Only this message; may be repeated."
 )
 _all_option = click.option("--all", "is_all", is_flag=True, help="All messages that no consumer holds.")
-_destination_argument = click.argument("destination", shell_complete=complete_destination)
+
+
+def _whole_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Return the full name: `orders` is `/queue/orders`, as in every command."""
+    from sluiceway.queues.names import DestinationNameError, parse
+
+    try:
+        return parse(value).canonical
+    except DestinationNameError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+_destination_argument = click.argument("destination", shell_complete=complete_destination, callback=_whole_name)
 
 
 def _confirmed(question: str, *, yes: bool) -> None:
@@ -118,8 +130,8 @@ def purge(admin: AdminLink, destination: str, message_ids: tuple[str, ...], yes:
 
 
 @click.command()
-@click.argument("source", metavar="FROM", shell_complete=complete_destination)
-@click.argument("target", metavar="TO", shell_complete=complete_destination)
+@click.argument("source", metavar="FROM", shell_complete=complete_destination, callback=_whole_name)
+@click.argument("target", metavar="TO", shell_complete=complete_destination, callback=_whole_name)
 @_all_option
 @_ids_option
 @_yes_option
@@ -148,7 +160,9 @@ def move(
 
 
 @click.command()
-@click.argument("destination", default=DEAD_LETTERS, metavar="[QUEUE]", shell_complete=complete_destination)
+@click.argument(
+    "destination", default=DEAD_LETTERS, metavar="[QUEUE]", shell_complete=complete_destination, callback=_whole_name
+)
 @_all_option
 @_ids_option
 @click.option("--republish", is_flag=True, help="Also what a subscriber of a topic refused, to all its subscribers.")

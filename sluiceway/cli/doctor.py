@@ -67,6 +67,7 @@ def doctor(
 
 def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str | None, passcode: str | None) -> Facts:
     from sluiceway.config import ConfigError, load
+    from sluiceway.config.oversights import oversights
     from sluiceway.config.sources import Layer
     from sluiceway.doctor import probes
     from sluiceway.doctor.facts import Facts
@@ -93,6 +94,7 @@ def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str 
         config_fault=fault,
         config_file=file,
         former_names=tuple(former),
+        oversights=tuple(oversights(config, os.environ)) if config is not None else (),
         folder=folder,
         ports=probes.look_at_ports(config) if config is not None else (),
         certificates=probes.look_at_certificates(config) if config is not None else (),

@@ -34,6 +34,14 @@ def _headers(_context: click.Context, _parameter: click.Parameter, values: tuple
     return headers
 
 
+def _named(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("it is empty: name one, such as /queue/orders")
+    return value
+
+
+_destination_argument = click.argument("destination", shell_complete=complete_destination, callback=_named)
+
 timeout_option = click.option(
     "--timeout",
     "timeout_seconds",
@@ -55,7 +63,7 @@ header_option = click.option(
 
 
 @click.command()
-@click.argument("destination", shell_complete=complete_destination)
+@_destination_argument
 @click.argument("body", required=False)
 @click.option("--file", type=click.File("rb"), help="Take the body from this file.")
 @header_option
@@ -147,7 +155,7 @@ def _select(headers: dict[str, str], selector: str | None) -> None:
 
 
 @click.command()
-@click.argument("destination", shell_complete=complete_destination)
+@_destination_argument
 @click.option("--count", type=click.IntRange(min=1), help="End after this many messages [default: run until Ctrl-C].")
 @timeout_option
 @click.option(
@@ -219,7 +227,7 @@ def receive(
 
 
 @click.command()
-@click.argument("destination", shell_complete=complete_destination)
+@_destination_argument
 @click.option("--count", type=click.IntRange(min=1), help="Show at most this many messages [default: all].")
 @click.option(
     "--timeout",

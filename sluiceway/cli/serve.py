@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     help="PEM file with the certificate for --listen stomp+ssl:// and wss://.",
 )
 @click.option(
+    "--tls-key", "key", metavar="FILE", help="PEM file with the key of the certificate, if it is not in the same file."
+)
+@click.option(
     "--admin",
     metavar="HOST:PORT",
     help="Serve console, API, metrics and health over HTTP here, such as 127.0.0.1:8161 [default: nowhere].",
 )
-@click.option("--tls-key", "key", metavar="FILE", help="PEM file with its key, if it is not in the same file.")
 @click.option(
     "--data", "data_dir", metavar="DIR", help="Folder for what outlives the process [default: ./sluiceway-data]."
 )
@@ -87,6 +89,7 @@ def serve(
     from sluiceway import logging_setup
     from sluiceway.config import ConfigError, load
     from sluiceway.config.listening import listener_table
+    from sluiceway.config.oversights import oversights
     from sluiceway.config.sources import Layer
 
     flags = []
@@ -118,6 +121,7 @@ def serve(
     logging_setup.configure(config.logging.level, config.logging.format)
     for name in former:  # logging was not configured before
         _log_former_name(name)
+    _log_oversights(oversights(config, os.environ))
 
     import trio
 
@@ -165,6 +169,13 @@ def _log_former_name(name: FormerName) -> None:
     get_logger("sluiceway.config").warning(
         "former name in the configuration", where=name.where, said=name.said, remedy=name.remedy
     )
+
+
+def _log_oversights(found: Iterable[str]) -> None:
+    from sluiceway.protocols.log import get_logger
+
+    for oversight in found:
+        get_logger("sluiceway.config").warning("suspicious configuration", found=oversight)
 
 
 def _display() -> Callable[[int | None], None]:

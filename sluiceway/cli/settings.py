@@ -38,6 +38,7 @@ def config(file: Path | None) -> None:
         click.echo(toml_sample(), nl=False)
         return
     from sluiceway.config import ConfigError, load
+    from sluiceway.config.oversights import oversights
     from sluiceway.security.rules import rules_of, slow_logins
 
     former: list[FormerName] = []
@@ -55,7 +56,7 @@ def config(file: Path | None) -> None:
         f"{file} is fine: listens on {where}; {entries} destination {'entry' if entries == 1 else 'entries'}; "
         + (count_in_words(users, "user") if users else "no users")
     )
-    for warning in (*former, *rules.warnings, *slow_logins(loaded)):
+    for warning in (*former, *rules.warnings, *slow_logins(loaded), *oversights(loaded, os.environ)):
         warn(warning)
 
 

@@ -44,7 +44,7 @@ def render(
     report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20, own_session: str | None = None
 ) -> None:
     """Print the report. `rows_max`: rows per table, the busiest first; None: all. `own_session`: session of this
-    command's connection, which is marked.
+    command's connection, which is marked; its temporary queue is left out.
     """
     _header(report, console)
     _faults(report, console)
@@ -53,13 +53,11 @@ def render(
     _chains(report, console, None if rows_max is None else CHAINS_MAX)
     _remedy(report, console)
     _changed_limits(report, console)
-    draw_table(
-        console,
-        "Destinations",
-        _DESTINATIONS,
-        rows_of(report, "destinations", ("depth_count", "added_count")),
-        rows_max,
-    )
+    destinations = rows_of(report, "destinations", ("depth_count", "added_count"))
+    if own_session:  # the answer came through a destination of its own
+        own = f"/remote-temp-queue/{own_session}."
+        destinations = [row for row in destinations if not str(row.get("name", "")).startswith(own)]
+    draw_table(console, "Destinations", _DESTINATIONS, destinations, rows_max)
     logs = rows_of(report, "logs", ("waiting", "bytes"))
     draw_table(console, "Logs", LOGS, logs, rows_max)
     groups: list[Mapping[str, Any]] = [

@@ -49,6 +49,31 @@ OTHER_WORDS: Final = {
     "redrive": "retry",
     "truncate": "purge",
     "unpause": "resume",
+    "list_queues": "stat",
+    "list_connections": "stat",
+    "list_channels": "stat",
+    "list_consumers": "stat",
+    "list_exchanges": "stat",
+    "list_bindings": "stat",
+    "ping": "stat",
+    "observer": "top",
+    "purge_queue": "purge",
+    "delete_queue": "purge",
+    "close_connection": "close",
+    "close_all_connections": "drain",
+    "stop_app": "drain",
+    "shutdown": "drain",
+    "stop": "drain",
+    "environment": "config",
+    "add_user": "secret",
+    "change_password": "secret",
+    "list_users": "permissions",
+    "set_permissions": "permissions",
+    "list_permissions": "permissions",
+    "list_user_permissions": "permissions",
+    "trace_on": "trail",
+    "check_running": "doctor",
+    "export_definitions": "config",
 }
 """Commands of other programs, with the commands here."""
 
@@ -69,8 +94,15 @@ OTHER_OPTIONS: Final = {
     "--debug": ("--log-level",),
     "--number": ("--count",),
     "--follow": ("--watch",),
+    "--vhost": ("--host",),
+    "--ack-mode": ("--ack",),
+    "--prefetch": ("--header prefetch-count:10",),
 }
 """Options of other programs, with the options here that a command may have."""
+
+
+HELP_LENGTH_MAX: Final = 200
+"""Characters of the first sentence of a command in the help of its group."""
 
 
 class SuggestingGroup(click.Group):
@@ -83,11 +115,19 @@ class SuggestingGroup(click.Group):
         except click.NoSuchOption as error:
             if error.ctx is not None:
                 known = {name for option in error.ctx.command.params for name in option.opts}
-                near = [name for name in OTHER_OPTIONS.get(error.option_name, ()) if name in known]
+                near = [name for name in OTHER_OPTIONS.get(error.option_name, ()) if name.partition(" ")[0] in known]
                 if near:
                     said = f"No such option '{error.option_name}': here it is called {' or '.join(near)}."
                     raise click.NoSuchOption(error.option_name, said, ctx=error.ctx) from None
             raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click, which cuts long lines; here they are wrapped."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(HELP_LENGTH_MAX)) for name, command in commands if command]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

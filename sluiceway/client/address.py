@@ -16,6 +16,8 @@ import attrs
 DEFAULT_PORT: Final = 61613
 DEFAULT_TLS_PORT: Final = 61614
 TLS_SCHEME: Final = "stomp+ssl"
+_OTHER_TLS_SCHEMES: Final = frozenset({"stomps", "ssl", "tls", "stomp+tls", "stomp+ssl3", "https", "amqps"})
+"""Schemes of other programs by which people mean TLS."""
 
 _PLACE: Final = re.compile(r"(?:.*@)?(?:\[[0-9A-Fa-f:.]+(?:%[\w.~-]+)?\]|[^\[\]@:]+)(?::[0-9]*)?")
 
@@ -64,6 +66,11 @@ class Address:
         """
         wrong = f"{text!r} is not a broker's address: write stomp://HOST:PORT, such as stomp://127.0.0.1:{DEFAULT_PORT}"
         parts = _split(text, wrong)
+        if parts.scheme in _OTHER_TLS_SCHEMES:
+            raise ValueError(
+                f"{text!r} is not a broker's address: with TLS write {TLS_SCHEME}://HOST:PORT, such as "
+                f"{TLS_SCHEME}://127.0.0.1:{DEFAULT_TLS_PORT}"
+            )
         if parts.scheme in ("ws", "wss"):
             raise ValueError(f"{text!r}: this client does not speak WebSocket; name the address of a listener without")
         if parts.scheme not in ("stomp", TLS_SCHEME) or not parts.hostname or parts.path not in ("", "/"):

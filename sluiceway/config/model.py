@@ -331,7 +331,7 @@ class Config:
         LoggingConfig, "Level and form of the broker's log. The storage of logs (`/log/...`) is in `[logs]`."
     )
     admin: AdminConfig = section(AdminConfig, "The admin port: console, API, metrics and health over HTTP.")
-    security: SecurityConfig = section(SecurityConfig, "Where clients connect, and their limits.")
+    security: SecurityConfig = section(SecurityConfig, "Users, their permissions and their rates.")
     store: StoreConfig = section(StoreConfig, "Where messages are kept, and when they are written.")
     logs: LogStorageConfig = section(
         LogStorageConfig, "Where logs (`/log/...`) are kept. What each may hold stands with the destinations."

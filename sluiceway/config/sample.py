@@ -44,6 +44,8 @@ def toml_value(attribute: attrs.Attribute[Any], value: object) -> str:
         return json.dumps(format_bytes(value))
     if isinstance(value, int) and unit in ("ms", "milliseconds") and value:
         return json.dumps(format_ms(value))
+    if isinstance(value, float) and unit == "seconds" and value and (value * 1000).is_integer():
+        return json.dumps(format_ms(int(value * 1000)))
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, int):

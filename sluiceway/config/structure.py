@@ -176,7 +176,10 @@ def _field_hook(attribute: attrs.Attribute[Any], kind: Any) -> Callable[[Any, An
             elif origin is Mapping:
                 value = _table_of_text(value)
         if origin is tuple and not isinstance(value, list | tuple):
-            raise ValueError("must be a list")
+            is_entry = isinstance(value, Mapping) and attrs.has(typing.get_args(kind)[0])
+            raise ValueError(
+                f"must be a list{f': write [[{attribute.name}]] in front of each entry' if is_entry else ''}"
+            )
         if origin is Mapping and not isinstance(value, Mapping):
             raise ValueError("must be a table")
         result = _CONVERTER.structure(value, kind)
@@ -205,7 +208,7 @@ def _class_hook(cls: type[Any]) -> Callable[[Any, Any], Any]:
         if isinstance(value, str) and value.lstrip().startswith("{"):
             value = _json(value)
         if not isinstance(value, Mapping):
-            raise ValueError("must be a table")
+            raise ValueError(f"must be a table, such as {{ {attrs.fields(cls)[0].name} = … }}")
         return make(value, cls)
 
     return hook
@@ -217,6 +220,8 @@ def _listener_hook() -> Callable[[Any, Any], Any]:
     def hook(value: Any, kind: Any) -> Any:
         if isinstance(value, str) and not value.lstrip().startswith("{"):
             value = listener_table(value)  # the short form: listeners = ["127.0.0.1:61613"]
+        elif not isinstance(value, str | Mapping):
+            raise ValueError('must be an address in quotes, such as "127.0.0.1:61613", or a table')
         return whole(value, kind)
 
     return hook
@@ -297,6 +302,9 @@ def _without_key(what: str, path: KeyPath) -> str:
 
 
 def _suggestion(key: str, path: KeyPath, known: list[str]) -> str:
+    same = OTHER_KEYS.get(key.lower().replace("-", "_").removeprefix("x_"))
+    if same is not None:
+        return f"; here it is called {key_in_words((*path, same)) if same in known else same}"
     words = sorted(key.split("_"))
     near = [name for name in known if sorted(name.split("_")) == words] or difflib.get_close_matches(key, known, 1)
     if near:
@@ -309,6 +317,30 @@ def _suggestion(key: str, path: KeyPath, known: list[str]) -> str:
     if elsewhere:
         return f"; did you mean {' or '.join(elsewhere)}?"
     return f"; known here: {', '.join(known)}"
+
+
+OTHER_KEYS: Final = {
+    "max_length": "count_max",
+    "max_length_bytes": "bytes_max",
+    "max_in_memory_bytes": "memory_bytes",
+    "message_ttl": "expires_max_ms",
+    "delivery_limit": "redeliveries_max",
+    "max_redeliveries": "redeliveries_max",
+    "overflow": "full",
+    "dead_letter_exchange": "dead_letter",
+    "dead_letter_routing_key": "dead_letter",
+    "pattern": "match",
+    "vm_memory_high_watermark": "broker.memory_bytes",
+    "disk_free_limit": "store.disk_free_min_bytes",
+    "heartbeat": "listeners[].limits.heart_beat_min_ms",
+    "max_message_size": "listeners[].limits.body_bytes_max",
+    "connection_max": "listeners[].connections_max",
+    "ssl_options": "listeners[].tls",
+    "default_user": "security.users",
+    "default_pass": "security.users",
+    "loopback_users": "listeners[].address",
+}
+"""Keys and arguments of RabbitMQ and ActiveMQ, with those here: of the same table, or in full."""
 
 
 def known_keys() -> list[str]:

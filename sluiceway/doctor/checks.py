@@ -105,6 +105,8 @@ def configuration(facts: Facts) -> Iterator[Finding]:
         )
         return
     yield Finding("configuration", f"{named}: valid")
+    for oversight in facts.oversights:
+        yield warning("configuration", oversight, "correct the file or the variable")
     for file in facts.secret_files:
         if file.mode & 0o077:
             yield warning(
@@ -539,7 +541,7 @@ def _state(report: Any) -> Iterator[Finding]:
     store = mapping_of(report, "store")
     if store.get("state") not in (None, "ok"):
         why = f": {store['error']}" if store.get("error") else ""
-        yield Finding("store", f"{store['state']}{why}", "see docs/safety.md; `sluiceway top` shows the store")
+        yield Finding("store", f"{store['state']}{why}", "`sluiceway stat` says who waits for it, and what to do")
     for cycle in report.get("cycles") or ():
         yield Finding(
             "flow", f"never resolves by itself: {words_of(cycle)}", "close one of the connections that are in it"

@@ -195,6 +195,8 @@ class Facts:
     config_fault: str = ""
     config_file: Path | None = None
     former_names: tuple[FormerName, ...] = ()
+    oversights: tuple[str, ...] = ()
+    """Settings that have no effect."""
     folder: Folder | None = None
     """Data folder; None: the broker stores nothing."""
     ports: tuple[Port, ...] = ()

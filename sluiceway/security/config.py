@@ -36,10 +36,23 @@ def _names(_instance: object, attribute: attrs.Attribute[Any], value: tuple[str,
             raise ValueError(f"{attribute.name}: {name!r} is empty, or has blanks around it")
 
 
+_OTHER_ACTIONS: Final = {
+    "write": "send",
+    "publish": "send",
+    "read": "receive",
+    "subscribe": "receive",
+    "consume": "receive",
+    "configure": "create",
+}
+"""Actions of other brokers, with those here."""
+
+
 def _actions(_instance: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
     for name in value:
         if name not in (*ACTIONS, ANY):
-            raise ValueError(f"{attribute.name} must be some of {', '.join(ACTIONS)}, or * for all, got {name!r}")
+            same = _OTHER_ACTIONS.get(name)
+            hint = f" ({name} is {same} here)" if same else ""
+            raise ValueError(f"{attribute.name} must be some of {', '.join(ACTIONS)}, or * for all{hint}, got {name!r}")
     if not value:
         raise ValueError(f"{attribute.name} must not be empty: some of {', '.join(ACTIONS)}, or *")
 

@@ -15,6 +15,8 @@ Q, T = Kind.QUEUE, Kind.TOPIC
         ("/queue/a", DestinationName("/queue/a", Q)),
         ("a", DestinationName("/queue/a", Q)),
         ("a.b/c", DestinationName("/queue/a.b/c", Q)),
+        ("topic.a", DestinationName("/queue/topic.a", Q)),
+        ("/queue/topic/a", DestinationName("/queue/topic/a", Q)),
         ("/topic/a.b", DestinationName("/topic/a.b", T)),
         ("/temp-queue/x", DestinationName("/temp-queue/x", Q, temporary_local=True)),
         ("/temp-topic/x", DestinationName("/temp-topic/x", T, temporary_local=True)),
@@ -51,6 +53,11 @@ def test_a_name_is_understood(text: str, expected: DestinationName) -> None:
         ("a.>/b", "must be the last level"),
         ("/temp-queue/*", "wildcards are not for temporary destinations"),
         ("/remote-temp-queue/>", "wildcards are not for temporary destinations"),
+        ("topic/a", "did you mean /topic/a. A queue that is really called so is /queue/topic/a"),
+        ("queue/a", "did you mean /queue/a"),
+        ("log/a", "did you mean /log/a"),
+        ("topics/a", "did you mean /topic/a"),
+        ("temp-queue/a", "did you mean /temp-queue/a"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused_with_the_reason(text: str, message: str) -> None:

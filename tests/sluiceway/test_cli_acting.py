@@ -52,6 +52,17 @@ def test_a_purge_drops_what_waits(broker: EmbeddedBroker) -> None:
     assert destination(broker, "/queue/a")["depth_count"] == 0
 
 
+def test_names_are_those_of_other_commands(broker: EmbeddedBroker) -> None:
+    run(broker, "send", "a", "x")
+    assert run(broker, "purge", "a", "--yes").stdout == "1 message of /queue/a dropped.\n"
+    slip = run(broker, "purge", "queue/a", "--yes")
+    assert slip.exit_code == 2 and "did you mean /queue/a" in slip.stderr.replace("\n", " ")
+    slip = run(broker, "send", "topic/a", "x")
+    assert slip.exit_code == 5 and "did you mean /topic/a" in slip.stderr
+    empty = run(broker, "send", "", "x")
+    assert empty.exit_code == 2 and "it is empty: name one" in empty.stderr
+
+
 def test_without_a_terminal_a_purge_wants_yes(broker: EmbeddedBroker) -> None:
     run(broker, "send", "/queue/a", "x")
     result = run(broker, "purge", "/queue/a")

@@ -110,3 +110,9 @@ json_values = st.recursive(
 def test_whatever_is_missing_or_odd_is_not_drawn(report: dict[str, Any]) -> None:
     """A broker of another version must not break the command that says what is wrong with it."""
     assert drawn(report)
+
+
+def test_the_queue_of_the_answer_is_not_among_the_destinations() -> None:
+    names = ("/queue/orders", "/remote-temp-queue/5d52.stat", "/remote-temp-queue/77aa.replies")
+    said = drawn({"destinations": [{"name": name} for name in names]}, own_session="5d52")
+    assert "Destinations: 2" in said and "5d52" not in said and "77aa" in said

@@ -20,6 +20,8 @@ from sluiceway.cli.suggestions import OTHER_WORDS
         (["start"], "serve"),
         (["subscribe"], "receive"),
         (["user"], "secret"),
+        (["list_queues"], "stat"),
+        (["purge_queue"], "purge"),
         (["log", "lst"], "list"),
         (["log", "ls"], "list"),
         (["store", "chek"], "check"),
@@ -52,7 +54,12 @@ def test_a_mistyped_option_names_the_nearest() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("serve --port 1", "--listen"), ("send /queue/a x --port 1", "--url"), ("stat --password x", "--passcode")],
+    [
+        ("receive /queue/a --prefetch 1", "--header prefetch-count"),
+        ("serve --port 1", "--listen"),
+        ("send /queue/a x --port 1", "--url"),
+        ("stat --password x", "--passcode"),
+    ],
 )
 def test_an_option_of_other_brokers_names_ours(typed: str, meant: str) -> None:
     result = CliRunner().invoke(main, typed.split())
@@ -69,3 +76,9 @@ def test_an_option_in_place_of_a_command_is_told_as_such() -> None:
 def test_no_word_from_elsewhere_hides_a_command() -> None:
     """`check` is one of `store`, but not of the whole."""
     assert not set(OTHER_WORDS) & set(COMMANDS)
+
+
+@pytest.mark.parametrize("group", [[], ["log"], ["store"]])
+def test_no_line_of_a_list_of_commands_is_cut(group: list[str]) -> None:
+    said = CliRunner().invoke(main, [*group, "--help"]).stdout.partition("Commands:")[2]
+    assert said and "..." not in said

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from sluiceway.config import Config, ConfigError, DestinationPolicy, Listener, load
+from sluiceway.config.oversights import oversights
 from sluiceway.config.sources import Layer
 from sluiceway.config.structure import known_keys
 from sluiceway.queues import names
@@ -135,6 +136,35 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ('[[listeners]]\naddress = "61613"', "listeners[1].address = '61613'", "write HOST:PORT"),
         ('[[listeners]]\naddress = "a:99999"', "listeners[1].address = 'a:99999'", "write HOST:PORT"),
         ("listeners = 5", "listeners = 5", "must be a list"),
+        ("[listeners]", "listeners", "must be a list: write [[listeners]] in front of each entry"),
+        (
+            "listeners = [61613]",
+            "listeners[1] = 61613",
+            'must be an address in quotes, such as "127.0.0.1:61613", or a table',
+        ),
+        ("[[listeners]]\ntls = true", "listeners[1].tls = True", "must be a table, such as { certificate = … }"),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\nx-message-ttl = 5',
+            "destinations[1].x-message-ttl = 5",
+            "unknown key; here it is called destinations[1].expires_max_ms",
+        ),
+        (
+            "[broker]\nvm_memory_high_watermark = 0.4",
+            "broker.vm_memory_high_watermark = 0.4",
+            "unknown key; here it is called broker.memory_bytes",
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\nfull = "drop-head"',
+            "destinations[1].full = 'drop-head'",
+            "must be one of block, drop_oldest, drop_newest, reject, dead_letter (drop-head of other brokers is "
+            "drop_oldest here)",
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\ndead_letter = "queue/b"',
+            "destinations[1].dead_letter = 'queue/b'",
+            "'queue/b' has no slash in front: did you mean /queue/b? A queue that is really called so is "
+            "/queue/queue/b",
+        ),
         ("listeners = []", "listeners", "must not be empty"),
         ('listeners = ["a:1", "a:1"]', "listeners", "two listeners are called 'a:1'"),
         (
@@ -142,7 +172,7 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
             "listeners",
             "can't be called 'admin': that is the admin port",
         ),
-        ("broker = 5", "broker = 5", "must be a table"),
+        ("broker = 5", "broker = 5", "must be a table, such as { name = … }"),
         ('[broker]\nshutdown_seconds = "3 weeks"', "broker.shutdown_seconds = '3 weeks'", "units: ms, s, min, h, d"),
         ('[logging]\nlevel = "loud"', "logging.level = 'loud'", "one of debug, info, warning, error"),
         ("[logging]\nlevel = 5", "logging.level = 5", "must be text"),
@@ -342,3 +372,32 @@ def test_every_key_is_documented() -> None:
     assert not missing
     assert "listeners[].limits.header_count_max" in known_keys()
     assert "destinations[].memory_bytes" in known_keys()
+
+
+# -- oversights --------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_that_a_wider_entry_below_sets_again_is_an_oversight(tmp_path: Path) -> None:
+    config = load_text(
+        tmp_path,
+        """
+        [[destinations]]
+        match = "/queue/orders.*"
+        count_max = 10
+        prefetch_count = 1
+        [[destinations]]
+        match = "/queue/>"
+        count_max = 100
+        [[destinations]]
+        match = "/queue/orders.eu"
+        count_max = 7
+        """,
+    )
+    [found] = oversights(config, {})
+    assert found.startswith("destinations[1].count_max never matters, because destinations[2] (/queue/>) stands below")
+
+
+def test_a_variable_with_one_underscore_in_place_of_two_is_an_oversight() -> None:
+    variables = {"SLUICEWAY_LOGGING_LEVEL": "debug", "SLUICEWAY_URL": "stomp://a", "SLUICEWAY_LOGGING__LEVEL": "info"}
+    [found] = oversights(Config(), variables)
+    assert "SLUICEWAY_LOGGING_LEVEL is ignored: write SLUICEWAY_LOGGING__LEVEL, with two" in found

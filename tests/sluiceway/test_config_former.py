@@ -160,7 +160,10 @@ def test_mistakes_speak_the_present_names_and_say_where_they_are(tmp_path: Path)
     assert mistake_told(tmp_path, "[journal]\nlogs_max = 0\n") == (
         f"{file} (journal.logs_max there): logs.logs_max = 0: must be 1 or more"
     )
-    assert mistake_told(tmp_path, "journal = 5\n") == f"{file} ([journal] there): logs = 5: must be a table"
+    assert (
+        mistake_told(tmp_path, "journal = 5\n")
+        == f"{file} ([journal] there): logs = 5: must be a table, such as {{ data_page_bytes = … }}"
+    )
     assert mistake_told(tmp_path, "[journal]\nlog_max = 7\n") == (
         f"{file} (journal.log_max there): logs.log_max = 7: unknown key; did you mean logs.logs_max?"
     )

@@ -457,6 +457,8 @@ def test_with_a_store_that_is_too_large_the_gate_is_shut_until_it_shrinks() -> N
     world.put(queue, 4, wire_bytes=1000)
     world.flush(seconds=3.0)
     assert not world.store.accepting
+    assert world.log.names("warning") == ["the store has reached its bytes_max"]
+    assert "size" in world.store.facts() and "disk" not in world.store.facts()
     consumer = attached(world, queue)
     world.flush(seconds=0.5)
     consumer.settle()

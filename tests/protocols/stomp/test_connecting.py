@@ -8,7 +8,7 @@ from sluiceway.protocols.stomp.errors import LocalProtocolError
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.frames import Connect, Fault, Frame, SendRun
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.protocols.stomp.machine import ServerMachine, negotiate, parse_heart_beat
+from sluiceway.protocols.stomp.machine import ClientMachine, ServerMachine, negotiate, parse_heart_beat
 from sluiceway.protocols.stomp.transitions import State
 from tests.protocols.stomp.connections import ConnectionPair, connected, fault_of
 
@@ -105,6 +105,14 @@ def test_a_rejected_client_gets_one_error_and_no_more() -> None:
     )
     assert machine.state is State.PARKED
     assert machine.receive_data(b"SEND\ndestination:/queue/a\n\n\0") == []
+
+
+def test_a_client_of_one_version_reads_the_words_of_a_refusal() -> None:
+    machine, _connect = connect_of(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+    client = ClientMachine()
+    client.connect("h", versions=("1.2",))
+    [error] = client.receive_data(machine.reject("authentication required: no login given"))
+    assert isinstance(error, Frame) and error.headers["message"] == "authentication required: no login given"
 
 
 @pytest.mark.parametrize("command", [b"CONNECT", b"STOMP"])

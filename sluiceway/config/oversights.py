@@ -1,0 +1,43 @@
+"""Oversights in a configuration: settings that are valid, and have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sluiceway.config.model import Config, DestinationPolicy
+from sluiceway.config.sources import ENVIRONMENT_PREFIX
+from sluiceway.config.structure import known_keys
+from sluiceway.queues.names import edges_of
+from sluiceway.queues.wildcards import PatternTrie
+
+
+def oversights(config: Config, environment: Mapping[str, str]) -> list[str]:
+    """Return warnings: overridden settings of destinations, and variables whose names are nearly those of keys."""
+    return [*_overridden(config.destinations), *_misnamed(environment)]
+
+
+def _overridden(entries: Sequence[DestinationPolicy]) -> Iterator[str]:
+    """Yield settings that a later entry with a wider pattern sets again. O(entries * entries that match)."""
+    places: PatternTrie[int] = PatternTrie()
+    for place, entry in enumerate(entries):
+        places.add(edges_of(entry.match), place)
+    for place, entry in enumerate(entries):
+        later = sorted(at for at in places.matching(edges_of(entry.match)) if at is not None and at > place)
+        for key, value in entry.settings.items():
+            over = next((at for at in later if entries[at].settings.get(key, value) != value), None)
+            if over is not None:
+                yield (
+                    f"destinations[{place + 1}].{key} never matters, because destinations[{over + 1}] "
+                    f"({entries[over].match}) stands below, covers {entry.match} and sets it, too: put general "
+                    "entries first"
+                )
+
+
+def _misnamed(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield variables with one underscore in place of two, such as `SLUICEWAY_LOGGING_LEVEL`."""
+    right = {key.replace(".", "_"): key.replace(".", "__") for key in known_keys() if "[]" not in key}
+    for name in sorted(environment):
+        key = right.get(name.removeprefix(ENVIRONMENT_PREFIX).lower())
+        if name.startswith(ENVIRONMENT_PREFIX) and "__" not in name and key is not None:
+            right_name = f"{ENVIRONMENT_PREFIX}{key.upper()}"
+            yield f"the environment variable {name} is ignored: write {right_name}, with two underscores"
