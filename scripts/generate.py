@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
 from configuration import markdown
 from dashboard import dashboard
 from manual import pages as manual_pages
-from pictures import pictures
+from pictures import Arrow, Box, picture, pictures
 from reference import metrics, routes
 from roff import pages as roff_pages
 
@@ -32,6 +31,7 @@ COMPLETIONS = {
 }
 
 
+SESSION_PICTURE = "session.svg"
 SPARK_WORDS = {"read": "batch", "stream": "stream", "queue": "queue", "write": "sink"}
 
 
@@ -57,19 +57,29 @@ def spark_options() -> str:
     return "\n".join(lines) + "\n"
 
 
-def session_states() -> str:
-    """The life of a session as a picture and a table."""
+def session_picture() -> str:
+    """The life of a session as a picture: a row of the states before its end, and those behind, step by step."""
     before_the_end = [state for state, moves in MOVES.items() if SessionEvent.END in moves]
     shared = MOVES[before_the_end[-1]]  # moves of the last of them are possible for all
+    ending, *rest = (state for state in SessionState if state not in before_the_end)
+    boxes = {state.name: Box(column, 0, (state.name,), "free") for column, state in enumerate(before_the_end)}
+    boxes["any"] = Box(0, 1.5, ("Any of these", "states above"), "client")
+    boxes[ending.name] = Box(1, 1.1, (ending.name,))
+    boxes |= {state.name: Box(column, 2, (state.name,)) for column, state in enumerate(rest, 2)}
+    arrows = [Arrow("any", after.name, event.value) for event, after in shared.items()]
+    arrows += [
+        Arrow(state.name, after.name, event.value)
+        for state, moves in MOVES.items()
+        for event, after in moves.items()
+        if state not in before_the_end or event not in shared
+    ]
+    return picture(
+        "The states of a session, from CONNECT to the end, and what leads from one to the next", boxes, arrows
+    )
 
-    def arrows(states: Iterable[SessionState]) -> list[str]:
-        return [
-            f"    {state.name} --> {after.name}: {event.value}"
-            for state in states
-            for event, after in MOVES[state].items()
-            if state not in before_the_end or event not in shared
-        ]
 
+def session_states() -> str:
+    """The life of a session as a picture and a table."""
     words = _words_below(SessionState)
     return "\n".join(
         [
@@ -77,16 +87,7 @@ def session_states() -> str:
             "",
             "# The life of a session",
             "",
-            "```mermaid",
-            "stateDiagram-v2",
-            f"    [*] --> {min(SessionState).name}",
-            "    state before_the_end {",
-            *[f"    {arrow}" for arrow in arrows(before_the_end)],
-            "    }",
-            *[f"    before_the_end --> {after.name}: {event.value}" for event, after in shared.items()],
-            *arrows(state for state in SessionState if state not in before_the_end),
-            f"    {max(SessionState).name} --> [*]",
-            "```",
+            f"![The states of a session, and what leads from one to the next](../images/{SESSION_PICTURE})",
             "",
             "| state | a session in this state |",
             "|---|---|",
@@ -120,7 +121,7 @@ def with_reference(page: Path, reference: str) -> str:
 
 def main(check: bool) -> int:
     pages = {
-        DOCS / "configuration.md": markdown(),
+        DOCS / "configuration-reference.md": markdown(),
         DOCS / "sluiceway.toml": toml_sample(),
         DOCS / "spark-options.md": spark_options(),
         DOCS / "design" / "session.md": session_states(),
@@ -129,6 +130,7 @@ def main(check: bool) -> int:
         ROOT / "deploy" / "grafana" / "sluiceway.json": dashboard(),
         **{DOCS / "man" / name: text for name, text in manual_pages().items()},
         **{DOCS / "images" / name: text for name, text in pictures().items()},
+        DOCS / "images" / SESSION_PICTURE: session_picture(),
         **{SHARE / "man" / "man1" / name: text for name, text in roff_pages().items()},
         **{SHARE / COMPLETIONS[shell]: script(shell) + "\n" for shell in SHELLS},
     }

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/life-of-a-message.md: boxes in a grid, and arrows between them.
+"""Draws the pictures of docs/life-of-a-message.md and docs/design/session.md: boxes in a grid, and arrows between them.
 
 Each picture has a ground of its own, so that the same file can be read on light and dark pages.
 """
@@ -94,7 +94,8 @@ def _arrow(start: Box, end: Box, arrow: Arrow) -> list[str]:
         label_x, label_y, anchor = (x1 + x2) / 2, (y1 + y2) / 2 - (6 if y1 == y2 else 14), "middle"
     return [
         f'<path d="M{x1:g} {y1:g}L{x2:g} {y2:g}" stroke="#0b5d7a" stroke-width="1.7"{dash} marker-end="url(#head)"/>',
-        f'<text x="{label_x:g}" y="{label_y:g}" text-anchor="{anchor}" font-size="11.5" fill="#12303a">'
+        f'<text x="{label_x:g}" y="{label_y:g}" text-anchor="{anchor}" font-size="11.5" fill="#12303a" '
+        'stroke="#f7fafb" stroke-width="4" paint-order="stroke">'
         f"{escape(arrow.label)}</text>",
     ]
 

@@ -1,8 +1,8 @@
 """Checks the words that people read: against scripts/words.txt, which names better ones, and for misspellings.
 
-It reads README.md, docs/ (generated pages too: command line, configuration, metrics, API; not docs/design) and the
-texts in the code: errors, log events, remedies, the console. codespell compares; this program gives it the texts
-without code. The place of a text over several lines is its first line.
+It reads all pages (generated ones too: command line, configuration, metrics, API) and the texts in the code: errors,
+log events, remedies, the console. codespell compares; this program gives it the texts without code. The place of a text
+over several lines is its first line.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "scripts" / "words.txt"
+PAGES = ("docs", "examples", "store")
 CODE = ("sluiceway", "protocols", "queues", "flow", "store", "dispatcher", "pyspark_stomp")
 
 _FENCE = re.compile(r"^\s*```")
@@ -83,7 +84,7 @@ READERS = {".md": markdown, ".py": python, ".js": javascript}
 
 def files(root: Path) -> list[Path]:
     """Return the files with texts for people. Folders that are links are read at their own place."""
-    pages = [root / "README.md", *root.glob("docs/*.md"), *root.glob("docs/man/*.md")]
+    pages = [*root.glob("*.md"), *(path for folder in PAGES for path in (root / folder).rglob("*.md"))]
     code = [path for folder in CODE for path in (root / folder).rglob("*") if path.suffix in (".py", ".js")]
     return [path for path in (*pages, *code) if path.is_file() and not _is_linked(path, root)]
 

@@ -34,6 +34,9 @@ and `python -m perf report` makes this page of them. [How it is measured](perfor
 """
 
 _METHOD = """\
+A version is what the broker said of itself in CONNECTED: what was measured before the first release, 0.2.0, still
+called itself 0.1.0.
+
 The same for every broker:
 
 - The load generator is one process of producers and one of consumers: raw sockets, frames encoded beforehand, NUL

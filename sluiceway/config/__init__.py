@@ -1,8 +1,8 @@
 """The configuration: documented frozen objects, and the ways to fill them.
 
 `Config()` is a working configuration. `load()` fills one from a TOML file, then the environment, then command-line
-flags; later sources override earlier ones. The sample file and docs/configuration.md are generated from the fields' own
-documentation (`sample`).
+flags; later sources override earlier ones. The sample file and docs/configuration-reference.md are generated from the
+fields' own documentation (`sample`).
 
     fields      documentation of fields, and validators; classes of other folders use it, too
     model       the objects: all settings, with defaults and reasons
