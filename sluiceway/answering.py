@@ -44,6 +44,7 @@ LISTS: Final = (
     "edges",
     "chains",
     "bottlenecks",
+    "stalled",
     "cycles",
 )
 """Lists of the report that grow with the number of destinations, connections and so on."""

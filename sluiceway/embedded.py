@@ -308,7 +308,9 @@ class EmbeddedBroker:
 
     def blockages(self) -> str:
         """Return who blocks whom, in words."""
-        return "; ".join(found["words"] for found in self.report()["bottlenecks"]) or "no sender is blocked"
+        report = self.report()
+        waits = report["bottlenecks"] or report["chains"]  # of a moment, too: a timeout may be short
+        return "; ".join(found["words"] for found in waits) or "no sender is blocked"
 
     def _check_prefix(self, name: str) -> None:
         """Raise ValueError for a name with a slip, as the broker refuses for clients."""

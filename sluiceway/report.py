@@ -27,6 +27,8 @@ from sluiceway.views.connections import connection_report
 from sluiceway.views.destinations import destination_report, durable_report, figure, oldest_seconds
 from sluiceway.views.logs import log_report
 from sluiceway.views.stores import stores_in_steps
+from sluiceway.views.subscriptions import stalled_in_steps
+from sluiceway.views.waits import bottlenecks_in_steps
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -56,6 +58,8 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
     logs = broker.logs
     return {
         **snapshot.to_dict(with_idle=with_idle),
+        "bottlenecks": at_once(bottlenecks_in_steps(snapshot)),
+        "stalled": at_once(stalled_in_steps(broker.connections)),
         **at_once(_broker_report(broker, uptime_seconds)),
         "destinations": [_destination_row(broker, d) for d in broker.registry.destinations.values()],
         "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
@@ -113,7 +117,7 @@ def stat_in_steps(broker: Broker, part: ReportPart, *, uptime_seconds: float) ->
     report: dict[str, Any] = {"omitted": {}}
     if not part.of:
         report |= yield from _broker_report(broker, uptime_seconds)
-    if part.of in ("", "resources", "edges", "chains", "bottlenecks", "cycles"):
+    if part.of in ("", "resources", "edges", "chains", "bottlenecks", "stalled", "cycles"):
         yield from _map_in_steps(broker, part, report)
     logs = broker.logs
 
@@ -194,7 +198,6 @@ def _map_in_steps(broker: Broker, part: ReportPart, report: dict[str, Any]) -> S
     found: tuple[tuple[str, Sequence[Any]], ...] = (
         ("edges", snapshot.edges),
         ("chains", snapshot.chains),
-        ("bottlenecks", snapshot.bottlenecks),
         ("cycles", snapshot.cycles),
     )
     for name, items in found:
@@ -204,6 +207,12 @@ def _map_in_steps(broker: Broker, part: ReportPart, report: dict[str, Any]) -> S
                 yield
                 rows.append(item.to_dict())
             _put(report, name, rows, len(items), part)
+    if part.of in ("", "bottlenecks"):
+        rows = yield from bottlenecks_in_steps(snapshot)
+        _put(report, "bottlenecks", rows[part.offset : part.offset + part.limit], len(rows), part)
+    if part.of in ("", "stalled"):
+        rows = yield from stalled_in_steps(broker.connections)
+        _put(report, "stalled", rows[part.offset : part.offset + part.limit], len(rows), part)
     if part.of in ("", "resources"):
         yield from _resources_in_steps(broker, snapshot, part, report)
 

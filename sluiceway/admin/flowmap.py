@@ -18,7 +18,7 @@ import trio
 
 from sluiceway.admin.errors import not_found
 from sluiceway.admin.nodes import Candidate, node_id
-from sluiceway.admin.standings import LASTING_SECONDS, Standing, Standings
+from sluiceway.admin.standings import Standing, Standings
 from sluiceway.flow import FlowManager
 from sluiceway.flow.graph import Steps, best_in_steps
 from sluiceway.flow.kinds import Role
@@ -29,6 +29,7 @@ from sluiceway.flow.words import age_in_words, count_in_words, facts_in_words
 from sluiceway.remedies import remedy_for
 from sluiceway.views.connections import id_of
 from sluiceway.views.subscriptions import live_subscriptions, takers_of
+from sluiceway.views.waits import bottleneck_in_words, is_lasting
 
 if TYPE_CHECKING:
     from sluiceway.admin.sampling import Sampler
@@ -439,16 +440,13 @@ class _Drawing:
                 break
             first = self._first_of(bottleneck.sink.resource_id)
             waiting = self.standings.senders_of(first)
-            if not waiting.flows_count:
-                continue  # at its limit, but nothing waits for it: a consumer with enough to do
-            facts = facts_in_words(bottleneck.sink.facts)
-            held = f"{bottleneck.sink.title} blocks {count_in_words(waiting.flows_count, 'sender')}, for "
-            held += age_in_words(waiting.seconds)
+            if not is_lasting(waiting.seconds):
+                continue
             bottlenecks.append(
                 {
                     "id": node_id(first),
                     "title": bottleneck.sink.title,
-                    "words": f"{held}: {facts}" if facts else held,
+                    "words": bottleneck_in_words(bottleneck.sink, waiting),
                     "flows_count": waiting.flows_count,
                     "waits_itself": first in self._held_up,
                     "age_seconds": waiting.seconds,
@@ -469,7 +467,7 @@ class _Drawing:
         for first in worst:
             yield
             seconds, why = known[first]
-            if self.standings.senders_of(first).seconds < LASTING_SECONDS:
+            if not is_lasting(self.standings.senders_of(first).seconds):
                 stalled.append(
                     {
                         "id": node_id(first),

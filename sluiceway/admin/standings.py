@@ -1,35 +1,29 @@
 """The state of each destination, connection and subscription: flowing, blocked and by whom, or stalled.
 
-Read in steps from a survey of the flow map, so that lists and the map agree. A wait shorter than LASTING_SECONDS is
-normal in a busy broker, and no state. A subscription at its prefetch limit is *stalled* when nothing was acknowledged
-for STALLED_SECONDS; before that it is *busy*. Only a resource that senders wait for is a bottleneck.
+Read in steps from a survey of the flow map, so that lists and the map agree. Which waits count, and which consumers are
+stalled, is the rule of `sluiceway/views/waits.py`; a consumer at its prefetch limit that is not stalled is *busy*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sluiceway.flow.graph import Steps
-from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.snapshot import FlowSnapshot
 from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.queues.destination import Destination
 from sluiceway.views.destinations import figure
-from sluiceway.views.subscriptions import takers_of
+from sluiceway.views.subscriptions import takers_of, why_stalled
+from sluiceway.views.waits import NOTHING_WAITS, SENDERS, WaitingSenders, is_lasting, senders_in_steps
 
 if TYPE_CHECKING:
     from sluiceway.admin.nodes import Candidate
 
-LASTING_SECONDS: Final = 1.0
-STALLED_SECONDS: Final = 5.0
 FLOWING_PER_SECOND: Final = 0.05
 """A smoothed rate below this is that of messages long gone."""
-
-_SENDERS: Final = (ResourceKind.CONNECTION, ResourceKind.STASH)
-"""Kinds of resources whose waits are those of senders."""
 
 
 class StandingState(StrEnum):
@@ -60,13 +54,6 @@ class StandingState(StrEnum):
     IDLE = "idle", 0
 
 
-class WaitingSenders(NamedTuple):
-    """Number of flows that wait, and the seconds of the longest wait."""
-
-    flows_count: int
-    seconds: float
-
-
 class Standing(NamedTuple):
     """The state of one row."""
 
@@ -82,9 +69,6 @@ class Standing(NamedTuple):
     def rank(self) -> tuple[int, float]:
         """Return what lists are sorted by: the worst state first, within one the longest."""
         return self.state.rank, self.seconds or 0.0
-
-
-_NOTHING_WAITS: Final = WaitingSenders(0, 0.0)
 
 
 class Standings:
@@ -126,18 +110,16 @@ class Standings:
         yield from self._read_destinations()
 
     def _read_chains(self) -> Steps[None]:
+        self._senders = yield from senders_in_steps(self._survey.chains, self._first_of)
         for chain in self._survey.chains:  # the longest wait first
             yield
             first, age_seconds = self._first_of(chain.source.resource_id), chain.edges[0].age_seconds
             path = [self._first_of(edge.sink.resource_id) for edge in chain.edges]
             self._causes.setdefault(first, path[-1])
-            if chain.source.kind not in _SENDERS:
+            if chain.source.kind not in SENDERS:
                 continue
             known_seconds, sink, count = self._blocked.get(first, (age_seconds, path[0], 0))
             self._blocked[first] = known_seconds, sink, count + 1
-            for node in set(path) - {first}:
-                count, seconds = self._senders.get(node, _NOTHING_WAITS)
-                self._senders[node] = WaitingSenders(count + 1, max(seconds, age_seconds))
 
     def _read_subscriptions(self) -> Steps[None]:
         for first, candidate in self._candidates.items():
@@ -146,33 +128,16 @@ class Standings:
             if candidate.session is None or not isinstance(subscription, StompSubscription):
                 continue
             owner = candidate.session.lanes.resource_id
-            why = self._why_stalled(subscription, candidate.session)
+            why = why_stalled(subscription, candidate.session)
             if why is not None:
                 self._stalled[first] = why
                 self._stalled_of[owner] = max(why, self._stalled_of.get(owner, why))
             waiting = self._senders.get(first)
             if waiting is not None and self._causes.get(first, first) in (first, owner):
-                count, seconds = self._blocking_of.get(owner, _NOTHING_WAITS)
+                count, seconds = self._blocking_of.get(owner, NOTHING_WAITS)
                 self._blocking_of[owner] = WaitingSenders(
                     max(count, waiting.flows_count), max(seconds, waiting.seconds)
                 )
-
-    def _why_stalled(self, subscription: StompSubscription, session: Any) -> tuple[float, str] | None:
-        outbound_seconds = session.outbound.controller.limiter.describe().throttled_seconds
-        if outbound_seconds is not None and outbound_seconds >= STALLED_SECONDS:
-            return outbound_seconds, f"the client has read nothing for {age_in_words(outbound_seconds)}"
-        window, ledger = subscription.window, subscription.ledger
-        if window is None or ledger is None or not ledger.unsettled_count:
-            return None
-        full_seconds = window.limiter.describe().throttled_seconds
-        if full_seconds is None:
-            return None
-        idle_seconds = session.hub.clock() - subscription.last_settled_seconds
-        seconds = min(full_seconds, idle_seconds)
-        if seconds < STALLED_SECONDS:
-            return None
-        held = count_in_words(ledger.unsettled_count, "unacknowledged message")
-        return seconds, f"{held}, none acknowledged for {age_in_words(idle_seconds)}"
 
     def _read_destinations(self) -> Steps[None]:
         if not self._stalled:
@@ -199,14 +164,14 @@ class Standings:
 
     def senders_of(self, node: int) -> WaitingSenders:
         """Return the senders that wait for a node, directly or by way of others."""
-        return self._senders.get(node, _NOTHING_WAITS)
+        return self._senders.get(node, NOTHING_WAITS)
 
     def is_lasting(self, node: int) -> bool:
         """Return whether a wait of a node, or for it, is more than a busy broker's: it lasts, or a consumer stalls."""
         blocked = self._blocked.get(node)
         return (
-            self.senders_of(node).seconds >= LASTING_SECONDS
-            or (blocked is not None and blocked[0] >= LASTING_SECONDS)
+            is_lasting(self.senders_of(node).seconds)
+            or (blocked is not None and is_lasting(blocked[0]))
             or node in self._stalled
             or node in self._takers
         )
@@ -224,7 +189,7 @@ class Standings:
         first = destination.queues[0].resource_id
         waiting = self.senders_of(first)
         cause = self._causes.get(first, first)
-        lasting = waiting.seconds >= LASTING_SECONDS
+        lasting = is_lasting(waiting.seconds)
         if destination.is_paused:
             blocked = f"; {_senders_in_words(waiting)}" if lasting else ""
             return Standing(StandingState.PAUSED, f"paused{blocked}", waiting.seconds if lasting else None)
@@ -255,12 +220,12 @@ class Standings:
 
     def of_connection(self, first: int, rate_per_second: float) -> Standing:
         """Return the state of a connection, which `first` is the node of. O(1)."""
-        blocking = self._blocking_of.get(first, _NOTHING_WAITS)
-        if blocking.seconds >= LASTING_SECONDS:
+        blocking = self._blocking_of.get(first, NOTHING_WAITS)
+        if is_lasting(blocking.seconds):
             words = f"its consumer blocks {count_in_words(blocking.flows_count, 'sender')}, for "
             return Standing(StandingState.BLOCKING, words + age_in_words(blocking.seconds), blocking.seconds)
         blocked = self._blocked.get(first)
-        if blocked is not None and blocked[0] >= LASTING_SECONDS:
+        if blocked is not None and is_lasting(blocked[0]):
             seconds, sink, count = blocked
             cause = self._causes.get(first, sink)
             words = f"blocked by {self._name_of(sink)} for {age_in_words(seconds)}"
@@ -279,7 +244,7 @@ class Standings:
         waiting = self.senders_of(first)
         cause = self._causes.get(first, first)
         because = None if cause == first else cause
-        if waiting.seconds >= LASTING_SECONDS:
+        if is_lasting(waiting.seconds):
             words = f"blocks {count_in_words(waiting.flows_count, 'sender')}, for {age_in_words(waiting.seconds)}"
             stalled = self._stalled.get(first)
             return Standing(

@@ -18,11 +18,10 @@ from sluiceway.cli.answers import circumstances_of, is_number, list_of, mapping_
 from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.remedies import remedy_for
 from sluiceway.views.limits import changed_limits_in_words
+from sluiceway.views.waits import bottlenecks_of, root_causes_of, waited_seconds
 
 CHAINS_MAX: Final = 5
-LASTING_SECONDS: Final = 1.0
-"""Duration below which a wait is normal in a busy broker."""
-
+STALLED_MAX: Final = 5
 _ALWAYS: Final = frozenset(
     {
         "name",
@@ -79,15 +78,18 @@ def _marked(connection: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**connection, "peer": f"{connection.get('peer', '')} (this one)"}
 
 
+def is_blocked(report: Mapping[str, Any]) -> bool:
+    """Return whether senders have waited for something for a while, or for ever."""
+    return bool(list_of(report, "cycles") or bottlenecks_of(report))
+
+
 def bottleneck_line(report: Mapping[str, Any]) -> str:
     """Return the sentence about the bottleneck, or that there is none."""
     cycles = list_of(report, "cycles")
     if cycles:
         return f"a cycle, which never resolves by itself: {words_of(cycles[0])}"
-    bottlenecks = list_of(report, "bottlenecks")
-    if bottlenecks:
-        return f"bottleneck: {words_of(bottlenecks[0])}"
-    return "nothing is blocked"
+    causes = root_causes_of(report)
+    return f"bottleneck: {words_of(causes[0])}" if causes else "nothing is blocked"
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -143,8 +145,11 @@ def _memory(report: Mapping[str, Any], console: Console) -> None:
 
 def _bottleneck(report: Mapping[str, Any], console: Console) -> None:
     line = bottleneck_line(report)
-    troubled = bool(list_of(report, "cycles") or list_of(report, "bottlenecks"))
-    console.print(f"[{'bold red' if troubled else 'green'}]{escape(line)}[/]", highlight=False, soft_wrap=True)
+    console.print(
+        f"[{'bold red' if is_blocked(report) else 'green'}]{escape(line)}[/]", highlight=False, soft_wrap=True
+    )
+    for row in list_of(report, "stalled")[:STALLED_MAX]:
+        console.print(f"[yellow]stalled: {escape(words_of(row))}[/]", highlight=False, soft_wrap=True)
 
 
 def _omitted(report: Mapping[str, Any], console: Console) -> None:
@@ -162,7 +167,7 @@ def _changed_limits(report: Mapping[str, Any], console: Console) -> None:
 
 
 def _chains(report: Mapping[str, Any], console: Console, chains_max: int | None) -> None:
-    chains = list_of(report, "chains")
+    chains = list_of(report, "chains") if is_blocked(report) else []  # others come and go
     shown = chains[:chains_max]
     for chain in shown:
         console.print(f"  {escape(words_of(chain))}", highlight=False, soft_wrap=True)
@@ -177,13 +182,10 @@ def _remedy(report: Mapping[str, Any], console: Console) -> None:
 
 def remedy_of(report: Mapping[str, Any]) -> str:
     """Return what to do about the bottleneck; empty if nothing is known, or it has not lasted."""
-    bottlenecks = list_of(report, "bottlenecks")
-    if list_of(report, "cycles") or not bottlenecks or not isinstance(bottlenecks[0], Mapping):
+    causes = root_causes_of(report)
+    if list_of(report, "cycles") or not causes or waited_seconds(causes[0]) is None:
         return ""
-    age_seconds: Any = bottlenecks[0].get("oldest_seconds")
-    if not is_number(age_seconds) or age_seconds < LASTING_SECONDS:
-        return ""
-    sinks = (row for row in rows_of(report, "resources") if title_of(row) == bottlenecks[0].get("sink"))
+    sinks = (row for row in rows_of(report, "resources") if title_of(row) == causes[0].get("sink"))
     sink = next(sinks, None)
     return "" if sink is None else remedy_for(str(sink.get("kind")), circumstances_of(sink))
 

@@ -56,11 +56,10 @@ def _ask(address: Address, said: list[str]) -> None:
 
 def words_of_report(report: Mapping[str, Any]) -> list[str]:
     """Return the reason of a wait from a report: the state of the store, the bottleneck, and the remedy."""
-    from sluiceway.cli.answers import list_of
-    from sluiceway.cli.stat_view import bottleneck_line, remedy_of, store_trouble
+    from sluiceway.cli.stat_view import bottleneck_line, is_blocked, remedy_of, store_trouble
 
     said = [store_trouble(report)]
-    if list_of(report, "cycles") or list_of(report, "bottlenecks"):
+    if is_blocked(report):
         said.append(bottleneck_line(report))
     if remedy := remedy_of(report):
         said.append(f"what to do: {remedy}")

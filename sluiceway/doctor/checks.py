@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sluiceway.cli.answers import is_number, mapping_of, rows_of, words_of
+from sluiceway.cli.answers import mapping_of, words_of
 from sluiceway.config import Config
 from sluiceway.doctor.facts import Facts, Folder, Port
 from sluiceway.doctor.findings import Finding, warning
@@ -18,6 +18,7 @@ from sluiceway.queues.names import DestinationNameError, parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.store.directory import PAGED, VALUES
 from sluiceway.version import VERSION
+from sluiceway.views.waits import root_causes_of, waited_seconds
 
 MIB: Final = 1024 * 1024
 DAY_SECONDS: Final = 86_400.0
@@ -546,9 +547,9 @@ def _state(report: Any) -> Iterator[Finding]:
         yield Finding(
             "flow", f"never resolves by itself: {words_of(cycle)}", "close one of the connections that are in it"
         )
-    for bottleneck in rows_of(report, "bottlenecks"):
-        age: Any = bottleneck.get("oldest_seconds")
-        if is_number(age) and age > LONG_WAIT_SECONDS:
+    for bottleneck in root_causes_of(report):
+        age_seconds = waited_seconds(bottleneck)
+        if age_seconds is not None and age_seconds > LONG_WAIT_SECONDS:
             yield warning(
                 "flow", words_of(bottleneck), "`sluiceway top`, Enter on the row: the chain of waits, and its cause"
             )

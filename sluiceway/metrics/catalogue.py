@@ -215,6 +215,12 @@ SECTIONS: Final = (
             "How long the one that has waited longest for such a resource has waited.",
             RESOURCE,
         ),
+        (
+            "sluiceway_blocked_senders",
+            "Senders that have waited for such a resource for a second or longer. Above 0 while console, `stat` and "
+            "`top` name a bottleneck.",
+            RESOURCE,
+        ),
         ("sluiceway_held_bytes", "Memory that limiters of such resources hold.", RESOURCE),
         ("sluiceway_memory_used_bytes", "Part of the broker's memory that limiters have leased."),
         ("sluiceway_memory_limit_bytes", "`memory_bytes` of `[broker]`: what all may hold together."),
@@ -299,6 +305,10 @@ SECTIONS: Final = (
         ),
         ("sluiceway_subscriptions", "Subscriptions of all connections."),
         ("sluiceway_unacknowledged_messages", "Messages delivered on all connections, not acknowledged yet."),
+        (
+            "sluiceway_stalled_consumers",
+            "Consumers at their prefetch limit that have acknowledged nothing for five seconds, or read nothing.",
+        ),
         ("sluiceway_logins_accepted_total", "Accepted logins."),
         ("sluiceway_logins_failed_total", "Logins that were refused."),
         ("sluiceway_logins_delayed_total", "Logins that were made to wait, for earlier failures."),

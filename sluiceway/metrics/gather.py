@@ -27,6 +27,8 @@ from sluiceway.version import VERSION
 from sluiceway.views.destinations import durable_report, lag_seconds
 from sluiceway.views.logs import groups_report, log_figures
 from sluiceway.views.stores import stores_in_steps
+from sluiceway.views.subscriptions import why_stalled
+from sluiceway.views.waits import SENDERS, is_lasting
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -164,6 +166,7 @@ class Metrics:
         blocked = dict(manager.gone_held_up_seconds)
         flows: dict[ResourceKind, int] = {}
         longest: dict[ResourceKind, float] = {}
+        senders: dict[ResourceKind, int] = {}
         held: dict[ResourceKind, int] = {}
         seen_limiters: set[int] = set()
         for resource in manager.resources:
@@ -175,12 +178,15 @@ class Metrics:
             for controller in resource.controllers:
                 yield  # a connection has one for each lane, a topic one for each reader
                 if controller.waits:
+                    is_sender = kind in SENDERS
                     for sink, since in controller.blocked_by.items():
                         sink_kind = sink.resource.kind
                         waited_seconds = max(0.0, now_seconds - since)
                         flows[sink_kind] = flows.get(sink_kind, 0) + 1
                         longest[sink_kind] = max(longest.get(sink_kind, 0.0), waited_seconds)
                         blocked[sink_kind] = blocked.get(sink_kind, 0.0) + waited_seconds
+                        if is_sender and is_lasting(waited_seconds):
+                            senders[sink_kind] = senders.get(sink_kind, 0) + 1
                 if isinstance(controller, Account) and controller.counts_memory:
                     limiter = controller.limiter
                     held_bytes = controller.unaccounted_bytes
@@ -192,6 +198,7 @@ class Metrics:
             gathered.put("sluiceway_blocked_seconds_total", self._never_less("blocked", kind, blocked[kind]), kind)
             gathered.put("sluiceway_blocked_flows", flows.get(kind, 0), kind)
             gathered.put("sluiceway_blocked_longest_seconds", longest.get(kind, 0.0), kind)
+            gathered.put("sluiceway_blocked_senders", senders.get(kind, 0), kind)
         for kind in sorted(held):
             gathered.put("sluiceway_held_bytes", held[kind], kind)
         budget = self._broker.memory.budget
@@ -240,13 +247,17 @@ class Metrics:
 
     def _gather_connections(self, gathered: Gathered) -> Steps[None]:
         broker = self._broker
-        subscriptions_count = unsettled_count = 0
+        subscriptions_count = unsettled_count = stalled_count = 0
         for connection in list(broker.connections):
             yield
+            for subscription in list(connection.session.subscriptions.live.values()):
+                yield
+                stalled_count += why_stalled(subscription, connection.session) is not None
             subscriptions_count += len(connection.session.subscriptions.live)
             unsettled_count += connection.session.unsettled_count
         gathered.put("sluiceway_subscriptions", subscriptions_count)
         gathered.put("sluiceway_unacknowledged_messages", unsettled_count)
+        gathered.put("sluiceway_stalled_consumers", stalled_count)
         for label, counts in broker.listening.counts().items():
             gathered.put("sluiceway_connections", counts.now_count, label)
             gathered.put("sluiceway_connections_accepted_total", counts.accepted_count, label)

@@ -12,9 +12,9 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.cli.answers import circumstances_of, is_number, list_of, rows_of, title_of, words_of
-from sluiceway.cli.stat_view import LASTING_SECONDS
 from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.remedies import remedy_for
+from sluiceway.views.waits import is_lasting, root_causes_of, waited_seconds
 
 _KINDS: Final = ("delay queue ", "queue ", "topic ", "log group ", "log ", "connection ")
 """Beginnings of the titles by which rows are looked up."""
@@ -138,7 +138,7 @@ class FlowMap:
         if wait is not None:
             return Step(title, f"waits on {wait.sink} ({wait.details})", wait.age_seconds, _once(details))
         remedy = remedy_for(str(resource.get("kind")), circumstances_of(resource))
-        if remedy and behind and behind[0].age_seconds >= LASTING_SECONDS:
+        if remedy and behind and is_lasting(behind[0].age_seconds):
             details.append(f"what to do: {remedy}")
         if behind:
             return Step(title, facts or "waits on nothing", None, _once(details))
@@ -146,16 +146,13 @@ class FlowMap:
 
 
 def troubles(report: Mapping[str, Any]) -> list[tuple[float | None, str]]:
-    """Return the causes of blocking in words, with the age in seconds where there is one: cycles first, then the
-    bottlenecks, the worst one first.
+    """Return the causes of blocking in words, with the age in seconds where there is one: cycles first, then the root
+    causes, the worst one first.
     """
     said: list[tuple[float | None, str]] = [
         (None, f"never resolves by itself: {words_of(cycle)}") for cycle in list_of(report, "cycles")
     ]
-    for bottleneck in rows_of(report, "bottlenecks"):
-        age_seconds: Any = bottleneck.get("oldest_seconds")
-        said.append((age_seconds if is_number(age_seconds) else None, words_of(bottleneck)))
-    return said
+    return said + [(waited_seconds(cause), words_of(cause)) for cause in root_causes_of(report)]
 
 
 def _waits_of(parent: Mapping[str, Any]) -> list[MapEdge]:

@@ -16,11 +16,11 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.cli.answers import mapping_of, number_of, rows_of, title_of
-from sluiceway.cli.stat_view import LASTING_SECONDS
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.words import part_and_owner
 from sluiceway.top.chains import Chain, FlowMap, troubles
 from sluiceway.top.course import Age, Course, Courses
+from sluiceway.views.waits import is_lasting
 
 REPLY_NAME: Final = "sluiceway-top"
 """Name of the temporary queue of answers: it is not shown."""
@@ -276,7 +276,7 @@ def _subscription_rows(report: Mapping[str, Any], flow_map: FlowMap) -> Iterator
         behind = flow_map.behind(title)
         sources = sorted({wait.source for wait in behind})
         state = "ok"
-        if behind and behind[0].age_seconds >= LASTING_SECONDS:
+        if behind and is_lasting(behind[0].age_seconds):
             state = "full"
         name, peer = part_and_owner(str(resource.get("name")))
         yield {
@@ -313,7 +313,7 @@ def _state_of(report: Mapping[str, Any], broker: Mapping[str, Any], found: tuple
         return f"store {store_state}"
     if broker.get("draining"):
         return "shutting down"
-    if any(trouble.age_seconds is None or trouble.age_seconds >= LASTING_SECONDS for trouble in found):
+    if found:
         return "blocked"
     return "ok"
 
@@ -323,10 +323,10 @@ def _destination_state(row: Row, flow_map: FlowMap, title: str | None, course: C
     if row.get("paused"):
         return "paused"
     behind = flow_map.behind(title) if title is not None else []
-    if behind and behind[0].age_seconds >= LASTING_SECONDS:
+    if behind and is_lasting(behind[0].age_seconds):
         return "full"
     wait = flow_map.wait_of(title) if title is not None else None
-    if wait is not None and wait.age_seconds >= LASTING_SECONDS:
+    if wait is not None and is_lasting(wait.age_seconds):
         return "waits"
     depth_count = _count(row, "depth_count")
     if depth_count and not row.get("subscriptions_count"):
@@ -339,7 +339,7 @@ def _destination_state(row: Row, flow_map: FlowMap, title: str | None, course: C
 
 
 def _connection_state(row: Row) -> str:
-    if _count(row, "blocked_seconds") >= LASTING_SECONDS:
+    if is_lasting(_count(row, "blocked_seconds")):
         return "blocked"
     if row.get("version") is None and "version" in row:
         return "connecting"

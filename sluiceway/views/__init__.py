@@ -3,7 +3,8 @@
     destinations   contents, counts and ages of destinations; durable subscriptions
     connections    input, output and waits of connections
     limits         values of limits, in words
-    subscriptions  wishes of clients, and consumers of queues and logs
+    subscriptions  wishes of clients, and consumers of queues and logs; which consumers are stalled
+    waits          which waits count: the rule for bottlenecks
     logs           contents of logs, and the lag of their groups
 
 Flows, limiters and chains of waits are in `sluiceway.flow.snapshot`, the store in `sluiceway.store.reporting`.

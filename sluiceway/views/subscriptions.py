@@ -7,11 +7,14 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from sluiceway.flow import FlowResource
-from sluiceway.flow.graph import Steps
+from sluiceway.flow.graph import Steps, sorted_in_steps
+from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.stomp.delivery import StompSubscription
+from sluiceway.protocols.stomp.session import Session
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.queue import MessageQueue
+from sluiceway.views.waits import STALLED_SECONDS
 
 
 class Held(NamedTuple):
@@ -34,6 +37,9 @@ _FIGURES: Final[Mapping[str, Callable[[Held], Any]]] = {
     "idle_seconds": lambda held: held.connection.session.hub.clock() - held.subscription.last_settled_seconds,
 }
 
+_NAMES: Final = ("name", "destination", "session", "peer", "client_id", "unsettled_count")
+"""Figures by which a stalled subscription is known."""
+
 
 def subscription_figure(name: str, held: Held) -> Any:
     """Read one figure of a subscription. O(1)."""
@@ -43,6 +49,44 @@ def subscription_figure(name: str, held: Held) -> Any:
 def subscription_report(held: Held) -> dict[str, Any]:
     """Return one subscription as JSON-able data."""
     return {name: read(held) for name, read in _FIGURES.items()}
+
+
+def why_stalled(subscription: StompSubscription, session: Session) -> tuple[float, str] | None:
+    """Return for how many seconds a subscription has stalled, and why; None: it works, or has nothing to do. Stalled is
+    a consumer that is at its prefetch limit and acknowledges nothing, or reads nothing, for STALLED_SECONDS.
+    """
+    outbound_seconds = session.outbound.controller.limiter.describe().throttled_seconds
+    if outbound_seconds is not None and outbound_seconds >= STALLED_SECONDS:
+        return outbound_seconds, f"the client has read nothing for {age_in_words(outbound_seconds)}"
+    window, ledger = subscription.window, subscription.ledger
+    if window is None or ledger is None or not ledger.unsettled_count:
+        return None
+    full_seconds = window.limiter.describe().throttled_seconds
+    if full_seconds is None:
+        return None
+    idle_seconds = session.hub.clock() - subscription.last_settled_seconds
+    seconds = min(full_seconds, idle_seconds)
+    if seconds < STALLED_SECONDS:
+        return None
+    held = count_in_words(ledger.unsettled_count, "unacknowledged message")
+    return seconds, f"{held}, none acknowledged for {age_in_words(idle_seconds)}"
+
+
+def stalled_in_steps(connections: Iterable[Connection]) -> Steps[list[dict[str, Any]]]:
+    """Return the stalled subscriptions as JSON-able rows, the longest first."""
+    rows: list[dict[str, Any]] = []
+    for held in (yield from live_subscriptions(connections)):
+        yield
+        why = why_stalled(held.subscription, held.connection.session)
+        if why is not None:
+            rows.append(
+                {
+                    **{name: subscription_figure(name, held) for name in _NAMES},
+                    "stalled_seconds": why[0],
+                    "words": f"{held.subscription.kind} {held.subscription.name}: {why[1]}",
+                }
+            )
+    return (yield from sorted_in_steps(rows, lambda row: -row["stalled_seconds"]))
 
 
 def live_subscriptions(connections: Iterable[Connection], destination: str = "") -> Steps[list[Held]]:

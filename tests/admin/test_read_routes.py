@@ -128,6 +128,8 @@ class TestOverview:
             client = await stage.connect(name="web-3")
             await client.send_all("/queue/small", range(9))
             await stage.settled_down()
+            assert not (await stage.get("overview"))["bottlenecks"], "a wait of a moment is none"
+            await trio.sleep(2)
             overview = await stage.get("overview")
             (bottleneck,) = overview["bottlenecks"]
             assert bottleneck["title"] == "queue /queue/small" and bottleneck["flows_count"] == 1

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import trio
 
 from tests.scenarios.stage import Stage
 
@@ -44,12 +45,28 @@ async def test_a_consumer_at_its_prefetch_holds_nobody_up_while_nothing_waits() 
         assert (report["bottlenecks"], report["chains"]) == ([], [])
         await producer.send(Q, "6")
         await producer.sync()
-        assert next(row["sink"] for row in told(stage)["bottlenecks"]).startswith("subscription")
+        await trio.sleep(60)
+        report = told(stage)
+        assert report["chains"] and not report["bottlenecks"], "a message waits, and no sender"
+        assert [row["words"].partition(":")[2] for row in report["stalled"]] == [
+            " 5 unacknowledged messages, none acknowledged for 60 s"
+        ]
+        await producer.send_all(Q, range(20))
+        await stage.settled_down()
+        assert not told(stage)["bottlenecks"], "for a moment only"
+        await trio.sleep(2)
+        row = told(stage)["bottlenecks"][0]
+        assert row["sink"].startswith("subscription") and row["senders_count"] == 1
+        assert " blocks 1 sender, for 2 s: " in row["words"] and not row["waits_itself"]
+        page = (await stage.broker.metrics_page()).decode()
+        assert 'sluiceway_blocked_senders{kind="queue"} 1.0\n' in page and "sluiceway_stalled_consumers 1.0\n" in page
         for delivery in deliveries:
             await consumer.ack(delivery)
-        await consumer.ack(await consumer.next_message())
+        for _ in range(21):
+            await consumer.ack(await consumer.next_message())
         await consumer.sync()
-        assert not told(stage)["bottlenecks"]
+        report = told(stage)
+        assert (report["bottlenecks"], report["chains"], report["stalled"]) == ([], [], [])
 
 
 async def test_so_does_one_of_a_topic() -> None:
@@ -61,7 +78,8 @@ async def test_so_does_one_of_a_topic() -> None:
         assert not told(stage)["bottlenecks"]
         await producer.send("/topic/news", "6")
         await producer.sync()
-        assert told(stage)["bottlenecks"]
+        report = told(stage)
+        assert report["chains"] and not report["bottlenecks"]
         for delivery in deliveries:
             await consumer.ack(delivery)
         await consumer.ack(await consumer.next_message())

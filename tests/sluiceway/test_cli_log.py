@@ -212,7 +212,7 @@ def test_an_append_that_a_full_disk_holds_up_says_so_and_how_to_stop(
         say(address)
         signal.pthread_kill(main_thread, signal.SIGINT)
 
-    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 1.5)
     monkeypatch.setattr(waiting, "ANSWER_SECONDS", 20)
     monkeypatch.setattr(log_append, "say_that_it_waits", say_and_stop)
     with EmbeddedBroker(config) as broker:
@@ -221,7 +221,7 @@ def test_an_append_that_a_full_disk_holds_up_says_so_and_how_to_stop(
     lines = result.stderr.splitlines()
     assert lines[0] == "sluiceway: waiting: the broker has not confirmed all of it yet"
     assert lines[1] == "  store: disk low"
-    assert lines[2].startswith("  bottleneck: store blocks 1 flow, ")
+    assert lines[2].startswith("  bottleneck: store blocks 1 sender, ")
     assert lines[-2] == "  It resumes as soon as the broker does; Ctrl-C ends it"
     assert lines[-1] == "sluiceway: interrupted: 0 records are in /log/n for certain"
 
