@@ -323,10 +323,14 @@ class Ownership:
         return hub is not None and hub.session == owner.session
 
     def _is_to_claim(self, claim: _Claim) -> bool:
-        """Return whether this hub is to have a shard, and no other live hub has it still."""
+        """Return whether this hub is to have a shard, and no other live hub has it still; or whether the record carries
+        the session of this hub: a claim whose answer was lost. The hub then opens the shard, and hands it over.
+        """
+        owner = claim.owner
+        if owner is not None and owner.hub == self._hub.name and owner.session == self._coordination.session:
+            return True
         if self._wanted_at(claim) != self._hub.name or self._hub.name not in self._hubs:
             return False
-        owner = claim.owner
         if owner is None:
             return self._is_settled
         return owner.hub == self._hub.name or not self._lives(owner)

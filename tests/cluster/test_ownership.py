@@ -387,6 +387,18 @@ def test_a_shard_that_was_taken_by_force_is_abandoned() -> None:
     assert 3 in one.mine() and one.ownership.epoch(3) == 10
 
 
+def test_a_claim_whose_answer_was_lost_is_handed_to_the_hub_that_is_to_have_the_shard() -> None:
+    cluster = Cluster()
+    one, two = cluster.join("hub-1"), cluster.join("hub-2")
+    cluster.run()
+    shard = min(two.mine())
+    claimed = OwnerRecord("hub-1", one.channel.client.session or "", 2)
+    one.channel.client.write(shard_path(shard), claimed.encoded(), Version.ANY, lambda _: None)
+    cluster.run()
+    assert f"close {shard}" in one.host.told
+    assert shard in two.mine() and two.ownership.epoch(shard) == 4
+
+
 def test_a_record_that_was_deleted_by_hand_takes_no_epoch_back() -> None:
     cluster = Cluster()
     one = cluster.join("hub-1")
