@@ -3,8 +3,10 @@
 *Round trips.* A batch is one transaction in libpq's pipeline mode: one round trip, and the commit of the server (with
 a synchronous standby that of the standby, too). A look-up is one; a range is two, and one more for each MIB of it.
 
-*Every batch is synced*, whatever `sync` says. The server may crash while the broker lives on, which then would rely on
-records that are gone; and PostgreSQL joins commits of sessions, but there is one session that writes.
+*Without `sync`* a commit does not wait for the server's disk, nor for a standby. The server may crash while the broker
+lives on, which then relies on records that are gone. So the changes of batches that are not synced are kept here, a few
+mebibytes of them, and are written again when the server has come back without them; nothing is read before. What a
+server loses in a crash are the last batches, never others.
 
 *When the connection is lost* it is not known whether the batch is there. It is written again, once at once, then as
 callers like; with a higher number, which keeps the lost attempt from taking effect later (postgresql_schema.py).
@@ -21,7 +23,7 @@ beginning. Rows come in portions of about a mebibyte. A lost connection cuts the
 Two threads at once, one that writes and one that reads: each has a session of its own. The thread that writes may read,
 too; what it wrote is committed.
 
-Bound: one portion of rows for each open iteration, and a batch twice, as a message of the protocol.
+Bound: one portion of rows for each open iteration, a batch twice, as a message of the protocol, and KEPT_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -53,6 +55,12 @@ GROWTH: Final = 8
 STATEMENT_BYTES: Final = 4 * MIB
 """Size at which the records of a batch go into another statement of its transaction."""
 
+KEPT_BYTES_MAX: Final = 8 * MIB
+"""Changes that are not synced, and kept to be written again. A batch with which they would be more is synced."""
+
+CHANGE_BYTES: Final = 200
+"""Memory for a change that is kept, beside its value."""
+
 _UPSERT: Final = (
     b"INSERT INTO sluiceway_records (shard, key, value) "
     b"SELECT %s, given.key, given.value FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value) "
@@ -74,12 +82,15 @@ class PostgresqlEngine:
         "_dropped",
         "_epoch",
         "_fenced",
+        "_kept",
+        "_kept_bytes",
         "_name",
         "_notices",
         "_number",
         "_reader",
         "_reading",
         "_shard",
+        "_synced",
         "_walks",
         "_walks_count",
         "_writer",
@@ -111,11 +122,14 @@ class PostgresqlEngine:
         self._walks: set[str] = set()
         """Open cursors of the session that reads."""
         self._walks_count = 0  # made so far
-        self._epoch = self._number = self._confirmed = 0
+        self._epoch = self._number = self._confirmed = self._synced = 0
+        self._kept: list[tuple[int, list[Change]]] = []
+        """Batches since the last one that was synced, by their numbers."""
+        self._kept_bytes = 0
         self.warnings: list[str] = []
         """Settings of the server with which a confirmed message may be lost, in words."""
         self._epoch, self._number = self._open(epoch)
-        self._confirmed = self._number
+        self._confirmed = self._synced = self._number
 
     def _open(self, epoch: int | None) -> tuple[int, int]:
         database = self._database
@@ -142,16 +156,25 @@ class PostgresqlEngine:
         if self._epoch:
             end_ghosts(connection, f"{self._name} writes")
             hold(connection, self._shard)
-            self._check_row(connection)
+            there, _ = self._check_row(connection)
+            lost = [change for number, changes in self._kept if number > there for change in changes]
+            if lost:  # as one batch: half of them, and then a crash, would be another order than that of the batches
+                self._commit(connection, lost, sync=True)
 
     def _begin_reading(self, connection: Connection) -> None:
         self._dropped.clear()
         self._walks.clear()
-        self._check_row(connection)
+        confirmed = self._confirmed  # before the look: the other thread writes on
+        there, _ = self._check_row(connection)
+        if there < confirmed:
+            raise EngineFailedError(
+                f"{self._database.words}: it has come back without the last batches, which were not synced. They are "
+                "written again before anything is read."
+            )
 
-    def _check_row(self, connection: Connection, also: str = "NULL") -> object:
+    def _check_row(self, connection: Connection, also: str = "NULL") -> tuple[int, object]:
         try:
-            return check_row(connection, self._database.words, self._shard, self._epoch, self._confirmed, also=also)
+            return check_row(connection, self._database.words, self._shard, self._epoch, self._synced, also=also)
         except FencedError as error:
             self._fenced = str(error)
             raise
@@ -160,6 +183,11 @@ class PostgresqlEngine:
     def epoch(self) -> int:
         """Epoch of this owner."""
         return self._epoch
+
+    @property
+    def kept_numbers(self) -> list[int]:
+        """Numbers of the batches that are kept, because they are not synced."""
+        return [number for number, _changes in self._kept]
 
     @property
     def place(self) -> str:
@@ -183,7 +211,7 @@ class PostgresqlEngine:
 
     def size_bytes(self) -> int:
         """Return the size of the tables, of all shards. Raises FencedError if the shard has another owner."""
-        size_bytes = self._read("reading its size", lambda connection: self._check_row(connection, _SIZE))
+        _, size_bytes = self._read("reading its size", lambda connection: self._check_row(connection, _SIZE))
         assert isinstance(size_bytes, int), "a number"
         return size_bytes
 
@@ -217,41 +245,56 @@ class PostgresqlEngine:
         with self._writing:
             was_open = self._writer.is_open
             try:
-                self._write_once(changes)
+                self._write_once(changes, sync=sync)
             except EngineError as error:
                 if not was_open or not is_lost(error.__cause__):
                     raise
-                self._write_once(changes)
+                self._write_once(changes, sync=sync)
 
-    def _write_once(self, changes: Sequence[Change]) -> None:
+    def _write_once(self, changes: Sequence[Change], *, sync: bool) -> None:
         self.check_open()
-        shard = self._shard
-        number = self._number = self._number + 1
-        puts, gone, ranges = net_changes(changes)
         with self._writer.using("writing") as connection:
-            self._notices.clear()
             try:
-                with connection.pipeline():
-                    connection.execute("BEGIN")
-                    fence = connection.execute(FENCE, {"shard": shard, "epoch": self._epoch, "number": number})
-                    for start, stop in ranges:
-                        connection.execute(_DELETE_RANGE, (shard, start, stop))
-                    if gone:
-                        connection.execute(_DELETE, (shard, gone))
-                    for keys, values in _portions(puts):
-                        connection.execute(_UPSERT, (shard, keys, values))
-                    commit = connection.execute("COMMIT")
+                self._commit(connection, changes, sync=sync)
             except psycopg.errors.NotNullViolation as error:
                 raise self._why_refused(error) from error
-            assert commit.statusmessage == "COMMIT", "an error before it would have been raised"
-            if fence.rowcount != 1:
-                self._check_row(connection)
-            if self._notices:  # the wait for a standby was cancelled, and yet the server says COMMIT
-                raise EngineFailedError(
-                    f"{self._database.words}: the batch is perhaps not on the standby: {'; '.join(self._notices)}. "
-                    "Look at the standby, or at synchronous_standby_names; the batch is written again."
-                )
+
+    def _commit(self, connection: Connection, changes: Sequence[Change], *, sync: bool) -> None:
+        """Write one batch; with the next number, whether it is there already or not."""
+        shard = self._shard
+        puts, gone, ranges = net_changes(changes)
+        size_bytes = CHANGE_BYTES * len(changes) + sum([len(value) for _kind, _key, value in changes])
+        is_synced = sync or self._kept_bytes + size_bytes > KEPT_BYTES_MAX
+        number = self._number = self._number + 1
+        self._notices.clear()
+        with connection.pipeline():
+            connection.execute(b"BEGIN")
+            if not is_synced:
+                connection.execute(b"SET LOCAL synchronous_commit = off")
+            fence = connection.execute(FENCE, {"shard": shard, "epoch": self._epoch, "number": number})
+            for start, stop in ranges:
+                connection.execute(_DELETE_RANGE, (shard, start, stop))
+            if gone:
+                connection.execute(_DELETE, (shard, gone))
+            for keys, values in _portions(puts):
+                connection.execute(_UPSERT, (shard, keys, values))
+            commit = connection.execute(b"COMMIT")
+        assert commit.statusmessage == "COMMIT", "an error before it would have been raised"
+        if fence.rowcount != 1:
+            self._check_row(connection)
+        if self._notices:  # the wait for a standby was cancelled, and yet the server says COMMIT
+            raise EngineFailedError(
+                f"{self._database.words}: the batch is perhaps not on the standby: {'; '.join(self._notices)}. "
+                "Look at the standby, or at synchronous_standby_names; the batch is written again."
+            )
         self._confirmed = number
+        if is_synced:
+            self._synced = number
+            self._kept.clear()
+            self._kept_bytes = 0
+        else:
+            self._kept.append((number, list(changes)))
+            self._kept_bytes += size_bytes
 
     def _why_refused(self, error: psycopg.Error) -> EngineError:
         """Return why the row of the shard did not let a batch in."""

@@ -120,10 +120,11 @@ def end_ghosts(connection: Connection, name: str) -> None:
 
 
 def check_row(
-    connection: Connection, place: str, shard: int, epoch: int, confirmed: int, *, also: str = "NULL"
-) -> object:
-    """Check that the shard is still this owner's, and that no batch is lost. Returns the value of the expression
-    `also`. Raises FencedError, or errors of psycopg.
+    connection: Connection, place: str, shard: int, epoch: int, synced: int, *, also: str = "NULL"
+) -> tuple[int, object]:
+    """Check that the shard is still this owner's, and that the batch with the number `synced` is not lost. Returns the
+    number of the last batch that is there, and the value of the expression `also`. Raises FencedError, or errors of
+    psycopg.
     """
     query = f"SELECT epoch, batch, owner, claimed_at::text, {also} FROM sluiceway_shards WHERE shard = %s"
     row = connection.execute(query.encode(), (shard,)).fetchone()
@@ -135,13 +136,13 @@ def check_row(
             f"{place}: shard {shard} has another owner: {owner}, since {claimed_at}. This broker writes nothing more; "
             "only one may use a shard."
         )
-    if _number(batch) < confirmed:
+    if _number(batch) < synced:
         raise FencedError(
-            f"{place}: shard {shard} is at batch {batch}, though batch {confirmed} was confirmed: the database was "
+            f"{place}: shard {shard} is at batch {batch}, though batch {synced} was confirmed: the database was "
             "restored from a backup, or failed over to a standby that lagged, and has lost confirmed messages. Start "
             "the broker again to continue with what is there; a synchronous standby loses nothing."
         )
-    return result
+    return _number(batch), result
 
 
 def _holder(connection: Connection, shard: int) -> str:

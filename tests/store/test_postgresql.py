@@ -10,7 +10,7 @@ from typing import Protocol
 import psycopg
 import pytest
 
-from sluiceway.store import postgresql_schema, postgresql_sessions
+from sluiceway.store import postgresql, postgresql_schema, postgresql_sessions
 from sluiceway.store.engine import (
     DiskFullError,
     EngineError,
@@ -196,6 +196,39 @@ def test_the_engine_goes_on_after_a_crash_of_the_database(opened: Opens, databas
         database.start()
     engine.write([put(b"b", b"2")], sync=True)
     assert contents(engine) == {b"a": b"1", b"b": b"2"}
+
+
+@pytest.mark.parametrize("reads_first", [True, False])
+def test_batches_that_were_not_synced_are_written_again_after_a_crash_of_the_database(
+    opened: Opens, database: Server, reads_first: bool
+) -> None:
+    """The broker relies on them: it has let go of what it wrote."""
+    engine = opened()
+    engine.write([put(b"synced", b"1"), put(b"gone", b"1")], sync=True)
+    database.configure(wal_writer_delay="10s")
+    try:
+        for place in range(5):
+            engine.write([put(b"%d" % place, bytes(10)), delete(b"gone")], sync=False)
+        database.stop("immediate")
+        database.start()
+        expected = {b"synced": b"1", **{b"%d" % place: bytes(10) for place in range(5)}}
+        if reads_first:
+            with pytest.raises(EngineFailedError, match="come back without the last batches"):
+                engine.get(b"0")
+        engine.write([], sync=True)
+        assert contents(engine) == expected
+    finally:
+        database.configure(wal_writer_delay="")
+
+
+def test_changes_that_are_not_synced_are_kept_up_to_a_limit(opened: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgresql, "KEPT_BYTES_MAX", 30_000)
+    engine = opened()
+    kept = []
+    for place in range(6):
+        engine.write([put(b"%d" % place, bytes(10_000))], sync=False)
+        kept.append(len(engine.kept_numbers))
+    assert kept == [1, 2, 0, 1, 2, 0]
 
 
 def test_a_database_that_has_lost_confirmed_batches_is_noticed(opened: Opens, sql: Sql) -> None:
