@@ -68,13 +68,38 @@ async def bind(address: str) -> list[socket.socket]:
     """Sockets that have this address (several if the host name has several), and do not listen yet: `start_listening`.
     Raises ListenError.
     """
+    return _bound(address, await _found(address), split_address(address)[1])
+
+
+async def bind_shared(address: str, processes_count: int) -> list[list[socket.socket]]:
+    """Sockets as those of `bind`, once for each of several processes: the kernel spreads new connections over them.
+    Raises ListenError, also if another program has the address and would share it.
+    """
+    port = split_address(address)[1]
+    found = await _found(address)
+    first = _bound(address, found, port)  # fails if anybody has the address, which one that is to be shared would not
+    port = first[0].getsockname()[1]
+    for listening in first:
+        listening.close()
+    found = [(*each[:4], (each[4][0], port, *each[4][2:])) for each in found]
+    bound: list[list[socket.socket]] = []
+    try:
+        for _process in range(processes_count):
+            bound.append(_bound(address, found, port, is_shared=True))
+    except ListenError:
+        for listening in (listening for some in bound for listening in some):
+            listening.close()
+        raise
+    return bound
+
+
+async def _found(address: str) -> Sequence[tuple[Any, ...]]:
     host, port = split_address(address)
     try:
-        found = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         reason = f"the host is not known ({error.strerror}): use an address of this machine"
         raise ListenError(address, reason) from None
-    return _bound(address, found, port)
 
 
 def bind_now(address: str) -> list[socket.socket]:
@@ -105,13 +130,17 @@ def start_listening(address: str, sockets: Sequence[socket.socket]) -> None:
         raise ListenError(address, error) from None
 
 
-def _bound(address: str, found: Sequence[tuple[Any, ...]], port: int) -> list[socket.socket]:
+def _bound(
+    address: str, found: Sequence[tuple[Any, ...]], port: int, *, is_shared: bool = False
+) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _name, where in dict.fromkeys(found):
             listening = socket.socket(family, kind, protocol)
             sockets.append(listening)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if len(sockets) > 1 and port == 0:

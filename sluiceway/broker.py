@@ -25,6 +25,7 @@ import trio
 
 from sluiceway.answering import Answers
 from sluiceway.claims import Claims
+from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.config.model import configuration
@@ -155,6 +156,8 @@ class Broker:
     async def __aenter__(self) -> Broker:
         self._make_parts()
         self._stack.callback(self.abandon)
+        if self._seat is not None:
+            self._stack.callback(self._seat.sockets.close)
         try:
             await self._open()
         except BaseException:
@@ -204,6 +207,7 @@ class Broker:
                 prepare_selectors=self.selector_preparation.wait,
             ),
             engines=self._engines,
+            opens=None if self._seat is None else self._seat.shards,
             observe=lambda token: self.tracking.begin(token),
         )
         self.answers = Answers(StepPace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.contain)
@@ -287,7 +291,7 @@ class Broker:
         config, opened = self.config, self._parts.opened
         opened(self._close_dispatcher)
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
-        await self.listening.bind(config.listeners)
+        await self.listening.bind(config.listeners, self._sockets)
         opened(self.listening.abandon, abandon=self.listening.abandon)
         opened(self.tracking.close)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
@@ -324,7 +328,7 @@ class Broker:
         with needs("console", "the admin port"):  # an HTTP stack, which most brokers do without
             from sluiceway.admin.server import AdminServer
 
-        self.admin = admin = await AdminServer.listen(self, self.config.admin)
+        self.admin = admin = await AdminServer.listen(self, self.config.admin, self._sockets)
         self._parts.opened(admin.close, abandon=admin.abandon)
 
     async def _open_shards(self) -> None:
@@ -332,6 +336,10 @@ class Broker:
 
     async def _recover_shards(self) -> None:
         await self.shards.recover()
+
+    @property
+    def _sockets(self) -> InheritedSockets:
+        return InheritedSockets({}) if self._seat is None else self._seat.sockets
 
     def _warn_if_open(self, settings: ListenerConfig, listener: SocketListener) -> None:
         host = listener.address.rpartition(":")[0].strip("[]")

@@ -17,6 +17,7 @@ from functools import partial
 import attrs
 import trio
 
+from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.protocols.listener import ListenError, SocketListener, bind, bind_now, start_listening
 from sluiceway.protocols.opening import Entrance
@@ -115,14 +116,15 @@ class Listeners:
 
     # ------------------------------------------------------------------ life
 
-    async def bind(self, configured: Iterable[ListenerConfig]) -> None:
-        """Bind the addresses; clients can't connect yet. Raises ListenError and CertificateError, with nothing
-        bound.
+    async def bind(self, configured: Iterable[ListenerConfig], inherited: InheritedSockets) -> None:
+        """Bind the addresses that are not inherited; clients can't connect yet. Raises ListenError and
+        CertificateError, with nothing bound.
         """
         try:
             for settings in configured:
                 entrance = self._entrance(settings)
-                self._entries.append(OpenListener(settings, entrance, await bind(settings.address)))
+                sockets = inherited.take(settings.address) or await bind(settings.address)
+                self._entries.append(OpenListener(settings, entrance, sockets))
         except (ListenError, CertificateError):
             self.abandon()
             raise

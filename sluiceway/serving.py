@@ -9,6 +9,8 @@ from contextlib import suppress
 import trio
 
 from sluiceway.broker import Broker
+from sluiceway.cluster.hub import HubPlace
+from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.config import Config
 from sluiceway.data_folder import OnProgress
 from sluiceway.protocols.log import get_logger
@@ -28,17 +30,20 @@ async def serve(
     source: Callable[[], Config] | None = None,
     config_file: str | None = None,
     apply_logging: Callable[[Config], None] | None = None,
+    place: HubPlace | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once. SIGHUP reloads.
 
     `source` reads the settings again (raises ConfigError), `apply_logging` sets logging up after a change of `logging`.
     `on_ready` gets the URLs when clients can connect, `on_admin` those of the admin port, `on_reading` hears before how
-    far the store is read. Raises ListenError. Tunes the garbage collector of this process for many live messages.
+    far the store is read. `place`: this process is one of several hubs, and stops when their supervisor is gone.
+    Raises ListenError. Tunes the garbage collector of this process for many live messages.
     """
     tune_garbage_collector()
     tune_allocator()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with Broker(config, serving=True, on_reading=on_reading) as broker:
+        seat = None if place is None else place.seat(InheritedSockets.of())
+        async with Broker(config, serving=True, on_reading=on_reading, seat=seat) as broker:
             broker.reloading.source = source
             broker.config_file = config_file
             if apply_logging is not None:
@@ -84,6 +89,13 @@ async def serve(
                         broker.connections.cut()
                         return
 
+                async def end_with_supervisor(lifeline: int) -> None:
+                    await trio.lowlevel.wait_readable(lifeline)
+                    log.error("the supervisor of the hubs is gone: this hub stops")
+                    waiting.cancel()
+
+                if place is not None:
+                    nursery.start_soon(end_with_supervisor, place.lifeline)
                 nursery.start_soon(end_when_drained)
                 nursery.start_soon(reload_on_hangup)
                 with waiting:

@@ -78,14 +78,17 @@ class Shards:
         environment: ShardEnvironment,
         *,
         engines: Sequence[Engine] = (),
+        opens: frozenset[int] | None = None,
         observe: Callable[[bytes], ObserverOf | None],
     ) -> None:
-        """`engines`: open stores, one for each shard, in place of that of `location`; `observe` gets the token, and
-        returns who follows messages of the queues: called once, in `open`.
+        """`engines`: open stores, one for each shard, in place of that of `location`; `opens`: numbers of the shards
+        that `open` opens, because other hubs have the rest, None: all; `observe` gets the token, and returns who
+        follows messages of the queues: called once, in `open`.
         """
         self._config = config
         self._location = location
         self._engines = engines
+        self._opens = opens
         self._environment = environment
         self._observe = observe
         self._parts = OpenParts()
@@ -131,12 +134,16 @@ class Shards:
         self._locations = {location.shard: location for location in locations}
         self._parts.opened(self._close_shards, abandon=self._abandon_shards)
         for location in locations:
+            if self._opens is not None and location.shard not in self._opens:
+                continue
             shard = self.open_shards[location.shard] = Shard(self._config, location, environment)
             await shard.open()
         first = next(iter(self.open_shards.values()))
         self.token = first.token
         self.take_numbers = first.take_numbers if self.count == 1 else _own_numbers().take
         self._make_registry()
+        for number in self._locations.keys() - self.open_shards.keys():
+            self.leave(number, "another hub has it open")
         for shard in self:
             if shard.recovered is not None:
                 await restore_destinations(shard.recovered, self.registry)

@@ -29,6 +29,7 @@ from sluiceway.steps import StepPace
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
+    from sluiceway.cluster.inherited import InheritedSockets
 
 log = get_logger("sluiceway.admin")
 
@@ -60,11 +61,11 @@ class AdminServer:
         self.services: Services | None = None
 
     @classmethod
-    async def listen(cls, broker: Broker, config: AdminConfig) -> AdminServer:
-        """Bind the address, and read the certificate; clients can't connect before `open_door`. Raises ListenError and
-        CertificateError.
+    async def listen(cls, broker: Broker, config: AdminConfig, inherited: InheritedSockets) -> AdminServer:
+        """Bind the address if it is not inherited, and read the certificate; clients can't connect before `open_door`.
+        Raises ListenError and CertificateError.
         """
-        server = cls(broker, config, await bind(config.address))
+        server = cls(broker, config, inherited.take(config.address) or await bind(config.address))
         try:
             server._tls = await trio.to_thread.run_sync(server.read_certificate)
         except BaseException:

@@ -8,14 +8,18 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sluiceway.cli.exits import Exit, fail
 
 if TYPE_CHECKING:
+    from sluiceway.cluster.hub import HubPlace
+    from sluiceway.config import Config
     from sluiceway.config.former import FormerName
+
+HUBS_MAX: Final = 256
 
 
 @click.command()
@@ -51,6 +55,11 @@ if TYPE_CHECKING:
     envvar="SLUICEWAY_CONFIG",
     help="Configuration file (TOML); see `sluiceway config`.",
 )
+@click.option(
+    "--hubs",
+    metavar="N|auto",
+    help="Run N processes on this host that are one broker, one for each processor with `auto` [default: 1].",
+)
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error [default: info].")
 @click.option("--log-format", metavar="FORMAT", help="json, console, or auto: console on a terminal [default: auto].")
 def serve(
@@ -60,6 +69,7 @@ def serve(
     admin: str | None,
     data_dir: str | None,
     file: Path | None,
+    hubs: str | None,
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -75,6 +85,10 @@ def serve(
     Logs go to standard error. Settings come from the file, then SLUICEWAY_SECTION__KEY variables, then these flags.
     SIGHUP reads them again: certificates, limits, listeners and more change without a restart.
 
+    With --hubs, a supervisor starts several processes and restarts those that fail. Clients connect to any of them by
+    the same address. Destinations are dealt out, so each needs a data folder with shards (`sluiceway cluster init`; a
+    new folder gets 32). The admin ports are PORT, PORT + 1, … SIGHUP restarts one hub after another.
+
     \b
     Examples:
       sluiceway serve
@@ -83,6 +97,7 @@ def serve(
       sluiceway serve --listen 127.0.0.1:61613 --listen ws://127.0.0.1:15674/stomp
       sluiceway serve --listen stomp+ssl://0.0.0.0:61614 --tls-certificate server.pem
       sluiceway serve --admin 127.0.0.1:8161
+      sluiceway serve --hubs auto
       sluiceway serve --config sluiceway.toml
       SLUICEWAY_LOGGING__FORMAT=json sluiceway serve
     """
@@ -119,6 +134,10 @@ def serve(
     except ConfigError as error:
         fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
     logging_setup.configure(config.logging.level, config.logging.format)
+    hubs_count = _hubs_count(hubs)
+    if hubs_count > 1 and HUB_VARIABLE not in os.environ:
+        _serve_hubs(config, hubs_count, read)
+        return
     for name in former:  # logging was not configured before
         _log_former_name(name)
     _log_oversights(oversights(config, os.environ))
@@ -136,16 +155,18 @@ def serve(
     refused: list[ListenError] = []
     unusable: list[Exception] = []
     wrong: list[CertificateError | MissingExtraError | ConfigError] = []
+    place = _place()
     serving = partial(
         serve_until_signalled,
         config,
-        on_ready=_announce,
-        on_admin=_announce_admin,
+        on_ready=_announce if place is None else _say_nothing,
+        on_admin=_announce_admin if place is None else _say_nothing,
+        place=place,
         source=partial(read, tell=_log_former_name),
         config_file=None if file is None else str(file),
         apply_logging=lambda changed: logging_setup.configure(changed.logging.level, changed.logging.format),
     )
-    if config.logging.format != "json" and sys.stderr.isatty():
+    if place is None and config.logging.format != "json" and sys.stderr.isatty():
         serving = partial(serving, on_reading=_display())
     try:
         trio.run(serving)
@@ -161,6 +182,70 @@ def serve(
         fail(Exit.STORE, "\n".join(str(error) for error in unusable))
     if refused:
         fail(Exit.LISTEN, "\n".join(_why(error, config.admin.address) for error in refused))
+
+
+HUB_VARIABLE: Final = "SLUICEWAY_HUB"
+
+
+def _hubs_count(said: str | None) -> int:
+    if said is None:
+        return 1
+    if said == "auto":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not said.isdigit() or not 1 <= int(said) <= HUBS_MAX:
+        raise click.BadParameter(f"{said!r} is no number of hubs: 1 to {HUBS_MAX}, or auto", param_hint="--hubs")
+    return int(said)
+
+
+def _place() -> HubPlace | None:
+    """Return the place of this process among the hubs of a supervisor. None: it is a broker of its own."""
+    if HUB_VARIABLE not in os.environ:
+        return None
+    import structlog
+
+    from sluiceway.cluster.hub import HubPlace
+
+    place = HubPlace.of()
+    if place is not None:
+        structlog.contextvars.bind_contextvars(hub=place.name)
+    return place
+
+
+def _serve_hubs(config: Config, hubs_count: int, read: Callable[..., Config]) -> None:
+    """Run the supervisor of several hubs."""
+    import trio
+
+    from sluiceway.cluster.processes import StartFailedError
+    from sluiceway.cluster.serving import HubsConfigError, hub_arguments, serve_hubs
+    from sluiceway.protocols.listener import ListenError
+    from sluiceway.store.directory import DirectoryError
+
+    found: list[Exception] = []
+    try:
+        trio.run(
+            partial(
+                serve_hubs,
+                config,
+                hubs_count,
+                hub_arguments(sys.argv[1:]),
+                on_ready=_announce,
+                on_admin=_announce_admin,
+                source=partial(read, tell=_log_former_name),
+            )
+        )
+    except* (ListenError, DirectoryError, HubsConfigError, StartFailedError) as group:
+        found.extend(_leaves(group))
+    for error in found[:1]:
+        if isinstance(error, ListenError):
+            fail(Exit.LISTEN, _why(error, config.admin.address))
+        if isinstance(error, StartFailedError):
+            click.echo(f"sluiceway: {error}", err=True)
+            raise click.exceptions.Exit(error.exit_code if error.exit_code > 0 else 1)
+        fail(Exit.STORE if isinstance(error, DirectoryError) else Exit.USAGE, str(error))
+
+
+def _say_nothing(_urls: list[str]) -> None:
+    """Leave it to the supervisor."""
 
 
 def _log_former_name(name: FormerName) -> None:

@@ -26,6 +26,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.cluster.placement import Peers, Placement, WithTemporaries, session_prefix
 from sluiceway.protocols.link.flow import Flow, FlowUser
 from sluiceway.protocols.link.greeting import CHALLENGE_BYTES, Greeting
@@ -72,6 +73,10 @@ class Seat:
     """TLS of dialled links, with the certificate of this hub."""
     server_tls: ssl.SSLContext | None = None
     """TLS of accepted links, which asks for certificates."""
+    shards: frozenset[int] | None = None
+    """Shards that this hub opens at its start; None: all."""
+    sockets: InheritedSockets = attrs.field(factory=lambda: InheritedSockets({}))
+    """Sockets of listeners that this process was started with."""
     dial: Callable[[str], Awaitable[ByteStream]] | None = None
     """Opens a stream to an address, in place of a socket."""
 

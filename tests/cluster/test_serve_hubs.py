@@ -1,0 +1,211 @@
+"""`sluiceway serve --hubs N` as its users meet it: real processes, a real client, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stomp  # type: ignore[import-untyped]
+
+from tests.sluiceway.broker_process import BrokerProcess, command, environment
+
+QUEUES = [f"/queue/q{number}" for number in range(8)]
+DEADLINE_SECONDS = 30.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.interop]
+
+
+class Client(stomp.ConnectionListener):  # type: ignore[misc]
+    """A connection, and what it was sent."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.changed = threading.Condition()
+        self.receipts: set[str] = set()
+        self.bodies: list[str] = []
+        self.marked: set[str] = set()
+        """Bodies of messages that may have been delivered before."""
+        self.errors: list[str] = []
+        self.is_lost = False
+        self.hub = ""
+        self.connection = stomp.Connection12([address], heartbeats=(0, 0), reconnect_attempts_max=1)
+        self.connection.set_listener("", self)
+        self.connection.connect(wait=True)
+
+    def on_connected(self, frame: Any) -> None:
+        self.hub = frame.headers["session"].partition("~")[0]
+
+    def on_receipt(self, frame: Any) -> None:
+        with self.changed:
+            self.receipts.add(frame.headers["receipt-id"])
+            self.changed.notify_all()
+
+    def on_message(self, frame: Any) -> None:
+        with self.changed:
+            self.bodies.append(frame.body)
+            if frame.headers.get("redelivered") == "true":
+                self.marked.add(frame.body)
+            self.changed.notify_all()
+
+    def on_error(self, frame: Any) -> None:
+        with self.changed:
+            self.errors.append(frame.headers["code"])
+            self.changed.notify_all()
+
+    def on_disconnected(self) -> None:
+        self.is_lost = True
+
+    def send(self, queue: str, body: str, **headers: str) -> None:
+        self.connection.send(queue, body, headers={"persistent": "true", "receipt": body, **headers})
+
+    def subscribe_all(self) -> None:
+        for number, queue in enumerate(QUEUES):
+            self.connection.subscribe(queue, id=str(number), ack="auto")
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(is_so, DEADLINE_SECONDS), (self.receipts, self.bodies, self.errors)
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[BrokerProcess]:
+    """Two hubs on a new data folder."""
+    with BrokerProcess(folder, "--hubs", "2", "--data", str(folder / "data"), *arguments) as supervisor:
+        yield supervisor
+
+
+@contextmanager
+def client_at(supervisor: BrokerProcess, hub: str) -> Iterator[Client]:
+    """A client whose connection the kernel has given to this hub: one of many tries."""
+    tried: list[Client] = []
+    try:
+        for _ in range(100):
+            tried.append(Client(supervisor.address))
+            if tried[-1].hub == hub:
+                yield tried[-1]
+                return
+        raise AssertionError(f"a hundred connections, none to {hub}")
+    finally:
+        for client in tried:
+            client.connection.disconnect()
+
+
+def lines(supervisor: BrokerProcess, event: str) -> list[dict[str, Any]]:
+    said = [json.loads(line) for line in supervisor.log.splitlines() if line.startswith("{")]
+    return [line for line in said if line["event"] == event]
+
+
+def pids(supervisor: BrokerProcess) -> dict[str, int]:
+    return {line["hub"]: line["pid"] for line in lines(supervisor, "hub ready")}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = threading.Event()
+    for _ in range(int(DEADLINE_SECONDS / 0.05)):
+        if is_so():
+            return
+        end.wait(0.05)
+    raise AssertionError("not in time")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_two_hubs_are_one_broker_and_outlive_a_kill_and_a_rolling_restart(tmp_path: Path) -> None:
+    with serving(tmp_path) as supervisor:
+        with client_at(supervisor, "hub-1") as sender:
+            for queue in QUEUES:
+                sender.send(queue, f"first {queue}")
+            sender.until(lambda: len(sender.receipts) == len(QUEUES))
+            with client_at(supervisor, "hub-2") as receiver:
+                receiver.subscribe_all()
+                receiver.until(lambda: len(receiver.bodies) == len(QUEUES))
+            assert sorted(receiver.bodies) == sorted(sender.receipts)
+
+            killed = pids(supervisor)["hub-2"]
+            os.kill(killed, signal.SIGKILL)
+            for queue in QUEUES:
+                sender.send(queue, f"second {queue}")
+            sender.until(lambda: len(sender.receipts) == 2 * len(QUEUES))
+            assert not sender.is_lost and not sender.errors
+            assert pids(supervisor)["hub-2"] != killed
+
+        before = pids(supervisor)
+        supervisor.signal(signal.SIGHUP)
+        until(lambda: bool(lines(supervisor, "rolling restart done")))
+        assert not set(before.values()) & set(pids(supervisor).values())
+        receiver = Client(supervisor.address)
+        receiver.subscribe_all()
+        wanted = {f"second {queue}" for queue in QUEUES}
+        receiver.until(lambda: wanted <= set(receiver.bodies))
+        # What the kill has caught between its delivery and the next batch to the disk comes again, and says so.
+        assert set(receiver.bodies) - wanted <= receiver.marked
+        assert len(receiver.bodies) == len(set(receiver.bodies))
+        receiver.connection.disconnect()
+
+        hubs = pids(supervisor).values()
+        supervisor.signal(signal.SIGTERM)
+        assert supervisor.wait() == 0
+        assert not any(is_alive(pid) for pid in hubs)
+
+
+def test_hubs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    with serving(tmp_path) as supervisor:
+        hubs = pids(supervisor).values()
+        supervisor.kill()
+        until(lambda: not any(is_alive(pid) for pid in hubs))
+        assert {line["hub"] for line in lines(supervisor, "the supervisor of the hubs is gone: this hub stops")} == {
+            "hub-1",
+            "hub-2",
+        }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--hubs", "none"], 2, "'none' is no number of hubs: 1 to 256, or auto"),
+        (["--hubs", "0"], 2, "'0' is no number of hubs"),
+        (["--hubs", "2", "--config", "memory.toml"], 2, "--hubs needs a data folder, and store.engine is 'memory'"),
+        (["--hubs", "2", "--data", "old"], 6, "is the data folder of a broker with one shard, and can't be divided"),
+        (["--hubs", "64", "--data", "divided"], 2, "has 4 shards, too few for 64 hubs: take at most 4"),
+    ],
+)
+def test_what_cannot_be_is_said(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    (tmp_path / "memory.toml").write_text('[store]\nengine = "memory"\n', encoding="utf-8")
+    for made in ("cluster init --data old --shards 1", "cluster init --data divided --shards 4"):
+        subprocess.run(command(*made.split()), cwd=tmp_path, env=environment(), check=True, capture_output=True)
+    ended = subprocess.run(
+        command("serve", "--listen", "127.0.0.1:0", *arguments),
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stderr
+    assert words in ended.stderr
+
+
+def test_neither_port_nor_data_folder_is_shared_with_another_supervisor(tmp_path: Path) -> None:
+    def second(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command("serve", "--hubs", "2", *arguments),
+            cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
+        )  # fmt: skip
+
+    with serving(tmp_path) as first:
+        host, port = first.address
+        port_taken = second("--listen", f"{host}:{port}", "--data", "other")
+        folder_taken = second("--listen", "127.0.0.1:0", "--data", "data")
+    assert port_taken.returncode == 3, port_taken.stderr
+    assert f"Port {port} is taken by another program" in port_taken.stderr
+    assert folder_taken.returncode == 6, folder_taken.stderr
+    assert "hub-1 ended with exit code 6 while it started" in folder_taken.stderr
