@@ -44,6 +44,9 @@ SWEEP_SECONDS: Final = 5.0
 
 RETRY_SECONDS: Final = 1.0
 
+SWEEP_PORTIONS: Final = 4
+"""Sweeps that shards at home elsewhere are read in: all of their hints may have been lost, and they are the most."""
+
 MOVES_MAX: Final = 2
 """Hand-overs of one hub at a time."""
 
@@ -171,6 +174,7 @@ class Ownership:
         self._settled_at_seconds = 0.0
         self._settle_timer: TimerHandle | None = None
         self._sweep_timer: TimerHandle | None = None
+        self._sweeps_count = 0
         self._left: Callable[[], None] | None = None
         self._is_over = False
 
@@ -389,6 +393,7 @@ class Ownership:
                 self.hubs_changed(hubs)
 
         self._coordination.read_hubs(answered)
+        self._sweeps_count += 1
         for claim in self._claims:
             owner = claim.owner
             settled_elsewhere = (
@@ -398,7 +403,7 @@ class Ownership:
                 and self._lives(owner)
                 and owner.hub == self._wanted_at(claim) != self._hub.name
             )
-            if not settled_elsewhere:
+            if not settled_elsewhere or claim.shard % SWEEP_PORTIONS == self._sweeps_count % SWEEP_PORTIONS:
                 self._refresh(claim)
 
     def _refresh(self, claim: _Claim) -> None:

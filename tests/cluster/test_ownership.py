@@ -310,6 +310,17 @@ def test_a_shard_moves_where_an_operator_wants_it_and_stays() -> None:
     assert shard in one.mine()
 
 
+def test_a_shard_moves_to_a_hub_that_no_watch_has_told() -> None:
+    cluster = Cluster()
+    one, two = cluster.join("hub-1"), cluster.join("hub-2")
+    cluster.run()
+    cluster.service.faults.watch_lost_chance = 1.0
+    shard = min(one.mine())
+    one.ownership.move(shard, "hub-2", lambda _: None)
+    cluster.run(60.0)
+    assert shard in two.mine()
+
+
 def test_a_move_to_a_hub_that_is_not_there_is_refused_in_words() -> None:
     cluster = Cluster()
     one = cluster.join("hub-1")
