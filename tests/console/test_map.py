@@ -139,3 +139,48 @@ def test_the_layout_crosses_little_and_stands_still(open_page: Open) -> None:
     """The same nodes stay in their order, whatever order they come in; who goes or comes moves nobody else."""
     found = open_page("logs").evaluate(MANY)
     assert found == {"crossings": 0, "same": True, "kept": True, "touching": 0}
+
+
+def test_the_map_zooms_and_moves_by_button_key_and_drag(open_page: Open) -> None:
+    """The node that has the focus is always in the window; a drag is no click."""
+    page = open_page("map")
+    canvas = page.locator("svg.canvas")
+    expect(canvas).to_be_visible()
+
+    def part() -> list[float]:
+        return [float(number) for number in (canvas.get_attribute("viewBox") or "").split()]
+
+    whole = part()
+    for _ in range(2):
+        page.get_by_role("button", name="Zoom in").click()
+    expect(canvas).to_have_class(re.compile("zoomed"))
+    near = part()
+    assert near[2] < whole[2] / 1.9 and near[0] > 0
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 200, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 320, box["y"] + 140, steps=4)
+    page.mouse.up()
+    assert part()[0] < near[0], "what was seen moved to the right"
+    expect(page.locator(".panel")).to_have_count(0)
+    page.locator(".node[tabindex='0']").focus()
+    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+        inside = page.evaluate(
+            """() => {
+              const [node, canvas] = [document.activeElement, document.querySelector("svg.canvas")];
+              const [a, b] = [node.querySelector(".box").getBoundingClientRect(), canvas.getBoundingClientRect()];
+              return a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+            }"""
+        )
+        assert inside, key
+    before = part()
+    page.keyboard.press("Shift+ArrowLeft")
+    assert part()[0] <= before[0]
+    page.keyboard.press("0")
+    expect(canvas).not_to_have_class(re.compile("zoomed"))
+    assert part() == whole
+    page.get_by_role("button", name="Show all of the map").click()
+    expect(canvas).to_have_class(re.compile("zoomed"))
+    assert part()[3] >= whole[3] - 1

@@ -510,3 +510,141 @@ def test_records_of_a_log_are_found_by_index(open_page: Open) -> None:
     card.get_by_role("button", name="Go").click()
     expect(card.locator("td.lead").first).to_have_text("2")
     expect(card.locator("tbody tr").first).to_contain_text('"order": 17')
+
+
+def test_rows_of_lists_are_two_or_three_lines_on_a_phone(open_page: Open, picture: Picture) -> None:
+    """390 pixels wide: the name, the state, the numbers that are not nothing; no row is a screen of its own."""
+    page = open_page("destinations", width=390, height=844)
+    for address in ("destinations", "connections", "consumers"):
+        page.evaluate("address => { location.hash = address }", f"#/{address}")
+        rows = page.locator("main .stacks tbody tr")
+        expect(rows.first).to_be_visible()
+        heights = rows.evaluate_all("rows => rows.map(row => row.getBoundingClientRect().height)")
+        assert sum(heights) / len(heights) <= 135 and max(heights) <= 190, (address, heights)
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        cut = rows.evaluate_all(
+            "rows => rows.flatMap(row => [...row.cells]).filter(cell => cell.scrollWidth > cell.clientWidth + 1"
+            " && getComputedStyle(cell).display !== 'none').map(cell => cell.textContent)"
+        )
+        assert cut == [], address
+    picture(page, "phone-list")
+
+
+def test_a_very_long_name_breaks_and_leads_to_its_page(open_page: Open, traffic: Traffic) -> None:
+    name = "/queue/" + "x" * 200 + "<b>&amp;</b>"
+    traffic.send("web", name, ["a"])
+    for width in (390, 1440):
+        page = open_page("destinations?q=" + "x" * 30, width=width)
+        page.get_by_role("link", name=name, exact=True).click()
+        expect(page.locator("h1")).to_have_text(name)
+        expect(page.locator("main .card").first).to_be_visible()
+        page.get_by_role("button", name=f"Purge {name}").click()
+        expect(page.get_by_role("dialog")).to_contain_text(name)
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+        page.keyboard.press("Escape")
+
+
+def slowly(page: Page, path: str, key: str, value: str) -> list[Route]:
+    """Requests of that path with this in their query are kept until they are let go."""
+    kept: list[Route] = []
+
+    def handler(route: Route) -> None:
+        if f"{key}={quote(value, safe='')}" in route.request.url and not kept:
+            kept.append(route)
+        else:
+            route.continue_()
+
+    page.route(f"**/api/v1/{path}?*", handler)
+    return kept
+
+
+def test_a_late_answer_about_one_message_is_not_shown_for_another(open_page: Open, traffic: Traffic) -> None:
+    name = "/queue/late"
+    traffic.send("web", name, ["first body", "second body"])
+    page = open_page(f"messages?name={name}")
+    buttons = page.locator("td.lead button")
+    expect(buttons).to_have_count(2)
+    first, second = buttons.nth(0), buttons.nth(1)
+    kept = slowly(page, "message", "message_id", first.inner_text())
+    first.click()
+    wait_until(lambda: (page.wait_for_timeout(20), bool(kept))[1], "the first is asked for")
+    second.click()
+    expect(page.locator(".detail h2")).to_have_text(second.inner_text())
+    kept[0].continue_()
+    expect(page.locator(".bodyview")).to_have_text("second body")
+    page.wait_for_timeout(0)
+
+
+def test_a_mistake_of_a_page_is_said_and_asking_goes_on(open_page: Open, watched: list[str]) -> None:
+    """Not a page that looks up to date and is not."""
+    page = open_page("destinations")
+    expect(page.locator("main tbody tr").first).to_be_visible()
+    page.route("**/api/v1/destinations?*", lambda route: route.fulfill(json={"items": None, "total": 1}))
+    expect(page.get_by_text("the console made a mistake here", exact=False)).to_be_visible()
+    page.unroute_all(behavior="wait")
+    expect(page.locator("main tbody tr").first).to_be_visible()
+    assert watched, "it is in the browser's own log, too"
+    watched[:] = [trouble for trouble in watched if not trouble.startswith("error: ")]
+
+
+def test_a_refusal_after_its_dialog_was_closed_is_still_told(
+    open_page: Open, traffic: Traffic, watched: list[str]
+) -> None:
+    name = "/queue/slow-purge"
+    traffic.send("web", name, ["a"])
+    page = open_page(f"destination?name={name}")
+    held: list[Route] = []
+    page.route("**/api/v1/actions/publish", lambda route: held.append(route))
+    page.get_by_role("button", name=f"Publish to {name}").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("More headers", exact=False).fill("no colon")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("is no header: write name:value")
+    dialog.get_by_label("More headers", exact=False).fill("")
+    dialog.get_by_role("button", name="Publish").click()
+    wait_until(lambda: (page.wait_for_timeout(20), bool(held))[1], "it is asked")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    held[0].fulfill(status=409, json={"error": {"code": "no-room", "message": "no room", "remedy": "Wait."}})
+    expect(page.get_by_role("status").filter(has_text="No room. Wait.")).to_be_visible()
+    watched[:] = [trouble for trouble in watched if "409" not in trouble]
+
+
+def test_polling_for_long_keeps_as_many_elements_and_timers(open_page: Open) -> None:
+    """Fifty rounds in place of a day: neither the document nor the listeners nor the memory of charts grow."""
+    page = open_page("destinations")
+    expect(page.locator("main tbody tr").first).to_be_visible()
+    page.evaluate(
+        """() => {
+          window.listeners = 0;
+          const target = EventTarget.prototype;
+          for (const [name, one] of [["addEventListener", 1], ["removeEventListener", -1]]) {
+            const plain = target[name];
+            target[name] = function (...more) {
+              if (this instanceof Node) window.listeners += one;
+              return plain.apply(this, more);
+            };
+          }
+          const timers = new Set();
+          const [set, clear] = [window.setTimeout, window.clearTimeout];
+          window.setTimeout = (run, delay) => {
+            const done = () => { timers.delete(id); run(); };
+            const id = set(done, delay > 500 ? 5 : delay);
+            timers.add(id);
+            return id;
+          };
+          window.clearTimeout = (id) => { timers.delete(id); clear(id); };
+          window.timersNow = () => timers.size;
+          window.rounds = 0;
+          const ask = window.fetch;
+          window.fetch = (...more) => { window.rounds++; return ask(...more); };
+        }"""
+    )
+    counted: list[list[int]] = []
+    for at in (20, 100):
+        page.wait_for_function("at => window.rounds >= at", arg=at)
+        counted.append(
+            page.evaluate("() => [document.querySelectorAll('*').length, window.listeners, window.timersNow()]")
+        )
+    (before, after) = counted
+    assert abs(after[0] - before[0]) <= 40 and abs(after[1] - before[1]) <= 20 and after[2] <= 3, counted

@@ -117,7 +117,9 @@ export function publish(context, name) {
 }
 
 function headersOf(text) {
-  const lines = text.split("\n").filter((line) => line.includes(":"));
+  const lines = text.split("\n").filter((line) => line.trim());
+  const without = lines.find((line) => line.indexOf(":") < 1);
+  if (without !== undefined) throw new Error(`«${without.trim().slice(0, 60)}» is no header: write name:value`);
   return Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf(":")).trim(), line.slice(line.indexOf(":") + 1).trim()]));
 }
 

@@ -5,6 +5,7 @@ import { ask, ApiError, explained, LostError, logout, session } from "./api.js";
 import { h, render } from "./dom.js";
 import * as format from "./format.js";
 import { alarmOf, remember } from "./overview_facts.js";
+import { tell } from "./dialogs.js";
 import { loginForm } from "./login.js";
 import { Poller } from "./poller.js";
 import { adjust, go, here } from "./router.js";
@@ -98,7 +99,15 @@ function failed(error) {
     draw();
     return true;
   }
-  throw error;
+  // A mistake of this page: it is said, and what is below is not taken for true. The next round may do better.
+  reportError(error);
+  state.error = new Error(`the console made a mistake here (${error.message}); reload the page, and report it if that happens again`);
+  try {
+    draw();
+  } catch (again) {
+    reportError(again);
+  }
+  return true;
 }
 
 const mayAdmin = () => state.session?.may?.admin !== false;
@@ -115,9 +124,14 @@ function announce() {
 
 function open() {
   const { page, query } = here();
-  const make = PAGES[page]?.make ?? PAGES.overview.make;
+  const known = Object.hasOwn(PAGES, page) ? page : "overview";
+  if (state.session !== null && !mayAdmin() && PAGES[known].admin) {
+    go("destinations");
+    return;
+  }
+  const make = PAGES[known].make;
   state.view?.close?.();
-  state.page = page in PAGES ? page : "overview";
+  state.page = known;
   context.query = query;
   state.error = null;
   state.menuOpen = false;
@@ -148,7 +162,11 @@ function draw() {
         draw();
       },
       onlogout: async () => {
-        await logout();
+        try {
+          await logout();
+        } catch (error) {
+          tell(explained(error));
+        }
         state.session = null;
         poller.now();
       },
@@ -173,7 +191,7 @@ addEventListener("hashchange", () => {
   document.getElementById("content")?.focus();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "")) {
+  if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "")) {
     const search = document.querySelector("main input[type=search]");
     if (search) {
       event.preventDefault();

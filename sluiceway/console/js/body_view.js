@@ -6,10 +6,20 @@ import * as format from "./format.js";
 const HEX_BYTES_MAX = 16_384;
 const JSON_CHARS_MAX = 200_000;
 
+/** What a body looks like in each view, as described once: a page is drawn each second, and a large body takes long. */
+const described = new WeakMap();
+
+function shown(body, view, describe) {
+  if (!described.has(body)) described.set(body, {});
+  const views = described.get(body);
+  views[view] ??= h("span", { key: view }, describe());
+  return views[view];
+}
+
 /** `body`: {encoding: "text" | "base64", text | data, bytes_total, truncated}; `wanted`: a view, or null for the fitting one. */
 export function bodyView(body, wanted, onview) {
   const text = body.encoding === "base64" ? null : (body.text ?? "");
-  const tree = text === null ? undefined : parsed(text, body.truncated);
+  const tree = treeOf(body, text);
   const views = [text !== null && "text", tree !== undefined && "JSON", "hex"].filter(Boolean);
   const view = views.includes(wanted) ? wanted : tree !== undefined ? "JSON" : views[0];
   return h(
@@ -22,8 +32,16 @@ export function bodyView(body, wanted, onview) {
       h("span", { class: ["muted", "small"] }, format.size(body.bytes_total), body.truncated ? ", only its beginning is shown" : ""),
       h("span", { class: ["choice", "end"], role: "group", "aria-label": "How the body is shown" }, views.map((name) => h("button", { key: name, type: "button", "aria-pressed": name === view ? "true" : "false", onclick: () => onview(name) }, name))),
     ),
-    h("pre", { class: ["bodyview", view === "hex" && "hex"], tabindex: 0, "aria-label": "Body" }, view === "hex" ? hex(bytesOf(body)) : view === "JSON" ? colored(tree) : text || h("span", { class: "muted" }, "empty")),
+    h("pre", { class: ["bodyview", view === "hex" && "hex"], tabindex: 0, "aria-label": "Body" }, shown(body, view, () => (view === "hex" ? hex(bytesOf(body)) : view === "JSON" ? colored(tree) : text || h("span", { class: "muted" }, "empty")))),
   );
+}
+
+const trees = new WeakMap();
+
+/** undefined: it is no JSON. */
+function treeOf(body, text) {
+  if (!trees.has(body)) trees.set(body, text === null ? undefined : parsed(text, body.truncated));
+  return trees.get(body);
 }
 
 function parsed(text, truncated) {

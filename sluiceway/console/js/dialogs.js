@@ -28,7 +28,9 @@ export function confirm({ title, words, label, danger = false, typed = null, fie
       dialog.close();
       if (said) tell(said);
     } catch (error) {
-      wrong = error;
+      // A dialog that was closed meanwhile has no place to say so.
+      if (dialog.open) wrong = error;
+      else tell(explained(error));
     } finally {
       busy = false;
     }

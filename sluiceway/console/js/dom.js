@@ -84,6 +84,7 @@ function create(child, svg) {
 }
 
 function patch(node, before, after) {
+  if (before === after) return;  // described once, and kept
   if (after.tag === undefined) {
     if (before.text !== after.text) node.textContent = after.text;
     return;

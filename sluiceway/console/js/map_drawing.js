@@ -13,19 +13,20 @@ export function widthOf(perSecond) {
   return Math.min(WIDEST, THINNEST + Math.log10(1 + Math.max(0, perSecond ?? 0)) * 1.3);
 }
 
-/** `lit`: ids of the chain that is followed, in order; `culprits`: ids of those who hold others up; `focusable`: the one node that Tab comes to. */
-export function drawn(layout, { picked, lit, culprits, focusable, onpick, onkey, onfocus }) {
+/** `part`: what of it is seen, {x, y, width, height}, or null for all; `events`: listeners of the whole; `lit`: ids of the chain that is followed, in order; `culprits`: ids of those who hold others up; `focusable`: the one node that Tab comes to. */
+export function drawn(layout, { part, events, picked, lit, culprits, focusable, onpick, onkey, onfocus }) {
   const chain = new Set(lit);
   const onChain = (edge) => chain.has(edge.from) && chain.has(edge.to);
   return h(
     "svg",
     {
-      class: ["canvas", chain.size > 1 && "has-chain"],
-      viewBox: `0 0 ${layout.width} ${Math.max(60, layout.height)}`,
+      class: ["canvas", chain.size > 1 && "has-chain", part && "zoomed"],
+      viewBox: part ? [part.x, part.y, part.width, part.height].map((value) => value.toFixed(1)).join(" ") : `0 0 ${layout.width} ${Math.max(60, layout.height)}`,
       width: layout.width,
-      height: Math.max(60, layout.height),
+      height: part ? Math.round((part.height / part.width) * layout.width) : Math.max(60, layout.height),
       role: "group",
-      "aria-label": "Flow map. Arrow keys go from node to node, Enter opens one and then follows what it waits for, Escape closes.",
+      "aria-label": "Flow map. Arrow keys go from node to node, Enter opens one and then follows what it waits for, Escape closes. Plus and minus zoom, 0 ends that, Shift with an arrow key moves the window.",
+      ...events,
     },
     layout.titles.map((title) => h("text", { key: title.text, class: "column-title", x: title.x, y: title.y, "aria-hidden": "true" }, title.text)),
     h(

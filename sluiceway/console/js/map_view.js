@@ -12,6 +12,7 @@ import { laidOut, NARROW } from "./map_layout.js";
 import { LASTING_SECONDS } from "./overview_facts.js";
 import { called, trimmed } from "./map_names.js";
 import { panel } from "./map_panel.js";
+import { Zoom } from "./map_zoom.js";
 
 const ARROWS = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home"]);
 
@@ -37,8 +38,12 @@ export class MapView {
     this.picked = null;
     this.focused = null;
     this.layout = null;
+    this.zoom = new Zoom();
     this.element = null;
     this.width = 0;
+    /** The last pointer that was down moved the window: its click picks nothing. */
+    this.wasDragged = false;
+    this.events = this.listeners();
     /** Of its box: that of another page is never taken for it, and so is watched. */
     this.boxKey = `map ${views_count++}`;
     this.watcher = new ResizeObserver((entries) => {
@@ -120,7 +125,15 @@ export class MapView {
     if (!found) return;
     this.focused = id;
     for (const other of this.element.querySelectorAll(".node")) other.setAttribute("tabindex", other === found ? "0" : "-1");
-    found.focus();
+    found.focus({ preventScroll: this.zoom.on });
+    this.reveal(id);
+  }
+
+  /** Move the window, if there is one, to a node. */
+  reveal(id) {
+    if (!this.zoom.on) return;
+    this.zoom.reveal(this.layout?.nodes.get(id));
+    this.context.redraw();
   }
 
   /** Enter on what is open already goes on to what it waits for. */
@@ -137,7 +150,9 @@ export class MapView {
 
   key(event, id) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    if (ARROWS.has(event.key)) {
+    if (!this.layout?.narrow && this.zoom.key(event)) {
+      this.context.redraw();
+    } else if (ARROWS.has(event.key)) {
       const onward = towards(this.layout, id, event.key);
       if (onward) this.focusOn(onward);
     } else if (event.key === "Enter" || event.key === " ") {
@@ -187,6 +202,7 @@ export class MapView {
         h(
           "span",
           { class: "end" },
+          this.zooming(),
           this.open.size > 0 && h("button", { class: ["button", "tiny"], type: "button", onclick: () => this.openGroup(null) }, "Close groups"),
           h("input", { class: "search", type: "search", value: this.q, placeholder: "Find in the map", "aria-label": "Find in the map", oninput: (event) => this.filter(event.target.value) }),
         ),
@@ -197,6 +213,8 @@ export class MapView {
           class: "map",
           ref: (element) => {
             this.element = element;
+            // A page that was an error in between has another one; the old one would be seen as 0 wide.
+            this.watcher.disconnect();
             this.watcher.observe(element);
           },
         },
@@ -206,24 +224,71 @@ export class MapView {
     );
   }
 
+  /** Buttons; a phone's list needs none. They are there as soon as the map is, or it would move under a click. */
+  zooming() {
+    if (this.width < NARROW) return null;
+    const button = (sign, words, act, disabled = false) =>
+      h("button", { type: "button", "aria-label": words, title: words, disabled, onclick: () => (act(), this.context.redraw()) }, sign);
+    return h(
+      "span",
+      { class: ["choice", "zoom"], role: "group", "aria-label": "Size of the map" },
+      button("−", "Zoom out", () => this.zoom.step(-1)),
+      button("+", "Zoom in", () => this.zoom.step(1)),
+      button("Fit", "Show all of the map", () => this.zoom.fit()),
+      button("1:1", "Show the map as wide as the page", () => this.zoom.reset(), !this.zoom.on),
+    );
+  }
+
+  /** Ctrl and the wheel, which is a pinch on a touch pad too, zoom where the pointer is. */
+  wheel(event) {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    const box = event.currentTarget.getBoundingClientRect();
+    const part = this.zoom.on ? this.zoom.part() : { x: 0, y: 0, width: this.layout.width, height: this.layout.height };
+    const at = [part.x + ((event.clientX - box.left) / box.width) * part.width, part.y + ((event.clientY - box.top) / box.height) * part.height];
+    this.zoom.step(event.deltaY < 0 ? 1 : -1, at);
+    this.context.redraw();
+  }
+
   canvas(lit) {
     if (!this.map.nodes.length && this.q) return h("p", { class: "empty" }, `Nothing on the map has «${this.q}» in its name.`);
     if (!this.map.nodes.length) return h("p", { class: "empty" }, "Nothing is connected yet, and there are no destinations. They show up here by themselves.");
     this.layout = laidOut(this.map, this.width, this.layout?.narrow === this.width < NARROW ? this.layout : null);
     if (!this.focused || !this.layout.nodes.has(this.focused)) this.focused = first(this.layout);
+    if (this.layout.narrow) this.zoom.reset();
+    this.zoom.show(this.layout, Math.round(Math.min(innerHeight * 0.75, 760)));
     return drawn(this.layout, {
+      part: this.zoom.on ? this.zoom.part() : null,
+      events: this.layout.narrow ? {} : this.events,
       picked: this.picked,
       lit,
       culprits: this.culprits(),
       focusable: this.focused,
-      onpick: (id) => this.pick(id),
+      onpick: (id) => !this.wasDragged && this.pick(id),
       onkey: (event, id) => this.key(event, id),
       onfocus: (id) => {
+        this.reveal(id);
         if (this.focused === id) return;
         this.focused = id;
         this.context.redraw();
       },
     });
+  }
+
+  /** Of the canvas. */
+  listeners() {
+    return {
+      onwheel: (event) => this.wheel(event),
+      onpointerdown: (event) => {
+        this.wasDragged = false;
+        this.zoom.grab(event);
+      },
+      onpointermove: (event) => this.zoom.drag(event, event.currentTarget) && this.context.redraw(),
+      onpointerup: () => {
+        this.wasDragged = this.zoom.drop();
+      },
+      onpointercancel: () => this.zoom.drop(),
+    };
   }
 
   foot() {

@@ -33,7 +33,7 @@ export class Poller {
       this.failures = 0;
     } catch (error) {
       this.failures += 1;
-      goes_on = this.failed(error);
+      goes_on = this.failed(error);  // never raises: one mistake would end the polling, and the page would look up to date
     } finally {
       this.under_way = false;
     }

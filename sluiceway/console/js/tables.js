@@ -5,6 +5,9 @@ import { ask } from "./api.js";
 import { h } from "./dom.js";
 import * as format from "./format.js";
 
+/** What a phone has no room for. */
+const NOTHING = new Set(["–", "", "0", "0 B", "0/s", null, false, undefined]);
+
 /**
  * `columns`: [{name, key (to sort by; none: can't be sorted), first (the sort that a click begins with), num, lead,
  * cell: row => child, class}].
@@ -27,9 +30,10 @@ export function table({ columns, rows, idOf, sort, onsort, empty, caption, picke
           h(
             "tr",
             { key: idOf(row), class: picked !== undefined && picked === idOf(row) ? "is-picked" : "" },
-            columns.map((column) =>
-              h("td", { class: [column.num && "num", column.lead && "lead", column.class], "data-label": column.name }, column.cell(row)),
-            ),
+            columns.map((column) => {
+              const said = column.cell(row);
+              return h("td", { class: [column.num && "num", column.lead && "lead", column.class, NOTHING.has(said) && "nothing"], "data-label": column.name }, said);
+            }),
           ),
         ),
       ),
@@ -83,7 +87,10 @@ export class Paged {
   }
 
   async load() {
-    const found = await ask(this.path, { offset: this.offset, limit: this.limit, sort: this.sort, q: this.q });
+    const wanted = { offset: this.offset, sort: this.sort, q: this.q };
+    const found = await ask(this.path, { ...wanted, limit: this.limit });
+    // What is wanted may have changed since: the answer to that follows.
+    if (Object.keys(wanted).some((name) => wanted[name] !== this[name])) return;
     this.items = found.items;
     this.total = found.total;
     if (this.offset && this.offset >= this.total) this.offset = Math.max(0, Math.floor((this.total - 1) / this.limit) * this.limit);

@@ -25,12 +25,16 @@ class Records {
 
   async load() {
     if (this.found || this.wrong) return;
+    const place = this.place;
+    let [found, wrong] = [null, null];
     try {
-      this.found = await ask("/records", { name: this.name, from: this.place, limit: RECORDS_LIMIT });
+      found = await ask("/records", { name: this.name, from: place, limit: RECORDS_LIMIT });
     } catch (error) {
       if (!(error instanceof ApiError) || error.status === 401) throw error;
-      this.wrong = error;
+      wrong = error;
     }
+    // Another place may be wanted by now.
+    if (place === this.place) Object.assign(this, { found, wrong });
   }
 
   go(place) {

@@ -9,6 +9,7 @@ import { to } from "../router.js";
 import { table } from "../tables.js";
 
 const LIMIT = 50;
+const NO_BODY = {};
 const REASON = "dead-letter-reason";
 const ORIGIN = "dead-letter-destination";
 const TIME = "dead-letter-time";
@@ -25,7 +26,7 @@ export function reasonOf(headers) {
   const reason = headers[REASON];
   if (!reason) return "–";
   const count = headers["dead-letter-count"];
-  return `${REASONS[reason] ?? reason}${reason === "redeliveries" && count ? ` (${count} times)` : ""}`;
+  return `${Object.hasOwn(REASONS, reason) ? REASONS[reason] : reason}${reason === "redeliveries" && count ? ` (${count} times)` : ""}`;
 }
 
 export function messages(context) {
@@ -35,6 +36,8 @@ export function messages(context) {
   let from = "";
   let q = context.query.q ?? "";
   let found = null;
+  /** Another page is asked for: until it is here the one that is shown does not turn. */
+  let turning = false;
   let picked = context.query.message ?? null;
   let place = "";
   let message = null;
@@ -43,6 +46,7 @@ export function messages(context) {
 
   const turn = (start) => {
     from = start;
+    turning = true;
     chosen.clear();
     context.redraw();
     context.soon();
@@ -78,14 +82,16 @@ export function messages(context) {
   return {
     title: letters ? "Dead letters" : "Messages",
     load: async () => {
-      found = await ask("/messages", { name, from, limit: LIMIT, q });
-      if (picked && !message) {
-        try {
-          message = await ask("/message", { name, message_id: picked, place });
-        } catch (error) {
-          if (error.status !== 404 && error.status !== 400) throw error;
-          message = { gone: true };
-        }
+      // What is wanted may have changed when the answer comes: it is not taken then, for another question follows.
+      const wanted = { from, q, picked };
+      const page = await ask("/messages", { name, from, limit: LIMIT, q });
+      if (wanted.from === from && wanted.q === q) {
+        found = page;
+        turning = false;
+      }
+      if (picked && !message && wanted.picked === picked) {
+        const one = await oneOf(name, picked, place);
+        if (wanted.picked === picked) message = one;
       }
     },
     key: (event) => event.key === "Escape" && picked && open(null),
@@ -129,8 +135,8 @@ export function messages(context) {
                 h(
                   "span",
                   { class: "end" },
-                  h("button", { class: ["button", "tiny"], type: "button", disabled: !before.length, onclick: () => turn(before.pop().start) }, "Back"),
-                  h("button", { class: ["button", "tiny"], type: "button", disabled: !found.next, onclick: () => (before.push({ start: from, length: found.items.length }), turn(found.next)) }, "Next"),
+                  h("button", { class: ["button", "tiny"], type: "button", disabled: turning || !before.length, onclick: () => turn(before.pop().start) }, "Back"),
+                  h("button", { class: ["button", "tiny"], type: "button", disabled: turning || !found.next, onclick: () => (before.push({ start: from, length: found.items.length }), turn(found.next)) }, "Next"),
                 ),
               ),
           ),
@@ -139,6 +145,15 @@ export function messages(context) {
       ];
     },
   };
+}
+
+async function oneOf(name, message_id, place) {
+  try {
+    return await ask("/message", { name, message_id, place });
+  } catch (error) {
+    if (error.status !== 404 && error.status !== 400) throw error;
+    return { gone: true };
+  }
 }
 
 function detail(context, { name, picked, message, view, letters, may, onview, onclose }) {
@@ -173,7 +188,7 @@ function detail(context, { name, picked, message, view, letters, may, onview, on
         h("h3", {}, "Headers"),
         h("dl", { class: ["pairs", "mono"] }, Object.entries(message.headers ?? {}).map(([key, value]) => [h("dt", {}, key), h("dd", {}, String(value))])),
       ),
-      bodyView(message.body ?? {}, view, onview),
+      bodyView(message.body ?? NO_BODY, view, onview),
     ),
   );
 }

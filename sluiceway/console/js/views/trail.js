@@ -16,10 +16,12 @@ export function trail(context) {
   let by = context.query.correlation_id ? "correlation_id" : "message_id";
   let wanted = context.query[by] ?? "";
   let asked = wanted;
+  let askedBy = by;
   let found = null;
   const submit = (event) => {
     event.preventDefault();
     asked = wanted.trim();
+    askedBy = by;
     found = null;
     context.adjust({ message_id: undefined, correlation_id: undefined, [by]: asked });
     context.redraw();
@@ -30,7 +32,9 @@ export function trail(context) {
     title: "Find a message",
     load: async () => {
       if (!asked) return;
-      found = (await ask("/trails", { [by]: asked })).items;
+      const wanted_now = asked;
+      const items = (await ask("/trails", { [askedBy]: asked })).items;
+      if (wanted_now === asked) found = items;
     },
     draw: () => [
       h(
@@ -49,7 +53,7 @@ export function trail(context) {
         ),
         !asked && h("p", { class: "empty" }, "The broker keeps a short trail of the latest messages: when they came, to whom they went, and what became of them."),
       ),
-      asked && found && (found.length ? found.map(trailOf) : h("section", { class: "card" }, h("p", { class: "empty" }, h("b", {}, "No trail of such a message."), h("br"), "It never came here, or so long ago that its trail has made room for others.", by === "correlation_id" && [h("br"), "Messages on the disk that an earlier run of the broker left are found by their message-id only."]))),
+      asked && found && (found.length ? found.map(trailOf) : h("section", { class: "card" }, h("p", { class: "empty" }, h("b", {}, "No trail of such a message."), h("br"), "It never came here, or so long ago that its trail has made room for others.", askedBy === "correlation_id" && [h("br"), "Messages on the disk that an earlier run of the broker left are found by their message-id only."]))),
     ],
   };
 }
