@@ -463,7 +463,7 @@ class QueueRecords:
         if not self._is_saved:
             self._save(batch)
         self._is_saved = False
-        self._store_put_outs(batch)
+        self._store_page_outs(batch)
         self.write_states(batch, len(self._touched))
         if self.topic:
             self._places.write_rest(batch, self, is_stored=bool(self._blocks))
@@ -543,7 +543,7 @@ class QueueRecords:
             value = encode_queue(kind, self._queue.priority, self._queue.name_on_disk)
             batch.add(put(keys.queue_key(self.queue_id), value), len(value))
 
-    def _store_put_outs(self, batch: StoreBatch) -> None:
+    def _store_page_outs(self, batch: StoreBatch) -> None:
         """Write the blocks that are to be paged out, with their elements that are not persistent."""
         waiting: list[PageOut] = []
         for place, page_out in enumerate(self._page_outs):

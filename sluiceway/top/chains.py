@@ -16,7 +16,7 @@ from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.remedies import remedy_for
 from sluiceway.views.waits import is_lasting, root_causes_of, waited_seconds
 
-_KINDS: Final = ("delay queue ", "queue ", "topic ", "log group ", "log ", "connection ")
+_KINDS: Final = ("delay queue ", "queue ", "relay ", "topic ", "log group ", "log ", "connection ")
 """Beginnings of the titles by which rows are looked up."""
 
 

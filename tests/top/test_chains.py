@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from sluiceway.flow.kinds import ResourceKind, Role
 from sluiceway.top.chains import FlowMap, troubles
 from tests.top.reports import HELD_UP, chain, edge
 
@@ -48,6 +51,12 @@ def test_a_destination_stands_for_its_queue_of_high_priority() -> None:
     flow_map = FlowMap({"edges": edges})
     assert flow_map.title("/queue/x") == "queue /queue/x (priority 7)"
     assert flow_map.title("/queue/xy") is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ResourceKind if kind.role is Role.DESTINATION])
+def test_destinations_of_every_kind_are_found_by_their_names(kind: ResourceKind) -> None:
+    flow_map = FlowMap({"edges": [edge("connection a", f"{kind} /queue/x", 1, 2, 3.0)]})
+    assert flow_map.title("/queue/x") == f"{kind} /queue/x"
 
 
 def test_troubles_begin_with_rings() -> None:
