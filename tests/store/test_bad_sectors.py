@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from sluiceway.config import BrokerConfig, Config
-from sluiceway.data_folder import _open_folder
+from sluiceway.data_folder import _open_folder, _Share
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.message import Message
@@ -297,7 +297,7 @@ def test_the_start_that_repairs_leveldb_knows_that_bodies_may_be_missed(tmp_path
     for is_damaged in (True, False):
         if is_damaged:
             (tmp_path / "db" / "CURRENT").unlink()
-        house = _open_folder(config.broker.data_dir, None)
+        house = _open_folder(config.broker.data_dir, None, _Share(0, 1, None))
         try:
             assert house.recovered.may_miss_bodies == is_damaged
         finally:

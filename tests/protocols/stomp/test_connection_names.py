@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from sluiceway.protocols.stomp.login import SHOWN_MAX, connection_name
 from tests.scenarios.stage import Stage
@@ -28,6 +29,7 @@ async def test_the_chain_of_who_waits_for_whom_has_the_names_of_clients() -> Non
         shop = await stage.connect(name="b", **{"client-id": "web-3"})
         await shop.send_all("/queue/orders", range(9))
         await stage.settled_down()
+        await trio.sleep(2)
         words = [bottleneck["words"] for bottleneck in stage.broker.report()["bottlenecks"]]
         assert any("subscription 1 of billing (" in said for said in words), words
         chains = str(stage.broker.report())
