@@ -43,6 +43,11 @@ def first_number(shard: int) -> int:
     return (shard << NUMBER_BITS) + 1
 
 
+def shard_of_number(number: int) -> int:
+    """Return the shard that a message number belongs to; SHARDS_MAX or more: none, it is of one process."""
+    return max(number - 1, 0) >> NUMBER_BITS
+
+
 def tag_for(shard: int, shards_count: int) -> str:
     """Return the shortest number in braces that leads a name into this shard, for names that the broker makes."""
     number = 0

@@ -16,6 +16,7 @@ from sluiceway.protocols.stomp.placement import Elsewhere
 from sluiceway.protocols.stomp.staging import Bodies
 from sluiceway.queues.logs.table import LogTable
 from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.shard_hash import SHARDS_MAX, shard_of_number
 from sluiceway.queues.storage import StoredWork
 from sluiceway.requests import Requests
 from sluiceway.security.admission import Admission
@@ -102,6 +103,14 @@ class SessionHub:
     @property
     def message_token(self) -> bytes:
         return self._shards.token
+
+    @property
+    def open_shards(self) -> frozenset[int]:
+        return frozenset(self._shards.open_shards)
+
+    def has_number(self, number: int) -> bool:
+        shard = shard_of_number(number)
+        return self._shards.count == 1 or shard in self._shards.open_shards or shard >= SHARDS_MAX
 
     @property
     def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:

@@ -95,6 +95,7 @@ class Far:
         "in_doubt",
         "is_leaving",
         "prefix",
+        "shards",
         "subs",
         "tokens",
     )
@@ -107,6 +108,7 @@ class Far:
         self.prefix = b"%d." % serial
         self.flow: FlowEnd
         self.tokens: frozenset[bytes] = frozenset()
+        self.shards: frozenset[int] = frozenset()
         """Beginnings of the message-ids of the other hub."""
         self.subs: dict[str, Frame] = {}
         self.asked: dict[str, str] = {}
@@ -129,6 +131,10 @@ class Far:
         self._inward: LargeInward | None = None
         self._is_over = False
         self.is_leaving = False
+
+    def has_message(self, token: bytes, shard: int) -> bool:
+        """Return whether a message-id with this token, and a number of this shard, is of the other hub."""
+        return token in self.tokens and shard in self.shards
 
     @property
     def kept_count(self) -> int:
@@ -263,7 +269,9 @@ class Far:
             self._inward = LargeInward(decode_size(data), self._take, self._relay.at_turn_end)
             self._inward.begin(self._outbound)
         elif kind is Kind.FACTS:
-            self.tokens = frozenset(token.encode() for token in json.loads(data).get("tokens", ()))
+            facts = json.loads(data)
+            self.tokens = frozenset(token.encode() for token in facts.get("tokens", ()))
+            self.shards = frozenset(facts.get("shards", ()))
         elif self._inward is not None:
             self._inward.arrived(data)
             if kind is Kind.DATA:

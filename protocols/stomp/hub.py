@@ -79,6 +79,11 @@ class Hub(Protocol):
     def message_token(self) -> bytes:
         """First part of every message-id of this broker run; no colon, no backslash."""
 
+    def has_number(self, number: int) -> bool:
+        """Return whether a message with this number and with `message_token` may be of this hub: hubs that share a data
+        folder share the token, and each shard has numbers of its own.
+        """
+
     @property
     def ack_prefix(self) -> bytes:
         """First part of every ack header: names the flow by which the client's own hub has this session; empty for

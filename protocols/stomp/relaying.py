@@ -34,6 +34,7 @@ from ...flow.kinds import ResourceKind
 from ...flow.latch import Latch
 from ...queues.durables import DurableNameError
 from ...queues.names import DestinationNameError, parse_composite
+from ...queues.shard_hash import shard_of_number
 from ..framing import PLAIN, Framing
 from ..outbound import Outbound
 from ..reading import ReadGate, Reason
@@ -60,6 +61,8 @@ MARK: Final = b"possible-duplicate:true\n"
 
 _RECEIPT: Final = b"RECEIPT\nreceipt-id:"
 _ACK_END: Final = b"\n\n\0\n"
+TOKEN_LENGTH: Final = 8
+"""Length of the first part of message-ids; keys of subscriptions are shorter."""
 _LOG_TOKEN: Final = b"log."
 _HERE: Final = ""
 
@@ -635,15 +638,20 @@ class Relay:
         serial, dot, _rest = token.partition(b".")
         if dot and serial.isdigit() and len(serial) < 12 and 0 < int(serial) <= self._last_serial:
             return self._far_of_serial(serial + dot)
+        key = token.partition(b"-")[0]
+        if key.isdigit() and len(key) < TOKEN_LENGTH:
+            return _HERE  # an ack header of this hub; what names a message-id instead begins with its token
         return self._far_of_message(None, token)
 
     def _far_of_message(self, subscription_id: bytes | None, message_id: bytes) -> Far | str | None:
         """Return the flow of a delivery, by its message-id; _HERE: none; None: a lost one."""
-        token = message_id.rpartition(b"-")[0]
-        if token == self._hub.message_token:
+        token, _dash, digits = message_id.rpartition(b"-")
+        number = int(digits) if digits.isdigit() and len(digits) < 19 else 0
+        if token == self._hub.message_token and self._hub.has_number(number):
             return _HERE
+        shard = shard_of_number(number)
         for far in self._fars.values():
-            if token in far.tokens:
+            if far.has_message(token, shard):
                 return far
         if token.startswith(_LOG_TOKEN):
             name = None if subscription_id is None else subscription_id.decode()

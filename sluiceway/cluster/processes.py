@@ -4,10 +4,10 @@ The supervisor binds every address once for each hub (SO_REUSEPORT, so the kerne
 its copies open: while a hub is restarted, clients that the kernel sends there wait in the backlog and are not refused.
 The hub inherits its sockets (`inherited.py`).
 
-Hubs report as services do to systemd (`sluiceway.supervision`): ready, alive once a second, stopping. A hub that fails
-is started again, after a pause that doubles with each failure in a row. A ready hub that has been silent for
-`SILENCE_SECONDS` is killed and started again. The start fails as a whole with the exit code of the first hub that ends
-before it was ready.
+Hubs report as services do to systemd (`sluiceway.supervision`): ready, alive once a second, stopping. A hub that ends
+without being asked is started again, after a pause that doubles with each failure in a row. A ready hub that has been
+silent for `SILENCE_SECONDS` is killed and started again. The start fails as a whole with the exit code of the first hub
+that ends before it was ready.
 
 Bounds: one task, one process and two sockets a hub; a datagram of a hub is read up to 4 KiB.
 """
@@ -36,6 +36,8 @@ SOUND_SECONDS: Final = 60.0
 """Time after which a ready hub counts as sound: its next failure is the first one again."""
 SILENCE_SECONDS: Final = 30.0
 """Time without a report after which a ready hub counts as hung."""
+STOP_SECONDS: Final = 120.0
+"""Time without a report after which a hub that was told to stop counts as hung."""
 REPORT_BYTES_MAX: Final = 4096
 SIGNAL_NAMES: Final = {number.value: number.name for number in signal.Signals}
 
@@ -144,14 +146,12 @@ class HubProcess:
             if self._restart_wanted:
                 self._restart_wanted = False
                 continue
-            if self._was_ready and code == 0:
-                log.info("hub ended in order", hub=self.name, remedy="it was drained; restart all hubs to have it back")
-                break
             if not self._was_ready:
                 self.move(HubState.ENDED)
                 raise StartFailedError(self.name, code)
             pause_seconds = self._pause.ended(trio.current_time())
-            log.error(
+            said = log.error if code else log.info  # 0: it was drained, or stopped by hand
+            said(
                 "hub ended", hub=self.name, why=_ended_how(code), remedy="its own last lines say why; it starts again",
                 pause_seconds=pause_seconds, restarts=self.restarts_count,
             )  # fmt: skip
@@ -173,6 +173,9 @@ class HubProcess:
             start_new_session=True,  # Ctrl-C goes to the supervisor, which stops the hubs in order
         )
         log.info("hub starts", hub=self.name, pid=process.pid)
+        self._heard_at_seconds = trio.current_time()
+        if self._stop_wanted or self._restart_wanted:
+            self._signal(signal.SIGTERM)  # asked for while the process was being made
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen, process)
@@ -213,10 +216,19 @@ class HubProcess:
                 return
 
     async def _watch_silence(self, process: trio.Process) -> None:
+        """Kill a hub that is silent for too long. Reading of the store may take any time, so a start is not watched."""
         while True:
+            began_seconds = trio.current_time()
             await trio.sleep(SILENCE_SECONDS / 4)
-            silent_seconds = trio.current_time() - self._heard_at_seconds
-            if self.state is HubState.READY and silent_seconds > SILENCE_SECONDS:
+            now_seconds = trio.current_time()
+            if now_seconds - began_seconds > SILENCE_SECONDS / 2:
+                self._heard_at_seconds = now_seconds  # this process was paused, and the reports wait to be read
+            silent_seconds = now_seconds - self._heard_at_seconds
+            if self.state is HubState.READY:
+                is_hung = silent_seconds > SILENCE_SECONDS
+            else:
+                is_hung = (self._stop_wanted or self._restart_wanted) and silent_seconds > STOP_SECONDS
+            if is_hung:
                 log.error("hub hangs: it is killed", hub=self.name, pid=process.pid, silent_seconds=silent_seconds)
                 process.send_signal(signal.SIGABRT)
                 with trio.move_on_after(5):
@@ -248,6 +260,7 @@ class HubProcess:
         self.stop(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
+        self._heard_at_seconds = trio.current_time()
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 

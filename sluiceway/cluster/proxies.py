@@ -126,7 +126,7 @@ class Proxies:
         hub = self._hub_for(identity, opening["ack_prefix"].encode())
         connection = Connection(hub, limits, stream, listener=LABEL, spawn=self._spawn)
         flow.user = stream
-        facts = {"tokens": [hub.message_token.decode()]}
+        facts = {"tokens": [hub.message_token.decode()], "shards": sorted(hub.open_shards)}
         flow.say(Kind.FACTS, json.dumps(facts).encode())
         self._connections.begin(connection, None)
         return stream

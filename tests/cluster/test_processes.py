@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -126,12 +127,36 @@ async def test_a_rolling_restart_leaves_the_others_alone_when_one_does_not_come_
         assert hubs.hubs[1].pid == other
 
 
-async def test_a_hub_that_was_drained_is_not_started_again() -> None:
+async def test_a_hub_that_ends_in_order_without_being_asked_is_started_again() -> None:
+    """Its sockets stay open in the supervisor: clients would connect to nobody."""
     async with running(TELL + "signal.signal(10, lambda *_: sys.exit(0)); ready(); signal.pause()", GOOD) as hubs:
         drained = hubs.hubs[0]
         assert drained.pid is not None
         os.kill(drained.pid, signal.SIGUSR1)
-        await until(drained, HubState.ENDED)
+        await until(drained, HubState.WAITING)
+        await until(drained, HubState.READY)
+
+
+async def test_a_supervisor_that_was_paused_kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "SILENCE_SECONDS", 0.4)
+    beating = TELL + "import time; ready()\nwhile True: tell('WATCHDOG=1'); time.sleep(0.02)"
+    async with running(beating) as hubs:
+        (hub,) = hubs.hubs
+        pid = hub.pid
+        for _ in range(3):
+            time.sleep(0.7)  # noqa: ASYNC251 - the whole supervisor stands still
+            await trio.sleep(0.15)
+        assert (hub.pid, hub.restarts_count) == (pid, 0)
+
+
+async def test_a_hub_that_hangs_while_it_stops_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "STOP_SECONDS", 0.2)
+    program = TELL + "signal.signal(15, lambda *_: tell('STOPPING=1')); ready()\nwhile True: signal.pause()"
+    async with running(program) as hubs:
+        (hub,) = hubs.hubs
+        hubs.stop()
+        await until(hub, HubState.ENDED)
 
 
 async def test_a_hub_that_is_silent_for_long_is_killed_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:

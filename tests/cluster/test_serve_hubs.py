@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.interop]
 class Client(stomp.ConnectionListener):  # type: ignore[misc]
     """A connection, and what it was sent."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], version: str = "1.2") -> None:
         self.changed = threading.Condition()
         self.receipts: set[str] = set()
         self.bodies: list[str] = []
@@ -35,7 +35,11 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         self.errors: list[str] = []
         self.is_lost = False
         self.hub = ""
-        self.connection = stomp.Connection12([address], heartbeats=(0, 0), reconnect_attempts_max=1)
+        self.unacknowledged: list[Any] = []
+        self.version = version
+        connect = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}[version]
+        beats = {} if version == "1.0" else {"heartbeats": (0, 0)}
+        self.connection = connect([address], reconnect_attempts_max=1, **beats)
         self.connection.set_listener("", self)
         self.connection.connect(wait=True)
 
@@ -50,6 +54,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
     def on_message(self, frame: Any) -> None:
         with self.changed:
             self.bodies.append(frame.body)
+            self.unacknowledged.append(frame.headers)
             if frame.headers.get("redelivered") == "true":
                 self.marked.add(frame.body)
             self.changed.notify_all()
@@ -62,6 +67,17 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
     def on_disconnected(self) -> None:
         self.is_lost = True
 
+    def acknowledge_all(self) -> None:
+        with self.changed:
+            deliveries, self.unacknowledged = self.unacknowledged, []
+        for headers in deliveries:
+            if self.version == "1.0":
+                self.connection.ack(headers["message-id"])
+            elif self.version == "1.1":
+                self.connection.ack(headers["message-id"], headers["subscription"])
+            else:
+                self.connection.ack(headers["ack"])
+
     def send(self, queue: str, body: str, **headers: str) -> None:
         self.connection.send(queue, body, headers={"persistent": "true", "receipt": body, **headers})
 
@@ -71,7 +87,13 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
 
     def until(self, is_so: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(is_so, DEADLINE_SECONDS), (self.receipts, self.bodies, self.errors)
+            assert self.changed.wait_for(is_so, DEADLINE_SECONDS), (
+                len(self.receipts),
+                len(self.bodies),
+                self.errors,
+                self.is_lost,
+                self.hub,
+            )
 
 
 @contextmanager
@@ -82,12 +104,12 @@ def serving(folder: Path, *arguments: str) -> Iterator[BrokerProcess]:
 
 
 @contextmanager
-def client_at(supervisor: BrokerProcess, hub: str) -> Iterator[Client]:
+def client_at(supervisor: BrokerProcess, hub: str, version: str = "1.2") -> Iterator[Client]:
     """A client whose connection the kernel has given to this hub: one of many tries."""
     tried: list[Client] = []
     try:
         for _ in range(100):
-            tried.append(Client(supervisor.address))
+            tried.append(Client(supervisor.address, version))
             if tried[-1].hub == hub:
                 yield tried[-1]
                 return
@@ -159,6 +181,29 @@ def test_two_hubs_are_one_broker_and_outlive_a_kill_and_a_rolling_restart(tmp_pa
         supervisor.signal(signal.SIGTERM)
         assert supervisor.wait() == 0
         assert not any(is_alive(pid) for pid in hubs)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_acks_of_every_version_reach_the_hub_that_has_delivered(tmp_path: Path, version: str) -> None:
+    """Both hubs share the data folder, and so the first part of message-ids."""
+    with serving(tmp_path) as supervisor, client_at(supervisor, "hub-1", version) as client:
+        for queue in QUEUES:
+            for number in range(3):
+                client.send(queue, f"{number} {queue}")
+        client.until(lambda: len(client.receipts) == 3 * len(QUEUES))
+        for number, queue in enumerate(QUEUES):
+            client.connection.subscribe(queue, id=str(number), ack="client-individual", headers={"prefetch-count": "1"})
+        for count in range(len(QUEUES), 3 * len(QUEUES) + 1, len(QUEUES)):
+            client.until(lambda count=count: len(client.bodies) == count)
+            client.acknowledge_all()
+        for number in range(len(QUEUES)):
+            client.connection.unsubscribe(id=str(number), headers={"receipt": f"gone {number}"})
+        client.until(lambda: sum(receipt.startswith("gone") for receipt in client.receipts) == len(QUEUES))
+        with client_at(supervisor, "hub-2", version) as second:
+            second.subscribe_all()
+            second.send(QUEUES[0], "last")
+            second.until(lambda: "last" in second.bodies)
+            assert second.bodies == ["last"]
 
 
 def test_hubs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
