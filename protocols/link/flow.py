@@ -116,7 +116,11 @@ class Flow:
             self._wants()
 
     def took(self, read_bytes: int, done_bytes: int) -> None:
-        """Tell the peer, with the next write, how much was read in all, and how much has had its effect."""
+        """Tell the peer, with the next write, how much was read in all, and how much has had its effect; nothing after
+        `end`.
+        """
+        if self.ended_here:
+            return
         self.read_bytes, self.done_bytes = read_bytes, done_bytes
         if not self.is_waiting and (read_bytes, done_bytes) != self.told:
             self._wants()

@@ -125,6 +125,8 @@ class LinkMachine:
         """Greeting of the peer, when it has said it. Proved when `state` is OPEN."""
         self.flows: dict[int, Flow] = {}
         self._next_number = 1 if dialled else 2
+        self._peer_number = 0
+        """Highest number of the flows that the peer has opened."""
         self._line: deque[Flow] = deque()
         self._own: list[bytes] = [PREFACE, encode(Kind.HELLO, 0, ours.encode())]
         self._heard_seconds = now
@@ -163,6 +165,8 @@ class LinkMachine:
             return
         flow = self.flows.get(number)
         if flow is None or flow.ended_there:
+            if kind is Kind.TAKEN and (flow is not None or self._was_opened(number)):
+                return  # nobody waits for it any more
             raise LinkFault(f"the peer sent {kind.name} for the flow {number}, which is not open")
         touched[flow] = None
         if kind is Kind.TAKEN:
@@ -176,6 +180,11 @@ class LinkMachine:
             if kind is Kind.LARGE:
                 decode_size(payload)
             flow.user.arrived(kind, payload)
+
+    def _was_opened(self, number: int) -> bool:
+        """Return whether a flow had this number at any time."""
+        is_own = number % 2 == (1 if self._dialled else 0)
+        return number < self._next_number if is_own else number <= self._peer_number
 
     def _take_confirmation(self, flow: Flow, payload: bytes) -> None:
         read_bytes, done_bytes = decode_taken(payload)
@@ -216,6 +225,7 @@ class LinkMachine:
             raise LinkFault(f"the peer opened the flow {number}, which is open")
         if len(self.flows) >= FLOWS_MAX:
             raise LinkFault(f"the peer opened more than {FLOWS_MAX} flows")
+        self._peer_number = max(self._peer_number, number)
         flow = self.flows[number] = Flow(number, self)
         if self._has_parted:
             flow.user = _NOBODY

@@ -242,12 +242,12 @@ class Far:
 
     def close(self) -> None:
         """End the flow: the client has gone."""
-        self._is_over = True
-        self._kept.clear()
         taken_bytes = self._outbound.taken_bytes
         for start, size_bytes in self._groups:
             if taken_bytes > start:
                 self._take(min(taken_bytes - start, size_bytes))
+        self._is_over = True
+        self._kept.clear()
         self._groups.clear()
         self.flow.end("its client has gone")
         if self._inward is not None:
@@ -321,6 +321,9 @@ class Far:
             self._relay.lost(self)
 
     def _take(self, size_bytes: int) -> None:
+        """Give credit for bytes; none when the flow is over."""
+        if self._is_over:
+            return
         self._read_bytes += size_bytes
         self.flow.took(self._read_bytes, self._read_bytes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
@@ -158,3 +160,23 @@ async def test_large_bodies_come_through_without_being_held() -> None:
         for body in bodies:
             await client.frame("SEND", {"destination": "/queue/b.x"}, body)
         assert [each.body for each in await consumer.next_messages(3)] == bodies
+
+
+async def test_a_client_that_leaves_during_a_large_message_leaves_the_link_alone(tmp_path: Path) -> None:
+    """Its flow has ended when it takes the last bytes: nothing is said about them to the other hub."""
+    async with TwoHubs(tmp_path, large_body_bytes=100_000) as hubs:
+        assert hubs.a.links is not None
+        link = hubs.a.links.facts
+        leaving, staying = await hubs.connect(), await hubs.connect()
+        await staying.subscribe("/queue/b.other")
+        await leaving.sent("/queue/b.x", bytes(700_000))
+        await leaving.send_raw(leaving.encode("SUBSCRIBE", {"destination": "/queue/b.x", "id": "s", "ack": "client"}))
+        await trio.testing.wait_all_tasks_blocked()
+        assert link()[0]["flows_count"] == 2
+        await leaving.send_raw(leaving.encode("DISCONNECT", {}))
+        await trio.testing.wait_all_tasks_blocked()
+        await leaving.next_message()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [each["flows_count"] for each in link()] == [1]
+        await staying.sent("/queue/b.other", "goes on")
+        assert (await staying.next_message()).text == "goes on"

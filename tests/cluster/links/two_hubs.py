@@ -6,6 +6,7 @@ The network between them can be cut, at any byte, and put together again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -119,14 +120,15 @@ class FrontHub:
 class TwoHubs:
     """Hub `a`, to which clients connect, and hub `b`, which owns names that begin with `/queue/b` or `/topic/b`."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, large_folder: Path | None = None, **limits: Any) -> None:
+        """`large_folder`: folder of large bodies of the hub `b`."""
         self.network = Network()
         listener = Listener(address="127.0.0.1:0", limits=attrs.evolve(StompLimits(), **limits))
         config = Config(listeners=(listener,), security=SecurityConfig(default="allow"))
         self.owners = {"b": "b"}
         self.placements: list[TablePlacement] = []
         self.a = self._hub("a", "b", config)
-        self.b = self._hub("b", "a", config)
+        self.b = self._hub("b", "a", config, large_folder)
         self.clients: list[Client] = []
 
     def owner_of(self, name: str) -> str:
@@ -134,11 +136,11 @@ class TwoHubs:
         letter = name.removeprefix("/queue/").removeprefix("/topic/").removeprefix("/log/")[:1]
         return self.owners.get(letter, "a")
 
-    def _hub(self, name: str, other: str, config: Config) -> Broker:
+    def _hub(self, name: str, other: str, config: Config, large_folder: Path | None = None) -> Broker:
         made = seat(self.network, name, {other: other}, self.owner_of)
         assert isinstance(made.placement, TablePlacement)
         self.placements.append(made.placement)
-        return Broker(config, now_ms=wall_clock_ms, seat=made)
+        return Broker(config, now_ms=wall_clock_ms, seat=made, large_folder=large_folder)
 
     async def __aenter__(self) -> Self:
         self.network.hubs = {"b": self.b, "a": self.a}  # left in the other order

@@ -153,6 +153,53 @@ def test_a_goodbye_lets_open_flows_end_and_takes_no_new_ones() -> None:
     assert other.opened[0].received == b"still"
 
 
+def test_nothing_is_confirmed_behind_the_end() -> None:
+    """Neither before the other end has ended, too, nor afterwards: the link stays, and a flow is closed once."""
+    one, other = linked()
+    here = Noting()
+    flow = one.machine.open(b"", here)
+    talk(one, other)
+    there = other.opened[0].flow
+    assert there is not None
+    there.send(Kind.DATA, b"0123456789")
+    there.end("over")
+    talk(one, other)
+    assert here.end == ("over", False)
+    flow.took(4, 4)
+    flow.end("over here, too")
+    flow.took(10, 10)
+    talk(one, other)
+    assert other.opened[0].confirmations == [(4, 4)]
+    flow.took(10, 10)
+    assert not written(one)
+    assert not one.machine.flows
+    assert not other.machine.flows
+
+
+def test_a_confirmation_for_a_flow_that_is_closed_is_harmless() -> None:
+    """A flow that never was is something else."""
+    one, other = linked()
+    numbers = []
+    for opener, taker in ((one, other), (other, one)):
+        flow = opener.machine.open(b"", Noting())
+        talk(one, other)
+        numbers.append(flow.number)
+        flow.end("over")
+        talk(one, other)
+        taker.machine.receive(encode_taken(flow.number, 0, 0), 0.0)
+        ended = taker.opened[0].flow
+        assert ended is not None
+        ended.end("over")
+        talk(one, other)
+    assert not one.machine.flows
+    assert not other.machine.flows
+    for number in numbers:
+        for end in (one, other):
+            end.machine.receive(encode_taken(number, 0, 0), 0.0)
+            with pytest.raises(LinkFault, match="not open"):
+                end.machine.receive(encode_taken(number + 2, 0, 0), 0.0)
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [
