@@ -14,6 +14,8 @@ from typing import Final, Protocol
 from .records import Kind, cut, encode, encode_size, encode_taken
 
 REASON_BYTES_MAX: Final = 4096
+REFUSED: Final = "refused: "
+"""Beginning of the reason of an END that refuses the opening record: another flow for this client would end so, too."""
 
 
 class FlowUser(Protocol):

@@ -23,14 +23,16 @@ from types import MappingProxyType
 from typing import Final
 
 from . import greeting as greetings
-from .flow import Flow, FlowUser
+from .flow import REFUSED, Flow, FlowUser
 from .greeting import Greeting
 from .records import (
     DATA_BYTES_MAX,
     DATA_KINDS,
     PREFACE,
+    WORDS_BYTES_MAX,
     Kind,
     LinkFault,
+    OpeningTooLargeError,
     Record,
     RecordReader,
     decode_size,
@@ -51,7 +53,7 @@ FLOWS_MAX: Final = 100_000
 
 
 class _Nobody:
-    """User of a flow that was opened too late."""
+    """User of a flow that was opened too late, or is refused."""
 
     def arrived(self, kind: Kind, data: bytes) -> None:
         """Drop the data."""
@@ -90,7 +92,9 @@ ARRIVALS: Final[Mapping[LinkState, frozenset[Kind]]] = MappingProxyType(
 """Kinds of records that may come in each state."""
 
 Opened = Callable[[Flow, bytes], FlowUser]
-"""Makes the user of a flow that the peer has opened, from its opening record. Raises LinkFault for an invalid one."""
+"""Makes the user of a flow that the peer has opened, from its opening record. Raises LinkFault for an invalid one,
+before it has said anything: then the flow is refused, and the link goes on.
+"""
 
 
 class LinkMachine:
@@ -231,13 +235,19 @@ class LinkMachine:
             flow.user = _NOBODY
             flow.end("this hub stops")
         else:
-            flow.user = self._opened(flow, payload)
+            try:
+                flow.user = self._opened(flow, payload)
+            except LinkFault as fault:  # one client is not to cost the others their flows
+                flow.user = _NOBODY
+                flow.end(f"{REFUSED}{fault}")
 
     # ------------------------------------------------------------------ out
 
     def open(self, opening: bytes, user: FlowUser) -> Flow:
-        """Open a flow. Only while the link is OPEN."""
+        """Open a flow. Only while the link is OPEN. Raises OpeningTooLargeError, with nothing sent."""
         assert self.state is LinkState.OPEN, "ask for the state first"
+        if len(opening) > WORDS_BYTES_MAX:
+            raise OpeningTooLargeError(len(opening))
         number = self._next_number
         self._next_number += 2
         flow = self.flows[number] = Flow(number, self)

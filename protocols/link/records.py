@@ -32,6 +32,14 @@ class LinkFault(Exception):
     """The peer is no hub of this cluster, or broke the rules of links. The message says how, in words."""
 
 
+class OpeningTooLargeError(Exception):
+    """The opening record of a flow would be larger than a record may be. Nothing was sent."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(f"{size_bytes} bytes are too many for an opening record: {WORDS_BYTES_MAX} are allowed")
+        self.size_bytes = size_bytes
+
+
 class Kind(IntEnum):
     """Kinds of records."""
 

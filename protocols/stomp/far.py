@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from ..link.flow import REFUSED
 from ..link.records import Kind, decode_size
 from ..outbound import Outbound
 from .encoder import BEHIND_NUL, encode_frame
@@ -63,6 +64,9 @@ class FarOwner(Protocol):
 
     def lost(self, far: Far) -> None:
         """Take back what a lost flow had to do."""
+
+    def refused(self, far: Far, reason: str) -> None:
+        """End the connection: the other hub does not accept what is told of the client."""
 
     def ended(self, far: Far) -> None:
         """Note that the session has ended in order, behind a DISCONNECT."""
@@ -142,7 +146,7 @@ class Far:
         return len(self._kept)
 
     def open(self, elsewhere: Elsewhere, opening: Mapping[str, object]) -> bool:
-        """Open the flow. False: the hub can't be reached."""
+        """Open the flow. False: the hub can't be reached. Raises OpeningTooLargeError."""
         flow = elsewhere.open(self.hub, {**opening, "ack_prefix": self.prefix.decode()}, self)
         if flow is None:
             return False
@@ -317,6 +321,8 @@ class Far:
                 self._relay.release(kept.charge_bytes)
             self._kept.clear()
             self._relay.ended(self)
+        elif not lost and reason.startswith(REFUSED):
+            self._relay.refused(self, reason.removeprefix(REFUSED))
         else:
             self._relay.lost(self)
 

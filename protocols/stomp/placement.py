@@ -75,7 +75,7 @@ class Elsewhere(Protocol):
     def placement(self) -> Placement: ...
 
     def open(self, hub: str, opening: Mapping[str, object], user: FlowUser) -> FlowEnd | None:
-        """Open a flow to another hub. None: the hub can't be reached now."""
+        """Open a flow to another hub. None: the hub can't be reached now. Raises OpeningTooLargeError."""
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call this, until `unwatch`, whenever a hub has become reachable or `generation` has changed."""

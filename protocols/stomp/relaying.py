@@ -36,6 +36,7 @@ from ...queues.durables import DurableNameError
 from ...queues.names import DestinationNameError, parse_composite
 from ...queues.shard_hash import shard_of_number
 from ..framing import PLAIN, Framing
+from ..link.records import WORDS_BYTES_MAX, OpeningTooLargeError
 from ..outbound import Outbound
 from ..reading import ReadGate, Reason
 from .authorization import Identity
@@ -257,14 +258,25 @@ class Relay:
         return tuple((hub, ",".join(of_hub)) for hub, of_hub in names.items())
 
     def _far(self, hub: str) -> Far:
-        """Return the flow to a hub, opened if need be. Raises _Away."""
+        """Return the flow to a hub, opened if need be. Raises _Away, and ProtocolError for a client of which too much
+        would have to be told.
+        """
         far = self._fars.get(hub)
         if far is not None:
             return far
         if not hub.startswith("?"):
             self._last_serial += 1
             far = Far(self, hub, self._last_serial, self._outbound)
-            if far.open(self._elsewhere, self._opening()):
+            try:
+                is_open = far.open(self._elsewhere, self._opening())
+            except OpeningTooLargeError as error:
+                raise ProtocolError(
+                    "identity-too-large",
+                    f"client-id, user and groups of this connection take {error.size_bytes} bytes on the way to hub "
+                    f"{hub!r}: {WORDS_BYTES_MAX} are allowed",
+                    "Connect with a shorter client-id, or as a user of fewer groups.",
+                ) from None
+            if is_open:
                 self._fars[hub] = far
                 return far
         self._watch()
@@ -769,6 +781,19 @@ class Relay:
         for each in (*kept, *older):
             self._shelter(each)
         self.look()
+
+    def refused(self, far: Far, reason: str) -> None:
+        """Fail the connection: another flow to that hub would be refused, too."""
+        if self._fars.get(far.hub) is far:
+            del self._fars[far.hub]
+        if not self._is_closed:
+            self._fail(
+                ProtocolError(
+                    "refused-by-hub",
+                    f"hub {far.hub!r} serves no flow for this connection: {reason}",
+                    "Run the same version of the software on all hubs. What had no RECEIPT was not done.",
+                )
+            )
 
     def look(self) -> None:
         """Look for homes: a hub has become reachable, or destinations have moved."""

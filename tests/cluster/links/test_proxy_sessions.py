@@ -8,6 +8,8 @@ import pytest
 import trio
 import trio.testing
 
+from sluiceway.cluster import proxies
+from sluiceway.protocols.link.records import LinkFault
 from sluiceway.protocols.stomp.escaping import Version
 from tests.cluster.links.two_hubs import TwoHubs
 
@@ -167,6 +169,7 @@ async def test_a_client_that_leaves_during_a_large_message_leaves_the_link_alone
     async with TwoHubs(tmp_path, large_body_bytes=100_000) as hubs:
         assert hubs.a.links is not None
         link = hubs.a.links.facts
+        first = hubs.a.links._open["b"]
         leaving, staying = await hubs.connect(), await hubs.connect()
         await staying.subscribe("/queue/b.other")
         await leaving.sent("/queue/b.x", bytes(700_000))
@@ -174,9 +177,52 @@ async def test_a_client_that_leaves_during_a_large_message_leaves_the_link_alone
         await trio.testing.wait_all_tasks_blocked()
         assert link()[0]["flows_count"] == 2
         await leaving.send_raw(leaving.encode("DISCONNECT", {}))
+        await trio.sleep(1.5)  # the other hub has given the session up, this one has not
+        leaving.receive_now()
         await trio.testing.wait_all_tasks_blocked()
-        await leaving.next_message()
-        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(1)
         assert [each["flows_count"] for each in link()] == [1]
+        assert hubs.a.links._open["b"] is first
         await staying.sent("/queue/b.other", "goes on")
         assert (await staying.next_message()).text == "goes on"
+
+
+async def test_a_client_with_too_large_an_identity_fails_alone() -> None:
+    """Each character of its client-id is six on the link: it gets an ERROR, and the link of the others stays."""
+    async with TwoHubs() as hubs:
+        other = await hubs.connect()
+        await other.subscribe("/queue/b.other")
+        client = await hubs.connect(**{"client-id": 15_000 * "\x01"})
+        await client.sent("/queue/a.x", "needs no other hub")
+        await client.send("/queue/b.x", "x")
+        error = await client.expect_error("bytes on the way to hub 'b'")
+        assert error.headers["code"] == "identity-too-large"
+        assert b"shorter client-id" in error.body
+        await other.sent("/queue/b.other", "goes on")
+        assert (await other.next_message()).text == "goes on"
+        assert hubs.a.links is not None
+        assert [each["flows_count"] for each in hubs.a.links.facts()] == [1]
+
+
+async def test_a_refused_opening_fails_its_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No flow is opened for it again and again."""
+    async with TwoHubs() as hubs:
+        other = await hubs.connect()
+        await other.subscribe("/queue/b.other")
+        openings: list[bytes] = []
+
+        def refuse(payload: bytes) -> dict[str, object]:
+            openings.append(payload)
+            raise LinkFault("the peer opened a flow with an invalid record")
+
+        monkeypatch.setattr(proxies, "_opening_of", refuse)
+        client = await hubs.connect()
+        await client.send("/queue/b.x", "x")
+        error = await client.expect_error("invalid record")
+        assert error.headers["code"] == "refused-by-hub"
+        await trio.sleep(5)
+        assert len(openings) == 1
+        await other.sent("/queue/b.other", "goes on")
+        assert (await other.next_message()).text == "goes on"
+        assert hubs.a.links is not None
+        assert [each["flows_count"] for each in hubs.a.links.facts()] == [1]

@@ -7,9 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sluiceway.protocols.link.flow import Flow
+from sluiceway.protocols.link.flow import REFUSED, Flow
 from sluiceway.protocols.link.machine import FLOWS_MAX, PING_SECONDS, SILENCE_SECONDS, TURN_BYTES, WRITE_BYTES
-from sluiceway.protocols.link.records import Kind, LinkFault, encode, encode_taken
+from sluiceway.protocols.link.records import (
+    WORDS_BYTES_MAX,
+    Kind,
+    LinkFault,
+    OpeningTooLargeError,
+    encode,
+    encode_taken,
+)
 from tests.protocols.link.pairs import Noting, linked, talk, written
 
 
@@ -198,6 +205,39 @@ def test_a_confirmation_for_a_flow_that_is_closed_is_harmless() -> None:
             end.machine.receive(encode_taken(number, 0, 0), 0.0)
             with pytest.raises(LinkFault, match="not open"):
                 end.machine.receive(encode_taken(number + 2, 0, 0), 0.0)
+
+
+def test_an_opening_record_that_is_too_large_is_not_sent() -> None:
+    """The largest one arrives."""
+    one, other = linked()
+    with pytest.raises(OpeningTooLargeError, match="65537 bytes are too many"):
+        one.machine.open(bytes(WORDS_BYTES_MAX + 1), Noting())
+    assert not one.machine.flows
+    one.machine.open(bytes(WORDS_BYTES_MAX), Noting())
+    talk(one, other)
+    assert [len(user.opening) for user in other.opened] == [WORDS_BYTES_MAX]
+
+
+def test_an_invalid_opening_record_costs_its_flow_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its opener reads why; what it has sent is dropped; other flows go on."""
+    one, other = linked()
+    flow = one.machine.open(b"", Noting())
+    talk(one, other)
+
+    def refuse(_flow: Flow, _payload: bytes) -> Noting:
+        raise LinkFault("nobody knows it")
+
+    monkeypatch.setattr(other.machine, "_opened", refuse)
+    user = Noting()
+    refused = one.machine.open(b"nonsense", user)
+    refused.send(Kind.DATA, b"x")
+    talk(one, other)
+    assert user.end == (f"{REFUSED}nobody knows it", False)
+    refused.end("so be it")
+    flow.send(Kind.DATA, b"still")
+    talk(one, other)
+    assert other.opened[0].received == b"still"
+    assert list(one.machine.flows) == list(other.machine.flows) == [flow.number]
 
 
 @pytest.mark.parametrize(
