@@ -178,8 +178,9 @@ async def test_a_client_that_leaves_during_a_large_message_leaves_the_link_alone
         assert link()[0]["flows_count"] == 2
         await leaving.send_raw(leaving.encode("DISCONNECT", {}))
         await trio.sleep(1.5)  # the other hub has given the session up, this one has not
-        leaving.receive_now()
-        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(50):
+            leaving.receive_now()
+            await trio.testing.wait_all_tasks_blocked()
         await trio.sleep(1)
         assert [each["flows_count"] for each in link()] == [1]
         assert hubs.a.links._open["b"] is first
