@@ -106,7 +106,7 @@ class Links:
     ) -> None:
         """Make the links; `begin` dials. `spawn` starts a task that lives no longer than the broker."""
         self.seat = seat
-        self.placement: Placement = WithTemporaries(seat.hub, seat.placement)
+        self.placement = WithTemporaries(seat.hub, seat.placement, seat.peers)
         self._hub = hub
         self._proxies = proxies
         self._spawn = spawn
@@ -145,6 +145,7 @@ class Links:
         """Act on changed peers or placement: dial new ones, and tell the sessions that wait."""
         if self._closed:
             return
+        self.placement.look()
         peers = self.seat.peers()
         for peer in peers:
             if self.seat.hub < peer and peer not in self._dialling:

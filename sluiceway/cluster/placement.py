@@ -16,6 +16,9 @@ __all__ = ["HERE", "Home", "Placement", "TablePlacement", "WithTemporaries", "se
 _TEMPORARY: Final = ("/remote-temp-queue/", "/remote-temp-topic/")
 _SEPARATOR: Final = "~"
 
+Peers = Callable[[], Mapping[str, str]]
+"""Addresses of all other live hubs, by id."""
+
 
 def session_prefix(hub: str) -> str:
     """Return the beginning of the ids of all sessions of a hub: names of temporary destinations begin with them."""
@@ -49,29 +52,39 @@ class TablePlacement:
 
 
 class WithTemporaries:
-    """A placement that also knows temporary destinations of other hubs' clients."""
+    """A placement that also knows temporary destinations of other hubs' clients.
 
-    def __init__(self, hub: str, placement: Placement) -> None:
+    A name of a hub that nobody knows is at home here: a temporary destination that is gone.
+    """
+
+    def __init__(self, hub: str, placement: Placement, peers: Peers) -> None:
+        """`peers`: the other hubs; call `look` when they change."""
         self._hub = hub
         self._placement = placement
+        self._peers = peers
+        self._known = frozenset(peers())
+        self._changes_count = 0
+
+    def look(self) -> None:
+        """Act on changed peers."""
+        known = frozenset(self._peers())
+        if known != self._known:
+            self._known = known
+            self._changes_count += 1
 
     @property
     def generation(self) -> int:
-        """Generation of the placement below."""
-        return self._placement.generation
+        """Generation of the placement below, and changes of the hubs that are known: both only grow."""
+        return self._placement.generation + self._changes_count
 
     def home_of(self, name: str) -> Home:
         """Do `Placement.home_of`."""
         for prefix in _TEMPORARY:
             if name.startswith(prefix):
                 hub, separator, _rest = name[len(prefix) :].partition(_SEPARATOR)
-                return Home(hub) if separator and hub != self._hub else HERE
+                return Home(hub) if separator and hub in self._known else HERE
         return self._placement.home_of(name)
 
     def others(self) -> Sequence[str]:
         """Do `Placement.others`."""
         return self._placement.others()
-
-
-Peers = Callable[[], Mapping[str, str]]
-"""Addresses of all other live hubs, by id."""

@@ -227,3 +227,41 @@ async def test_a_refused_opening_fails_its_client_alone(monkeypatch: pytest.Monk
         assert (await other.next_message()).text == "goes on"
         assert hubs.a.links is not None
         assert [each["flows_count"] for each in hubs.a.links.facts()] == [1]
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_a_temporary_destination_of_a_hub_that_nobody_knows_is_gone(kind: str) -> None:
+    """A SEND to it is receipted at once, and its sender goes on."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        for hub in ("nowhere", "a", ""):
+            await client.sent(f"/remote-temp-{kind}/{hub}~0123.answers", "nobody reads it")
+        await client.sent("/queue/b.x", "goes on")
+        assert hubs.depth_count("b", "/queue/b.x") == 1
+
+
+async def test_what_waits_for_a_hub_that_leaves_is_let_go() -> None:
+    """Its temporary destinations are gone with it, and known again when it is."""
+    async with TwoHubs() as hubs:
+        asker, server = await hubs.connect("b"), await hubs.connect("a")
+        await asker.subscribe("/temp-queue/answers", id="answers")
+        await server.subscribe("/queue/a.requests")
+        await asker.send("/queue/a.requests", "what?", **{"reply-to": "/temp-queue/answers"})
+        answers = (await server.next_message()).headers["reply-to"]
+        hubs.network.is_down = True
+        hubs.network.cut()
+        await trio.sleep(1)
+        await server.frame("SEND", {"destination": answers, "receipt": "r"}, "that!")
+        await server.silence()
+        assert hubs.a.links is not None
+        peers = hubs.a.links.seat.peers()
+        assert isinstance(peers, dict)
+        address = peers.pop("b")
+        hubs.a.links.look()
+        await server.expect_receipt("r")
+        peers["b"] = address
+        hubs.a.links.look()
+        hubs.network.is_down = False
+        await hubs.linked()
+        await server.sent(answers, "that!")
+        assert (await asker.next_message()).text == "that!"
