@@ -27,8 +27,6 @@ from .head import SendHead
 from .inward import LargeInward
 from .placement import Elsewhere, FlowEnd
 
-OWN_RECEIPT: Final = "sluiceway-relay-"
-"""Beginning of receipts that are not asked for by the client."""
 ENTRY_BYTES: Final = 256
 """Memory of a run of SENDs that is kept here, beside its bytes."""
 NUL_LF: Final = b"\0" + BEHIND_NUL
@@ -52,6 +50,10 @@ class FarOwner(Protocol):
     @property
     def version(self) -> Version:
         """Version that the client speaks."""
+
+    @property
+    def own_receipt(self) -> str:
+        """Beginning of receipts that are not asked for by the client, who can't guess it."""
 
     def charge(self, size_bytes: int) -> None:
         """Count bytes that are on their way."""
@@ -241,7 +243,7 @@ class Far:
         """Say DISCONNECT, once."""
         if not self.is_leaving:
             self.is_leaving = True
-            lines = b"" if receipt_id is None else b"receipt:" + OWN_RECEIPT.encode() + b"0\n"
+            lines = b"" if receipt_id is None else b"receipt:" + self._relay.own_receipt.encode() + b"0\n"
             self.flow.send_frames(b"DISCONNECT\n" + lines + b"\n\0")
 
     def close(self) -> None:

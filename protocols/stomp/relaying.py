@@ -43,7 +43,7 @@ from .authorization import Identity
 from .delivery import SessionTotals
 from .errors import ProtocolError
 from .escaping import Version, escape_value
-from .far import ENTRY_BYTES, NUL_LF, OWN_RECEIPT, Far, Kept
+from .far import ENTRY_BYTES, NUL_LF, Far, Kept
 from .frames import AckRun, Event, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
 from .head import SendHead
 from .hub import Hub
@@ -164,6 +164,9 @@ class Relay:
         self._transactions: dict[str, _Transaction] = {}
         self._awaited: dict[bytes, Callable[[], None]] = {}
         """RECEIPTs that the relay waits for itself."""
+        self.own_receipt = f"sluiceway-relay-{hub.new_session_id()}-"
+        """See `FarOwner.own_receipt`."""
+        self._own_receipt_bytes = self.own_receipt.encode()
         self._last_receipt = 0
         self._large: Far | None = None
         """Flow over which a large SEND is under way."""
@@ -358,7 +361,7 @@ class Relay:
 
     def _own_receipt(self, callback: Callable[[], None]) -> str:
         self._last_receipt += 1
-        receipt_id = f"{OWN_RECEIPT}{self._last_receipt}"
+        receipt_id = f"{self.own_receipt}{self._last_receipt}"
         self._awaited[receipt_id.encode()] = callback
         return receipt_id
 
@@ -729,7 +732,7 @@ class Relay:
             if frame.startswith(_RECEIPT):
                 receipt_id = frame[len(_RECEIPT) : frame.index(b"\n", len(_RECEIPT))]
                 far.receipted(receipt_id)
-                if receipt_id.startswith(OWN_RECEIPT.encode()):
+                if receipt_id.startswith(self._own_receipt_bytes):
                     awaited = self._awaited.pop(receipt_id, None)
                     if awaited is not None:
                         awaited()

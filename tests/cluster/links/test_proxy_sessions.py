@@ -265,3 +265,15 @@ async def test_what_waits_for_a_hub_that_leaves_is_let_go() -> None:
         await hubs.linked()
         await server.sent(answers, "that!")
         assert (await asker.next_message()).text == "that!"
+
+
+async def test_receipts_of_a_client_are_its_own_whatever_they_are_called() -> None:
+    """Also those that look like receipts of the broker."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        for number in range(3):
+            receipt = {"receipt": f"sluiceway-relay-{number}"}
+            await client.frame("SEND", {"destination": "/queue/b.x", **receipt}, "x")
+            await client.expect_receipt(receipt["receipt"])
+        await client.subscribe("/queue/>")
+        await client.disconnect()
