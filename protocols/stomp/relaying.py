@@ -60,6 +60,8 @@ ROUTES_MAX: Final = 1024
 MARK: Final = b"possible-duplicate:true\n"
 """Header of a SEND that is sent again, and may have arrived before."""
 
+_ESCAPED: Final = b"\\\r\n:"
+"""Bytes that are escaped in a header value."""
 _RECEIPT: Final = b"RECEIPT\nreceipt-id:"
 _ACK_END: Final = b"\n\n\0\n"
 TOKEN_LENGTH: Final = 8
@@ -629,7 +631,9 @@ class Relay:
         if prefix and prefix[:-1].isdigit():
             lead = command + b"\nid:"
             data = lead + (_ACK_END + lead).join(tokens) + _ACK_END
-            if data.count(b"id:" + prefix) == len(tokens):
+            ids = b"".join(tokens)
+            needs_no_escape = len(ids.translate(None, _ESCAPED)) == len(ids)
+            if needs_no_escape and data.count(b"id:" + prefix) == len(tokens):
                 far = self._far_of_serial(prefix)
                 if far is not None:
                     far.send(data.replace(b"id:" + prefix, b"id:"))

@@ -277,3 +277,18 @@ async def test_receipts_of_a_client_are_its_own_whatever_they_are_called() -> No
             await client.expect_receipt(receipt["receipt"])
         await client.subscribe("/queue/>")
         await client.disconnect()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_an_ack_header_is_a_value_whatever_is_in_it(count: int) -> None:
+    """A line feed in it adds no header to the frame for the other hub: the delivery is unknown there."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.subscribe("/queue/b.x", ack="client-individual")
+        await client.sent("/queue/b.x", "x")
+        delivery = await client.next_message()
+        forged = {"id": f"{delivery.headers['ack']}\nreceipt:forged"}
+        await client.send_raw(client.encode("ACK", forged) * count)
+        error = await client.expect_error("nothing was delivered")
+        assert "receipt-id" not in error.headers
+        assert "forged" not in client.receipts
