@@ -46,6 +46,8 @@ PENDING_MAX: Final = 64
 """Accepted links that have not proved who they are."""
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 2.0
+UNIX_PAUSE_SECONDS_MAX: Final = 0.25
+"""The same on one machine: to ask costs next to nothing, and a hub that is back has its links at once."""
 UNIX_PREFIX: Final = "unix:"
 ACCEPT_PAUSE_SECONDS: Final = 0.25
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -238,7 +240,8 @@ class Links:
                 except (OSError, LinkFault) as error:
                     self._warn("dial", "no link to a hub", hub=peer, address=address, reason=str(error))
                 await trio.sleep(pause_seconds * random.uniform(0.5, 1.0))
-                pause_seconds = min(pause_seconds * 2, PAUSE_SECONDS_MAX)
+                longest_seconds = UNIX_PAUSE_SECONDS_MAX if address.startswith(UNIX_PREFIX) else PAUSE_SECONDS_MAX
+                pause_seconds = min(pause_seconds * 2, longest_seconds)
         if self._dialling.get(peer) is scope:
             del self._dialling[peer]
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 import trio
 import trio.testing
 
+from sluiceway.protocols.streams import ByteStream
 from tests.cluster.links.two_hubs import TwoHubs
 from tests.scenarios.client import Client, Delivery
 
@@ -134,6 +136,29 @@ async def test_a_consumer_goes_on_when_its_hub_is_linked_again(ack: str) -> None
         await producer.sent("/queue/b.x", "2")
         assert (await consumer.next_message()).text == "2"
         assert consumer.error is None
+
+
+@pytest.mark.parametrize(("address", "longest_seconds"), [("unix:/run/b", 0.25), ("b.example:61618", 2.0)])
+async def test_a_hub_that_is_back_is_dialled_soon(address: str, longest_seconds: float) -> None:
+    """At once if it is on this machine."""
+    async with TwoHubs() as hubs:
+        assert hubs.a.links is not None
+        peers = hubs.a.links.seat.peers()
+        assert isinstance(peers, dict)
+        peers["b"] = address
+        dialled_seconds: list[float] = []
+
+        async def refused(dialled: str) -> ByteStream:
+            assert dialled == address
+            await trio.lowlevel.checkpoint()
+            dialled_seconds.append(trio.current_time())
+            raise ConnectionRefusedError("nobody listens there")
+
+        object.__setattr__(hubs.a.links.seat, "dial", refused)
+        hubs.network.cut()
+        await trio.sleep(60)
+        pauses = [later - earlier for earlier, later in pairwise(dialled_seconds)][10:]
+        assert longest_seconds / 2 <= min(pauses) <= max(pauses) <= longest_seconds + 0.01
 
 
 async def test_a_receipt_for_the_ack_of_a_lost_delivery_would_lie() -> None:
