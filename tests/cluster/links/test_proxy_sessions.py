@@ -193,7 +193,7 @@ async def test_a_client_with_too_large_an_identity_fails_alone() -> None:
     async with TwoHubs() as hubs:
         other = await hubs.connect()
         await other.subscribe("/queue/b.other")
-        client = await hubs.connect(**{"client-id": 15_000 * "\x01"})
+        client = await hubs.connect("a", "1.2", **{"client-id": 15_000 * "\x01"})
         await client.sent("/queue/a.x", "needs no other hub")
         await client.send("/queue/b.x", "x")
         error = await client.expect_error("bytes on the way to hub 'b'")
