@@ -160,7 +160,7 @@ def test_a_destination_that_takes_nothing_ends_the_wait() -> None:
     with EmbeddedBroker(destinations=full) as broker:
         with pytest.raises(
             TimeoutError,
-            match=r"/queue/orders did not take the message.*: connection embedding program waits on queue /queue/orders",
+            match=r"/queue/orders did not take the message.*: connection embedding program waits on queue",
         ):
             for _ in range(10):
                 broker.publish("/queue/orders", "x", timeout_seconds=0.05)
