@@ -286,8 +286,6 @@ async def test_bare_name_is_a_queue(stage: Stage, version: Version) -> None:
         "/queu",
         "/orders",
         "/shop/queue/x",
-        "queu/x",
-        "queues/x",
     ],
 )
 async def test_any_other_name_is_a_queue_of_that_name(stage: Stage, version: Version, name: str) -> None:

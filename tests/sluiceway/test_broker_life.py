@@ -16,7 +16,7 @@ from sluiceway.broker import ListenError
 from sluiceway.client.address import Address
 from sluiceway.client.link import Link
 from sluiceway.config import BrokerConfig, Listener
-from sluiceway.shard import Shard
+from sluiceway.shards import Shards
 from tests.interop.raw_client import RawClient, frame, poll
 from tests.log_lines import LogLines
 from tests.sluiceway.broker_process import BrokerProcess
@@ -211,10 +211,10 @@ async def test_what_a_start_raises_comes_out_by_itself_and_the_port_is_free(
 ) -> None:
     """Not in a group, whichever of the broker's tasks run already."""
 
-    async def break_it(_shard: Shard) -> None:
+    async def break_it(_shards: Shards) -> None:
         raise ZeroDivisionError("mine")
 
-    monkeypatch.setattr(Shard, step, break_it)
+    monkeypatch.setattr(Shards, step, break_it)
     port = free_port()
     with pytest.raises(ZeroDivisionError, match="mine"):
         async with Broker(attrs.evolve(LOOPBACK, listeners=(Listener(address=f"127.0.0.1:{port}"),))):
