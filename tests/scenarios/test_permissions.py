@@ -297,7 +297,7 @@ async def test_no_spelling_of_a_request_gets_around_it(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["/queue/open/../secret", "/queue/open.", "/queue/open..x", "/queue//open", "queue/open", "/queue/open\\c",
+    ["/queue/open/../secret", "/queue/open.", "/queue/open..x", "/queue//open", "/queue/open\\c",
      "/queue/opén", "/Queue/open", "/queue/open\u200b"],
 )  # fmt: skip
 async def test_names_with_tricks_are_other_names(name: str) -> None:
