@@ -45,7 +45,6 @@ class CrowdWorld(LogWorld):
             ["/queue/dead"],
             rewrite=rewrite,
             now_ms=self.environment.now_ms,
-            take_numbers=lambda count: 0,
         )
         self.environment = self.log.environment = attrs.evolve(
             self.environment, in_steps=Steps(self.core).do, dead_letters=router
