@@ -69,7 +69,10 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "Senders held back",
                 "How many senders wait for room in a destination, a log or the store right now. 0 is healthy.",
                 "count",
-                (Query(f"sum(sluiceway_blocked_flows{{{SENDERS}}}) or vector(0)"),),
+                (
+                    Query(f"sum(sluiceway_blocked_flows{{{SENDERS}}}) or vector(0)", "now"),
+                    Query(f"sum(sluiceway_blocked_senders{{{BROKER}}}) or vector(0)", "for a second or longer"),
+                ),
                 kind="stat",
                 width=4,
                 height=5,
@@ -138,9 +141,13 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             Panel(
                 "Waiting, by what for",
                 "subscription: queues that wait for a consumer's window, which is how consumers are kept busy. queue, "
-                "topic, log, store: senders that are held back. outbound: connections that do not read.",
+                "topic, log, store: senders that are held back. outbound: connections that do not read. stalled "
+                "consumers: those that acknowledge nothing of what they have.",
                 "count",
-                (Query(f"sum by (kind) ({_rate('sluiceway_blocked_seconds_total', BROKER)})", "{{kind}}"),),
+                (
+                    Query(f"sum by (kind) ({_rate('sluiceway_blocked_seconds_total', BROKER)})", "{{kind}}"),
+                    Query(f"sum(sluiceway_stalled_consumers{{{BROKER}}})", "stalled consumers"),
+                ),
                 width=12,
             ),
         ),
