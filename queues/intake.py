@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -429,12 +429,14 @@ def _bytes_label(policy: QueuePolicy) -> str:
 
 def window(count_max: int | None, bytes_max: int, *, clock: Clock, label: str, count_label: str = "") -> WindowLimiter:
     """Make a limiter in messages and bytes that resumes at half of both."""
-    limiter = WindowLimiter(count_max, bytes_max, clock=clock, label=label, count_label=count_label)
-    resize_window(limiter, count_max, bytes_max)
-    return limiter
+    thresholds = _thresholds(count_max, bytes_max)
+    return WindowLimiter(count_max, bytes_max, **thresholds, clock=clock, label=label, count_label=count_label)
 
 
 def resize_window(limiter: WindowLimiter, count_max: int | None, bytes_max: int) -> None:
     """Set other limits, in messages and bytes, with half of both as thresholds."""
-    resume_count = None if count_max is None else count_max // 2
-    limiter.resize(count_max, bytes_max, resume_count=resume_count, resume_bytes=bytes_max // 2)
+    limiter.resize(count_max, bytes_max, **_thresholds(count_max, bytes_max))
+
+
+def _thresholds(count_max: int | None, bytes_max: int) -> dict[str, Any]:
+    return {"resume_count": None if count_max is None else count_max // 2, "resume_bytes": bytes_max // 2}

@@ -17,6 +17,9 @@ import attrs
 
 Validator = Callable[[object, "attrs.Attribute[Any]", Any], None]
 
+or_none = attrs.validators.optional
+"""Makes a validator accept None, too."""
+
 
 def about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object]:
     """Return the metadata of a documented field; `unit` is "bytes", "seconds", "ms", "count" or empty."""
@@ -57,15 +60,5 @@ def one_of(allowed: tuple[str, ...], others: Mapping[str, str] = MappingProxyTyp
         if value not in allowed:
             hint = f" ({value} of other brokers is {others[value]} here)" if value in others else ""
             raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}{hint}, got {value!r}")
-
-    return check
-
-
-def or_none(validator: Validator) -> Validator:
-    """Return a validator that also accepts None."""
-
-    def check(instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
-        if value is not None:
-            validator(instance, attribute, value)
 
     return check

@@ -109,10 +109,7 @@ class Subscription:
         self.selection: Selection | None = None
         """Selection of the messages it takes; None: all."""
         self.closed = False
-        self.delivered_count = 0
-        self.settled_count = 0
-        self.returned_count = 0
-        self.unsettled_count = 0
+        self.delivered_count = self.settled_count = self.returned_count = self.unsettled_count = 0
         self.dropped_unreported_count = 0
         """Number of missed elements not yet reported. In a topic, the number that it had dropped on arrival for all
         subscriptions at the last report is subtracted.
@@ -120,7 +117,6 @@ class Subscription:
         self.source = SourceController(
             queue,
             Flow(f"{queue.name} to {consumer.label}"),
-            on_block=None,
             on_resume=lambda _sink: on_resume(self),
             priority=queue.priority,
             has_waiting=lambda: queue.has_waiting(self),

@@ -237,7 +237,8 @@ def _serve_hubs(config: Config, hubs_count: int, read: Callable[..., Config]) ->
         found.extend(_leaves(group))
     for error in found[:1]:
         if isinstance(error, ListenError):
-            fail(Exit.LISTEN, _why(error, config.admin.address))
+            of_listeners = {listener.address for listener in config.listeners}
+            fail(Exit.LISTEN, _why(error, "" if error.address in of_listeners else error.address))
         if isinstance(error, StartFailedError):
             click.echo(f"sluiceway: {error}", err=True)
             raise click.exceptions.Exit(error.exit_code if error.exit_code > 0 else 1)

@@ -242,11 +242,14 @@ class HubProcess:
         self._wake()
 
     async def restart(self) -> bool:
-        """Stop the hub in order, start it, and wait until it is ready. False: it ended, or fails to start."""
-        if self._process is None or self._stop_wanted:
+        """Stop the hub in order, start it, and wait until it is ready. One that waits before its next start is started
+        then. False: it ended, or fails to start.
+        """
+        if self._stop_wanted:
             return False
-        self._restart_wanted = True
-        self._signal(signal.SIGTERM)
+        if self._process is not None:
+            self._restart_wanted = True
+            self._signal(signal.SIGTERM)
         await self._until(lambda: self.state is HubState.STARTING or self._stop_wanted)
         await self._until(lambda: self.state is not HubState.STARTING)
         return self.state is HubState.READY

@@ -74,7 +74,8 @@ async def serve_hubs(
         )
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_obey, signals, processes, partial(_reload, config, source, processes, supervisor))
+                reload = partial(_reload, config, source, processes, supervisor)
+                nursery.start_soon(_obey, signals, processes, supervisor, reload)
                 await nursery.start(processes.run)
                 if not processes.is_stopping:
                     urls = processes.hubs[0].status.split(", ")
@@ -85,7 +86,6 @@ async def serve_hubs(
                     nursery.start_soon(_beat, supervisor)
                 await processes.ended.wait()
                 nursery.cancel_scope.cancel()
-        supervisor.stopping()
 
 
 def _shards_of(config: Config, hubs_count: int) -> ShardFolders:
@@ -146,13 +146,19 @@ def _admin_urls(config: Config, by_hub: Sequence[Mapping[str, list[socket.socket
     return [f"{scheme}://{name_of(each.getsockname())}" for sockets in by_hub for each in sockets[config.admin.address]]
 
 
-async def _obey(signals: AsyncIterator[int], processes: HubProcesses, reload: Callable[[], Awaitable[None]]) -> None:
+async def _obey(
+    signals: AsyncIterator[int],
+    processes: HubProcesses,
+    supervisor: Supervisor,
+    reload: Callable[[], Awaitable[None]],
+) -> None:
     async with trio.open_nursery() as nursery:
         async for number in signals:
             log.info("signal", signal=signal.Signals(number).name)
             if number == signal.SIGHUP:
                 nursery.start_soon(reload)
             else:
+                supervisor.stopping()
                 processes.stop()
 
 
@@ -177,7 +183,7 @@ async def _reload(
         return
     supervisor.reloading()
     await processes.restart_in_turn()
-    supervisor.ready()
+    supervisor.ready(processes.hubs[0].status)
 
 
 def _places(config: Config) -> tuple[object, ...]:

@@ -117,6 +117,18 @@ async def test_hubs_are_restarted_one_after_another() -> None:
         assert moves.index(("hub-1", HubState.READY)) < moves.index(("hub-2", HubState.STARTING))
 
 
+async def test_a_rolling_restart_waits_for_a_hub_that_is_about_to_start_again() -> None:
+    async with running(POLITE, POLITE) as hubs:
+        first, second = hubs.hubs
+        other = second.pid
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        await until(first, HubState.WAITING)
+        assert await hubs.restart_in_turn()
+        assert (first.state, second.state) == (HubState.READY, HubState.READY)
+        assert second.pid != other
+
+
 async def test_a_rolling_restart_leaves_the_others_alone_when_one_does_not_come_back(tmp_path: Path) -> None:
     once = tmp_path / "once"
     program = TELL + f"import pathlib; here = pathlib.Path({str(once)!r})\nif here.exists(): sys.exit(2)\n"

@@ -146,14 +146,14 @@ class SlowRunner:
 class SlowLogBroker(SlowDiskBroker):
     """A broker whose logs and store work as slowly as they are told."""
 
-    async def _recover_shard(self) -> None:
+    async def _recover_shards(self) -> None:
         before = sluiceway.store.log_storage.InlineRunner
         call_later = self.dispatcher.call_later
         sluiceway.store.log_storage.InlineRunner = lambda _schedule: SlowRunner(  # type: ignore[assignment,misc,return-value]
             _Thread(call_later, self._random, self._pace)
         )
         try:
-            await super()._recover_shard()
+            await super()._recover_shards()
         finally:
             sluiceway.store.log_storage.InlineRunner = before  # type: ignore[misc]
 

@@ -79,13 +79,13 @@ class FolderBroker(Broker):
             patch.setattr(sluiceway.store.leveldb, "LevelDbOptions", lambda: SMALL_BUFFER)
             yield
 
-    async def _open_shard(self) -> None:
+    async def _open_shards(self) -> None:
         with self._without_threads():
-            await super()._open_shard()
+            await super()._open_shards()
 
-    async def _recover_shard(self) -> None:
+    async def _recover_shards(self) -> None:
         with self._without_threads():
-            await super()._recover_shard()
+            await super()._recover_shards()
 
 
 class FolderDisk:

@@ -165,8 +165,8 @@ class SlowDiskBroker(Broker):
         self._pace = pace
         self._slow_engine = engine
 
-    async def _open_shard(self) -> None:
+    async def _open_shards(self) -> None:
         worker = SlowWorker(self._slow_engine, self.dispatcher.call_later, self._random, self._pace)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sluiceway.shard, "InlineWorker", lambda _engine, _schedule: worker)
-            await super()._open_shard()
+            await super()._open_shards()
