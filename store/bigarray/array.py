@@ -178,6 +178,8 @@ class BigArray:
                         "choose another folder."
                     )
                 create(files, folder, options, identity)
+            else:  # an earlier `create` may have failed in its last step; no page may outlive the name of the head
+                files.sync_folder(folder)
             head = files.open(folder / HEAD_NAME, write=True)
             opened.append(head)
             options, slot, found = _read_head(files, head, folder, options)

@@ -151,3 +151,21 @@ def test_what_a_failed_append_left_is_not_taken_for_what_came_in_its_place(tmp_p
         twin.open()
         twin.compare()
         twin.files.kill()
+
+
+def test_no_page_outlives_the_head_of_an_array_whose_creation_failed_in_between(tmp_path: Path) -> None:
+    """The next open finds the head that the disk may not have yet."""
+    for seed in range(20):
+        for at in range(1, 12):
+            twin = Twin(tmp_path / f"{seed}-{at}", seed)
+            twin.files.fail(at, errno.EIO)
+            while twin.array is None:
+                try:
+                    twin.open()
+                except ArrayError:
+                    twin.files.kill()
+            twin.files.fail(0, 0)
+            twin.append([b"one"], keys=None, head=b"", codec=Codec.NONE)
+            twin.power_cut()
+            twin.open()
+            twin.files.kill()
