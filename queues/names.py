@@ -144,6 +144,17 @@ def _meant_with_slash(text: str) -> str:
     return whole if first_segment(whole) in _NEAR else meant_by(whole)
 
 
+def is_whole(text: str) -> bool:
+    """Return whether a text of one line is a full name with a known prefix, such as `/queue/a`."""
+    prefix = prefix_of(text)
+    return len(prefix) < len(text) <= NAME_LENGTH_MAX and prefix != "" and _CONTROL.search(text) is None
+
+
+def are_swapped(destination: str, body: str) -> bool:
+    """Return whether body and destination of a message were probably given in each other's place."""
+    return not destination.startswith("/") and is_whole(body)
+
+
 def _is_slip(word: str, known: str) -> bool:
     """Whether one character is missing, too many or another one, or two are swapped. Short words are near to too many
     others.

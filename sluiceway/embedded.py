@@ -206,12 +206,15 @@ class EmbeddedBroker:
                 self._wait_for_end(link.session)
 
     def _wait_for_end(self, session: str) -> None:
-        """Wait until a connection that was closed is no longer in the report."""
+        """Wait until a connection that was closed is no longer in the report, or the broker has stopped."""
         from sluiceway.embedded_reset import open_sessions
 
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while time.monotonic() < deadline and session in self.call(open_sessions):
-            time.sleep(POLL_SECONDS)
+        try:
+            while time.monotonic() < deadline and session in self.call(open_sessions):
+                time.sleep(POLL_SECONDS)
+        except RuntimeError:
+            return
 
     def publish(
         self,
@@ -224,7 +227,8 @@ class EmbeddedBroker:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """Send a message, and wait until the broker has processed the message. Raises RefusedError, and TimeoutError if
-        the destination takes nothing, TypeError for a body or a header that is not text.
+        the destination takes nothing, TypeError for a body or a header that is not text, ValueError for a body in the
+        place of the destination.
         """
         with self.connect(login=login, passcode=passcode) as link:
             try:

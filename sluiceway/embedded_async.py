@@ -10,7 +10,7 @@ The broker is an `EmbeddedBroker`, in a thread of its own. A broker inside a tri
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -60,7 +60,19 @@ class AsyncSubscription:
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
 
-    async def receive(self, timeout_seconds: float = TIMEOUT_SECONDS, *, acknowledge: bool = True) -> Message:
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Return `iterate()`: message after message, each acknowledged."""
+        return self.iterate()
+
+    def iterate(
+        self, timeout_seconds: float | None = TIMEOUT_SECONDS, *, acknowledge: bool = True
+    ) -> AsyncIterator[Message]:
+        """Do what `Subscription.iterate` does, for `async for`. Cancelled, a loop takes no message. The loop raises
+        TimeoutError, ClientError.
+        """
+        return _Iteration(partial(self.receive, timeout_seconds, acknowledge=acknowledge))
+
+    async def receive(self, timeout_seconds: float | None = TIMEOUT_SECONDS, *, acknowledge: bool = True) -> Message:
         """Do what `Subscription.receive` does. Raises TimeoutError. Cancelled, it takes no message."""
         given_up = threading.Event()
         receive = self._subscription.receive_unless
@@ -73,6 +85,19 @@ class AsyncSubscription:
     async def nack(self, message: Message, *, requeue: bool = True) -> None:
         """Call `Subscription.nack` in a thread."""
         await _in_thread(partial(self._subscription.nack, message, requeue=requeue))
+
+
+class _Iteration:
+    """Message after message. A class: an asynchronous generator that a loop leaves would have to be closed."""
+
+    def __init__(self, receive: Callable[[], Awaitable[Message]]) -> None:
+        self._receive = receive
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        return await self._receive()
 
 
 class AsyncEmbeddedBroker:

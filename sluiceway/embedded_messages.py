@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -16,6 +16,7 @@ import attrs
 from sluiceway.client.link import Link
 from sluiceway.protocols.stomp.encoder import encode_frame
 from sluiceway.protocols.stomp.frames import Frame
+from sluiceway.queues.names import are_swapped, is_whole
 
 TIMEOUT_SECONDS: Final = 5.0
 """Seconds that a call waits for the broker. A healthy broker in the same process answers within milliseconds."""
@@ -55,7 +56,10 @@ def message_of(frame: Frame) -> Message:
 
 
 def publish(link: Link, destination: str, body: str | bytes, headers: Headers, timeout_seconds: float) -> None:
-    """Send a message, and wait until the broker has processed the message. Raises RefusedError, TimeoutError."""
+    """Send a message, and wait until the broker has processed the message. Raises RefusedError, TimeoutError, TypeError
+    for what is not text, and ValueError for a body in the place of the destination.
+    """
+    _check_order(destination, body)
     pairs = checked(headers)
     if isinstance(body, str):
         pairs.setdefault("content-type", TEXT)
@@ -64,6 +68,21 @@ def publish(link: Link, destination: str, body: str | bytes, headers: Headers, t
     while link.receipts_pending_count:
         if link.next_frame(max(0.0, deadline - time.monotonic())) is None:
             raise TimeoutError(f"{destination} did not take the message within {timeout_seconds:g} s")
+
+
+def _check_order(destination: object, body: object) -> None:
+    """Raise TypeError for a destination that is not text, ValueError for a body in the place of the destination."""
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    first = "the destination comes first: publish({!r}, {!r})"
+    if not isinstance(destination, str):
+        said = f"the destination of a message is str, not {type(destination).__name__}: {destination!r}"
+        is_name = isinstance(text, str) and is_whole(text)
+        raise TypeError(first.format(text, destination) if is_name else said)
+    if isinstance(text, str) and are_swapped(destination, text):
+        raise ValueError(
+            f"{first.format(text, destination)}. If the text {text!r} is for the queue {destination!r}, write its full "
+            f"name: /queue/{destination}"
+        )
 
 
 def checked(headers: Headers) -> dict[str, str]:
@@ -115,32 +134,51 @@ class Subscription:
         link.subscribe(destination, ack="client-individual", headers={**checked(headers), "receipt": receipt})
         self._wait_for(receipt, "confirm the subscription", timeout_seconds)
 
-    def receive(self, timeout_seconds: float = TIMEOUT_SECONDS, *, acknowledge: bool = True) -> Message:
+    def receive(self, timeout_seconds: float | None = TIMEOUT_SECONDS, *, acknowledge: bool = True) -> Message:
         """Return the next message, when the broker has taken its ACK. `acknowledge=False`: leave that to `acknowledge`
-        and `nack`; at the end of the subscription the message goes back to the queue. Raises TimeoutError: nothing
-        came.
+        and `nack`; at the end of the subscription the message goes back to the queue. `timeout_seconds=None`: wait
+        without end. Raises TimeoutError: nothing came, ClientError: the broker has stopped.
         """
         return self.receive_unless(None, timeout_seconds, acknowledge=acknowledge)
 
     def receive_unless(
-        self, given_up: threading.Event | None, timeout_seconds: float, *, acknowledge: bool = True
+        self, given_up: threading.Event | None, timeout_seconds: float | None, *, acknowledge: bool = True
     ) -> Message:
         """Do what `receive` does; raise TimeoutError early, and take nothing, when `given_up` is set."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         with self._reading:
             frame = self._arrived.popleft() if self._arrived else None
             while frame is None:
-                left = max(0.0, deadline - time.monotonic())
-                frame = self._link.next_message(left if given_up is None else min(left, GIVEN_UP_SECONDS))
-                if frame is None and (not left or (given_up is not None and given_up.is_set())):
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if given_up is not None:
+                    left = GIVEN_UP_SECONDS if left is None else min(left, GIVEN_UP_SECONDS)
+                frame = self._link.next_message(left)
+                if frame is None and given_up is not None and given_up.is_set():
+                    break
+                if frame is None and deadline is not None and time.monotonic() >= deadline:
                     raise TimeoutError(f"no message of {self._destination} came within {timeout_seconds:g} s")
-            if given_up is not None and given_up.is_set():
-                self._arrived.appendleft(frame)
+            if frame is None or (given_up is not None and given_up.is_set()):
+                if frame is not None:
+                    self._arrived.appendleft(frame)
                 raise TimeoutError(f"the caller no longer waits for a message of {self._destination}")
             message = message_of(frame)
             if acknowledge:
                 self._settle("ACK", message, {})
         return message
+
+    def __iter__(self) -> Iterator[Message]:
+        """Return `iterate()`: message after message, each acknowledged."""
+        return self.iterate()
+
+    def iterate(
+        self, timeout_seconds: float | None = TIMEOUT_SECONDS, *, acknowledge: bool = True
+    ) -> Iterator[Message]:
+        """Receive message after message, as `receive` does. A loop over it ends by `break`; the next one continues with
+        the next message. `timeout_seconds`: for each message; None: wait without end, as a worker does. Raises
+        TimeoutError: nothing came, ClientError: the broker has stopped.
+        """
+        while True:
+            yield self.receive(timeout_seconds, acknowledge=acknowledge)
 
     def acknowledge(self, message: Message) -> None:
         """Acknowledge a message of `receive(acknowledge=False)`, and wait until the broker has taken the ACK. Raises

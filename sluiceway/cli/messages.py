@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
@@ -99,9 +100,15 @@ def send(
     """
     from sluiceway.cli.waiting import PATIENCE_SECONDS
     from sluiceway.client.link import Link
+    from sluiceway.queues.names import are_swapped
 
     if file is not None and body is not None:
         raise click.UsageError("give BODY or --file, not both")
+    if body is not None and are_swapped(destination, body):
+        raise click.UsageError(
+            f"DESTINATION comes first: sluiceway send {quote(body)} {quote(destination)}. If the text {body!r} is for "
+            f"the queue {destination!r}, write its full name: /queue/{destination}"
+        )
     if file is not None:
         content = file.read()
     elif body is None or body == "-":

@@ -312,6 +312,7 @@ def test_a_host_that_is_not_known_is_not_a_broker_that_is_down(monkeypatch: pyte
     ("arguments", "said"),
     [
         (("send", "/queue/a", "x", "--file", __file__), "not both"),
+        (("send", "42 ducks", "/queue/a"), "comes first: sluiceway send /queue/a '42 ducks'"),
         (("send", "/queue/a", "x", "-H", "nonsense"), "NAME:VALUE"),
         (("send", "/queue/a", "x", "--url", "amqp://x"), "write stomp://HOST:PORT"),
         (("receive",), "DESTINATION"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import trio
 
 from sluiceway import AsyncEmbeddedBroker, Config, EmbeddedBroker
-from sluiceway.client.errors import RefusedError
+from sluiceway.client.errors import ClientError, RefusedError
 from sluiceway.config import ConfigError
 from sluiceway.embedded_messages import Message
 from tests.interop.raw_client import RawClient, frame
@@ -87,6 +88,79 @@ def test_a_message_can_be_refused_and_comes_again() -> None:
         [dead] = broker.messages("/queue/dead-letters")
         assert (dead.text, dead.headers["dead-letter-destination"]) == ("42 ducks", "/queue/orders")
         assert broker.destination("/queue/orders")["depth_count"] == 0
+
+
+def test_a_loop_takes_message_after_message_until_it_is_left() -> None:
+    with EmbeddedBroker() as broker:
+        for number in range(5):
+            broker.publish("/queue/orders", str(number))
+        with broker.subscribe("/queue/orders") as orders:
+            taken = []
+            for message in orders:
+                taken.append(message.text)
+                if len(taken) == 2:
+                    break
+            broker.wait_for("/queue/orders", settled_count=2)
+            held = next(orders.iterate(acknowledge=False))
+            assert [*taken, held.text, next(iter(orders)).text] == ["0", "1", "2", "3"]
+        assert texts(broker.messages("/queue/orders")) == ["2", "4"]
+
+
+def test_a_loop_says_when_nothing_comes() -> None:
+    """A loop that ended without a word would let a test pass that has seen too little."""
+    said = r"no message of /queue/orders came within 0\.05 s"
+    with (
+        EmbeddedBroker() as broker,
+        broker.subscribe("/queue/orders") as orders,
+        pytest.raises(TimeoutError, match=said),
+    ):
+        list(orders.iterate(0.05))
+
+
+def test_a_worker_that_waits_without_end_hears_of_the_end_of_the_broker() -> None:
+    broker = EmbeddedBroker().start()
+    taken: list[str] = []
+    ended: list[Exception] = []
+
+    def work() -> None:
+        try:
+            with broker.subscribe("/queue/orders") as orders:
+                for message in orders.iterate(None):
+                    taken.append(message.text)
+        except ClientError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    try:
+        thread.start()
+        broker.publish("/queue/orders", "x")
+        broker.wait_until(lambda: taken == ["x"])
+    finally:
+        broker.stop()
+    thread.join(DEADLINE_SECONDS)
+    assert not thread.is_alive()
+    [error] = ended
+    assert isinstance(error, ClientError), error
+
+
+@pytest.mark.parametrize("body", ["42 ducks", b"42 ducks"])
+def test_a_body_in_the_place_of_the_destination_is_refused_with_the_right_order(body: Any) -> None:
+    with EmbeddedBroker() as broker:
+        with pytest.raises((TypeError, ValueError), match=r"comes first: publish\('/queue/orders', b?'42 ducks'\)"):
+            broker.publish(body, "/queue/orders")
+        assert broker.report()["destinations"] == []
+
+
+def test_a_destination_that_is_not_text_is_refused() -> None:
+    with EmbeddedBroker() as broker, pytest.raises(TypeError, match="the destination of a message is str, not bytes"):
+        broker.publish(b"/queue/orders", "42 ducks")  # type: ignore[arg-type]
+
+
+def test_a_name_of_a_destination_can_be_the_body() -> None:
+    with EmbeddedBroker() as broker:
+        broker.publish("/queue/names", "/queue/orders")
+        broker.publish("names", "/orders")
+        assert texts(broker.messages("names")) == ["/queue/orders", "/orders"]
 
 
 def test_a_message_that_is_not_acknowledged_goes_back_at_the_end() -> None:
@@ -255,6 +329,16 @@ async def use_from_a_coroutine() -> None:
         async with broker.subscribe("/topic/prices") as prices:
             await broker.publish("/topic/prices", "42")
             assert (await prices.receive()).text == "42"
+            await broker.publish("/topic/prices", "43")
+            await broker.publish("/topic/prices", "44")
+            taken = []
+            async for price in prices:
+                taken.append(price.text)
+                if len(taken) == 2:
+                    break
+            assert taken == ["43", "44"]
+            with pytest.raises(TimeoutError):
+                await anext(prices.iterate(0.01, acknowledge=False))
         await broker.publish("/queue/orders", "x")
         await broker.wait_for("/queue/orders", depth_count=1)
         assert await broker.wait_until(lambda: True)
@@ -299,6 +383,9 @@ def test_a_cancelled_receive_takes_no_message_and_ends_at_once_in_trio() -> None
                 async with broker.subscribe("/queue/orders") as orders:
                     with trio.move_on_after(0.01):
                         await orders.receive(timeout_seconds=2 * DEADLINE_SECONDS)
+                    with trio.move_on_after(0.01):
+                        async for _message in orders.iterate(None):
+                            raise AssertionError("there is none")
                     with trio.move_on_after(0.01):
                         await broker.wait_for("/queue/orders", depth_count=1, timeout_seconds=2 * DEADLINE_SECONDS)
                     await broker.publish("/queue/orders", "x")
