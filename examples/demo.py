@@ -34,7 +34,7 @@ from examples.stage.server import Server, ServerError
 from examples.stage.spark_act import SPARK_ACT, missing
 from sluiceway.flow.words import size_in_words
 
-DATA_DIR: Final = Path("sluiceway-data/demo")
+DATA_DIR: Final = Path("out/demo")
 ASK_EVERY_SECONDS: Final = 0.2
 
 

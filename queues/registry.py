@@ -448,11 +448,13 @@ class DestinationRegistry:
         return destination
 
     def check_prefix(self, address: DestinationName, *, to_send: bool) -> None:
-        """Raise DestinationNameError for a name whose prefix is probably a typing error, such as `/queu/a`: no consumer
-        would receive its messages. Names whose first segment the configuration uses (`own_segments`) are allowed; and
-        existing messages can still be received.
+        """Raise DestinationNameError for `/`, and for a name whose prefix is probably a typing error, such as
+        `/queu/a`: no consumer would receive its messages. Names whose first segment the configuration uses
+        (`own_segments`) are allowed; and existing messages can still be received.
         """
         name = address.canonical
+        if not name.strip("/") and (to_send or name not in self.destinations):
+            raise DestinationNameError(f"the destination {name!r} has no name: write /queue/NAME or /topic/NAME")
         meant = meant_by(name)
         if not meant or first_segment(name) in self._own_segments or (name in self.destinations and not to_send):
             return

@@ -59,6 +59,13 @@ VALUES: Final = "values"
 """The folder of large values."""
 PAGED: Final = "paged"
 """Name of the folder of blocks that were only paged out."""
+_OWN: Final = frozenset(
+    {*_FOLDERS, LOGS, VALUES, PAGED, "lock", "format", "format.new", "marks", "marks.new", "scratch", "shards"}
+)
+"""Names of all that a broker makes in a data folder."""
+_OF_OTHERS: Final = frozenset({"lost+found", ".gitignore", ".gitkeep", ".keep", ".DS_Store", ".snapshot"})
+"""Names that an otherwise empty folder may have: of file systems, and of files that keep a folder in a repository."""
+_SHOWN_MAX: Final = 3
 _FORMAT: Final = re.compile(r"sluiceway-store (\d{1,9})\n?")
 _FORMAT_LENGTH_MAX: Final = 64
 _HOLDER: Final = re.compile(r"(\d+) (\S+)\n?")
@@ -259,13 +266,14 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
     """Lock a data folder, and make it if need be.
 
     `create`: make it, with its parents, if it does not exist. An existing empty folder is always furnished. Raises
-    LockedError if another process uses it; FormatError if it has another version, or a foreign database; MissingError
+    LockedError if another process uses it; FormatError if it has another version, or files of others; MissingError
     if it does not exist, with `create` False, or if its database or a folder of it is gone; other DirectoryErrors if it
     can't be used. What was made so far stays, and is finished by the next call; the lock is free.
     """
     path = Path(path)
     with told_of(path):
         _make_folder(path, create)
+        check_owner(path)
         lock = locked(path)
         directory = Directory(path, lock)
         try:
@@ -285,7 +293,7 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
 def look_at(path: Path) -> None:
     """Check whether an existing folder could be opened, as far as possible without locking, opening or changing it.
 
-    Raises FormatError if it has another version, or a foreign database; MissingError if its database or a folder of it
+    Raises FormatError if it has another version, or files of others; MissingError if its database or a folder of it
     is gone; NoSpaceError if the disk is too full to open it; other DirectoryErrors if it can't be read, or is not a
     folder.
     """
@@ -293,6 +301,7 @@ def look_at(path: Path) -> None:
     with told_of(path):
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        check_owner(path)
         _check_space(path)
         _check_contents(path, _checked_format(path))
 
@@ -419,6 +428,22 @@ def _check_space(path: Path) -> None:
             f"{size_in_words(OPENING_FREE_BYTES)} are needed to open it. Free space on that disk, or choose another "
             "folder (broker.data_dir, or --data)."
         )
+
+
+def check_owner(path: Path) -> None:
+    """Check that an existing folder is a data folder, or empty but for what a file system or a repository has there.
+    Changes nothing. Raises FormatError, OSError.
+    """
+    names = set(os.listdir(path))
+    if "format" in names or not (foreign := sorted(names - _OWN - _OF_OTHERS)):
+        return
+    shown = ", ".join(foreign[:_SHOWN_MAX]) + (
+        f" and {len(foreign) - _SHOWN_MAX} more" if len(foreign) > _SHOWN_MAX else ""
+    )
+    raise FormatError(
+        f"{path} is not empty and is no data folder: it has {shown}. Choose a folder of its own for the broker, such "
+        f"as {path / 'sluiceway-data'}, which is made at the start (broker.data_dir, or --data)."
+    )
 
 
 def _checked_format(path: Path) -> int:

@@ -22,7 +22,7 @@ from typing import Final
 import attrs
 
 from ..queues.shard_hash import SHARDS_MAX, is_shards_count
-from .directory import DirectoryError, FormatError, open_directory, told_of
+from .directory import DirectoryError, FormatError, check_owner, open_directory, told_of
 from .folders import make_private_folder, sync_folder
 
 SHARDS: Final = "shards"
@@ -102,6 +102,8 @@ def make_shards(path: Path, shards_count: int) -> ShardFolders | None:
                 f"{path} is the data folder of a broker with one shard, and can't be divided. Choose another folder; "
                 "messages get there by a client that receives them here and sends them there."
             )
+        if path.is_dir():
+            check_owner(path)
         folders = ShardFolders(path, shards_count, secrets.token_hex(4).encode())
         make_private_folder(path / SHARDS)
     for folder in folders:

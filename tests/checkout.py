@@ -32,7 +32,7 @@ _MADE_BY_TOOLS: Final = frozenset(
 """Ignored by git, at any depth, and of no interest here."""
 
 _MADE_BY_HAND: Final = "sluiceway-data"
-"""What `scripts/serve` and `scripts/demo` make at the root. It may be there, but no test may make it."""
+"""What `scripts/serve` makes at the root. It may be there, but no test may make it."""
 
 
 def strangers(root: Path = ROOT) -> set[str]:

@@ -350,7 +350,7 @@ def _utc(time_ms: int) -> str:
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("sluiceway-data/rehearsal"),
+    default=Path("out/rehearsal"),
     show_default=True,
     help="For the brokers' data, the results and the checkpoints. It is emptied first.",
 )

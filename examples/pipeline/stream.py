@@ -1,6 +1,6 @@
 """The Structured Streaming job: from the log of events to Parquet and to hourly counts, from the queue to Parquet.
 
-    python -m examples.pipeline.stream --brokers 127.0.0.1:61613 --folder sluiceway-data/pipeline
+    python -m examples.pipeline.stream --brokers 127.0.0.1:61613 --folder out/pipeline
 
 Stop it with Ctrl-C, kill it, kill the broker: started again with the same folder it resumes, and no event is missing or
 counted twice. `--once` ends when all present events have been processed.
@@ -157,7 +157,7 @@ def run(queries: list[StreamingQuery], news: Callable[[str], None]) -> None:
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("sluiceway-data/pipeline"),
+    default=Path("out/pipeline"),
     show_default=True,
     help="For the results and the checkpoints.",
 )

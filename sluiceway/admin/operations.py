@@ -201,6 +201,10 @@ class Operations:
     async def move(self, destination: Destination, to: str, numbers: frozenset[int] | None) -> Done:
         """Move messages to another destination: the numbered ones, or (None) all that no consumer holds."""
         target = self.place(to)
+        try:
+            self._broker.registry.check_prefix(parse(target), to_send=True)
+        except DestinationNameError as error:
+            raise bad_request(str(error)) from None
         if target == destination.name:
             raise bad_request(f"{target} is where they are", "Name another destination.")
 

@@ -27,6 +27,7 @@ from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.logs.log import Log
+from sluiceway.queues.names import meant_by
 from sluiceway.report import rss_bytes
 from sluiceway.steps import StepPace
 from sluiceway.version import VERSION
@@ -205,6 +206,8 @@ class StateAnswers:
             remedy = "`sluiceway stat` shows those that are there; the next SEND or SUBSCRIBE makes it."
             if name.startswith("/log/"):
                 remedy = "It is a log: ask for /api/v1/log."
+            elif meant := meant_by(name):
+                remedy = f"Did you mean {meant[:200]}?"
             elif not name.startswith("/"):
                 remedy = "Write the whole name, such as /queue/orders or /topic/prices."
             raise not_found(f"there is no destination {name[:200]!r} now", remedy)

@@ -45,7 +45,7 @@ def explain(file: Path, user: str, action: str, destination: str | None) -> None
     """
     from sluiceway.config import ConfigError, load
     from sluiceway.protocols.stomp.authorization import Action
-    from sluiceway.queues.names import DestinationNameError, parse
+    from sluiceway.queues.names import DestinationNameError, meant_by, parse
     from sluiceway.security.permissions import Permissions
     from sluiceway.security.rules import rules_of
 
@@ -57,6 +57,8 @@ def explain(file: Path, user: str, action: str, destination: str | None) -> None
             destination = parse(destination).canonical
     except (ConfigError, DestinationNameError) as error:
         fail(Exit.USAGE, str(error))
+    if destination is not None and action != "connect" and (meant := meant_by(destination)):
+        warn(f"{destination!r} begins with no known prefix: did you mean {meant}?")
     what = f"{user} {{}} {action}{'' if destination is None else f' {destination}'}"
     if not rules.users.are_configured:
         click.echo(f"{what.format('may')}: no users are configured, so every client has full access")

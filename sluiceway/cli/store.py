@@ -329,7 +329,7 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
     """
     from sluiceway.cli.progress import shown
     from sluiceway.protocols.stomp.header_codec import HeaderCodec
-    from sluiceway.queues.names import DestinationNameError
+    from sluiceway.queues.names import DestinationNameError, meant_by
     from sluiceway.store.maintenance.export import Export, destination_filter
     from sluiceway.store.maintenance.opening import open_store
 
@@ -361,6 +361,10 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
             raise click.exceptions.Exit(int(Exit.INCOMPLETE)) from None
         except OSError as error:
             fail(Exit.STORE, f"the export could not be written: {error}")
+    if not exporting.messages_count and not exporting.subscriptions_count:
+        for pattern in patterns:
+            if meant := meant_by(pattern):
+                warn(f"--queue {pattern!r} matches nothing: did you mean {meant}?")
     click.echo(
         f"exported {count_in_words(exporting.messages_count, 'message')} and "
         f"{count_in_words(exporting.subscriptions_count, 'durable subscription')}",

@@ -98,6 +98,8 @@ def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> 
             f"{attribute.name} must be a full destination or pattern such as /queue/orders, /queue/orders.>, /topic/* "
             f"or />, got {value!r}"
         )
+    if not value.strip("/"):
+        raise ValueError(f"{attribute.name} {value!r} is the name of no destination: write /> for all")
     names.check_pattern(value)  # the DestinationNameError is a ValueError, and names the fault
 
 

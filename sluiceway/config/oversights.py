@@ -7,13 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from sluiceway.config.model import Config, DestinationPolicy
 from sluiceway.config.sources import ENVIRONMENT_PREFIX
 from sluiceway.config.structure import known_keys
-from sluiceway.queues.names import edges_of
+from sluiceway.queues.names import edges_of, meant_by
 from sluiceway.queues.wildcards import PatternTrie
 
 
 def oversights(config: Config, environment: Mapping[str, str]) -> list[str]:
-    """Return warnings: overridden settings of destinations, and variables whose names are nearly those of keys."""
-    return [*_overridden(config.destinations), *_misnamed(environment)]
+    """Return warnings: names of destinations that are nearly others, overridden settings of destinations, and variables
+    whose names are nearly those of keys.
+    """
+    return [*_nearly_named(config), *_overridden(config.destinations), *_misnamed(environment)]
+
+
+def _nearly_named(config: Config) -> Iterator[str]:
+    """Yield names and patterns whose prefix is nearly a known one, such as `/queu/orders`."""
+    named = [(f"destinations[{place}].match", entry.match) for place, entry in enumerate(config.destinations, 1)]
+    for place, entry in enumerate(config.destinations, 1):
+        if isinstance(name := entry.settings.get("dead_letter"), str):
+            named.append((f"destinations[{place}].dead_letter", name))
+    for place, permission in enumerate(config.security.permissions, 1):
+        named += [(f"security.permissions[{place}].destinations", pattern) for pattern in permission.destinations]
+    for key, name in named:
+        if meant := meant_by(name):
+            yield f"{key}: {name!r} begins with no known prefix: did you mean {meant}? It is used as it is"
 
 
 def _overridden(entries: Sequence[DestinationPolicy]) -> Iterator[str]:

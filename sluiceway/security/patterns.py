@@ -32,6 +32,8 @@ def check_pattern(pattern: str) -> None:
             f"must be a full destination or pattern such as /queue/orders, /queue/orders.> or /> for all, got "
             f"{pattern!r}"
         )
+    if not pattern.strip("/"):
+        raise ValueError(f"{pattern!r} is the name of no destination: write {EVERYTHING} for all")
     if "," in pattern:
         raise ValueError(f"{pattern!r} holds a comma: give several patterns as a list")
     if pattern.startswith("/sluiceway/"):

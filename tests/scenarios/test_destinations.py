@@ -278,7 +278,6 @@ async def test_bare_name_is_a_queue(stage: Stage, version: Version) -> None:
         "/exchange/amq.topic/x",
         "/amq/queue/x",
         "/dsub/x",
-        "/",
         "jms.queue.x",
         "ünï",
         "/a b",
@@ -321,6 +320,16 @@ async def test_a_prefix_that_is_a_slip_is_answered_with_the_one_that_is_meant(
             error = await client.expect_error(f"did you mean {meant}?")
             assert error.headers["code"] == "bad-destination"
         assert written not in stage.broker.registry.destinations
+
+
+@pytest.mark.parametrize("written", ["/", "//"])
+async def test_a_slash_is_no_name(written: str) -> None:
+    async with Stage({"/>": {}}) as stage:
+        for command, headers in (("SEND", {}), ("SUBSCRIBE", {"id": "s"})):
+            client = await stage.connect()
+            await client.frame(command, {"destination": written, **headers})
+            error = await client.expect_error(f"the destination '{written}' has no name: write /queue/NAME")
+            assert error.headers["code"] == "bad-destination"
 
 
 async def test_a_name_that_looks_like_a_slip_can_be_configured(version: Version) -> None:

@@ -130,6 +130,15 @@ def test_a_refusal_ends_with_5_and_the_brokers_words(broker: EmbeddedBroker) -> 
     assert "there is no destination '/queue/never' now" in result.stderr
 
 
+def test_a_slip_in_a_name_gets_the_one_that_is_meant(broker: EmbeddedBroker) -> None:
+    run(broker, "send", "/queue/a", "x")
+    result = run(broker, "purge", "/queu/a", "--yes")
+    assert result.exit_code == 5 and "Did you mean /queue/a?" in result.stderr
+    result = run(broker, "move", "/queue/a", "/queu/b", "--all", "--yes")
+    assert result.exit_code == 5 and "did you mean /queue/b?" in result.stderr
+    assert destination(broker, "/queue/a")["depth_count"] == 1
+
+
 def test_no_admin_port_ends_with_4_and_a_remedy(broker: EmbeddedBroker) -> None:
     result = run(broker, "pause", "/queue/a", "--admin-url", broker.url.replace("stomp", "http"))
     assert result.exit_code == 4 and "--admin-url" in result.stderr

@@ -81,6 +81,7 @@ def test_a_name_that_is_none_is_refused() -> None:
         (("web", "send", "/queue/orders.eu"), "web may send /queue/orders.eu: entry 3", 0),
         (("web", "send", "orders.eu"), "web may send /queue/orders.eu: entry 3", 0),
         (("web", "receive", "/queue/orders.eu"), "web may not receive /queue/orders.eu: no entry matches", 5),
+        (("web", "send", "/queu/a"), "did you mean /queue/a?", 5),
         (("web", "connect", "inside"), "web may connect inside: entry 2", 0),
         (("web", "admin"), "web may not admin: no entry", 5),
         (("ops", "admin"), "ops may admin: entry 1 (allow everything)", 0),

@@ -286,6 +286,12 @@ def test_an_export_to_standard_output_is_what_was_imported(folder: Path) -> None
     assert result.stderr == "exported 3 messages and 0 durable subscriptions\n"
 
 
+def test_an_export_of_nothing_names_the_pattern_that_was_meant(folder: Path) -> None:
+    result = run("export", "--data", str(folder), "--queue", "/queu/a")
+    assert result.exit_code == 0
+    assert "--queue '/queu/a' matches nothing: did you mean /queue/a?" in result.stderr
+
+
 @pytest.mark.parametrize("name", ["backup.jsonl", "backup.jsonl.gz"])
 def test_a_file_goes_out_and_comes_back(folder: Path, tmp_path: Path, name: str) -> None:
     file, copy = tmp_path / name, tmp_path / "copy"

@@ -181,6 +181,7 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ('[[destinations]]\nmatch = "/queue/a"\nfull = "explode"', "destinations[1].full = 'explode'", "drop_oldest"),
         ('[[destinations]]\nmatch = "/queue/>.a"', "destinations[1].match = '/queue/>.a'", "must be the last level"),
         ('[[destinations]]\nmatch = "/topic/#"', "destinations[1].match = '/topic/#'", "write '>'"),
+        ('[[destinations]]\nmatch = "/"', "destinations[1].match = '/'", "write /> for all"),
         ('[[destinations]]\nmatch = "orders"', "destinations[1].match = 'orders'", "must be a full destination"),
         ("[[destinations]]\nmemory_bytes = 5", "destinations[1].match", "is missing"),
         (
@@ -395,6 +396,28 @@ def test_a_setting_that_a_wider_entry_below_sets_again_is_an_oversight(tmp_path:
     )
     [found] = oversights(config, {})
     assert found.startswith("destinations[1].count_max never matters, because destinations[2] (/queue/>) stands below")
+
+
+def test_a_name_with_a_slip_is_an_oversight(tmp_path: Path) -> None:
+    """No error: this is how a destination is configured that is really called so."""
+    config = load_text(
+        tmp_path,
+        """
+        [[destinations]]
+        match = "/queu/>"
+        dead_letter = "/queus/dead"
+        [security]
+        users = { ann = "secret" }
+        permissions = [{ users = ["ann"], actions = ["send"], destinations = ["/queue/a", "/topics/prices.*"] }]
+        """,
+    )
+    assert oversights(config, {}) == [
+        "destinations[1].match: '/queu/>' begins with no known prefix: did you mean /queue/>? It is used as it is",
+        "destinations[1].dead_letter: '/queus/dead' begins with no known prefix: did you mean /queue/dead? It is used "
+        "as it is",
+        "security.permissions[1].destinations: '/topics/prices.*' begins with no known prefix: did you mean "
+        "/topic/prices.*? It is used as it is",
+    ]
 
 
 def test_a_variable_with_one_underscore_in_place_of_two_is_an_oversight() -> None:

@@ -188,6 +188,30 @@ def test_a_database_without_a_format_is_none_of_ours(path: Path) -> None:
     assert not (path / "format").exists()
 
 
+@pytest.mark.parametrize("names", [("notes.txt",), ("a", "b", "c", "d"), (".bashrc", "lost+found")])
+def test_a_folder_of_somebody_else_is_refused_and_left_as_it_was(path: Path, names: tuple[str, ...]) -> None:
+    path.mkdir()
+    for name in names:
+        (path / name).write_text("mine")
+    for use in (open_directory, look_at):
+        with pytest.raises(FormatError, match="is not empty and is no data folder") as caught:
+            use(path)
+        assert names[0] in str(caught.value)
+        assert f"such as {path / 'sluiceway-data'}" in str(caught.value)
+    assert "and 1 more" in str(caught.value) if len(names) == 4 else True
+    assert {entry.name for entry in path.iterdir()} == set(names)
+
+
+def test_what_a_file_system_or_a_repository_has_in_a_folder_is_no_obstacle(path: Path) -> None:
+    (path / "lost+found").mkdir(parents=True)
+    (path / ".gitignore").touch()
+    (path / "large").mkdir()  # a disk that is mounted for large bodies
+    open_directory(path).close()
+    (path / "notes.txt").touch()
+    open_directory(path).close()  # it is a data folder, whatever else somebody puts there
+    look_at(path)
+
+
 def test_a_file_in_place_of_the_folder(path: Path) -> None:
     path.write_text("a file")
     with pytest.raises(NotAFolderError, match=str(path)):
