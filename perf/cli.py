@@ -19,6 +19,8 @@ from perf.logs.scenarios import LOG_CATALOGUE, LogScenario, choose_logs, is_log_
 from perf.peers import STARTABLE, Peer, UnknownPeerError, peer_named
 from perf.peers.port import PeerError
 from perf.probes.gaps import Scene, lines, measure
+from perf.probes.unheard import lines as unheard_lines
+from perf.probes.unheard import measure as measure_unheard
 from perf.reports import tables
 from perf.reports.results import Results, drop_superseded, keep, kept_in, load, merge, save
 from perf.reports.spark import spark_lines
@@ -255,6 +257,23 @@ def gaps(peer_name: str, count: int) -> None:
         scene = Scene(broker.endpoint, f"http://{http}")
         for line in lines(measure(scene, count, lambda text: click.echo(text, err=True))):
             click.echo(line)
+
+
+@main.command()
+@click.option("--peers", default="sluiceway", show_default=True, help="Comma-separated; also sluiceway@FOLDER.")
+@click.option("--rounds", default=8, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=1.0, show_default=True, type=click.FloatRange(0.05), help="Of each turn.")
+def unheard(peers: str, rounds: int, seconds: float) -> None:
+    """Print how fast brokers drop SENDs to a topic without a subscriber, of 20 bytes and of 1 KiB, in turns.
+
+    A row says the rate, the broker's processor time for each SEND, and the ratios of both to the first peer's.
+
+    Before and after a change: python -m perf unheard --peers sluiceway@../before,sluiceway
+    """
+    sides = _peers(tuple(peers.split(",")))
+    _ending_kills()
+    for line in unheard_lines(list(measure_unheard(sides, (20, 1024), rounds=rounds, seconds=seconds))):
+        click.echo(line)
 
 
 @main.command("spark")

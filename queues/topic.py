@@ -146,6 +146,13 @@ class Topic(MessageQueue):
         """Whether a subscription is to get new messages: one that is attached or being attached, or a durable one."""
         return bool(self.subscriptions or self.readers.by_id or self.readers.beginning.cursor is not None)
 
+    @property
+    def discards(self) -> bool:
+        """Whether a message that came now would be counted as unheard, and nothing else would happen but that the
+        observer is told: no subscription is to get it.
+        """
+        return not (self.is_heard or self.closed or self.keeps)
+
     def accept_run(self, run: Run) -> None:
         if self.is_heard:
             super().accept_run(run)

@@ -1,8 +1,9 @@
 """Events of the machine for its owner: one per *batch* of frames wherever clients send batches.
 
-A `SendRun` is any number of consecutive SENDs with the same head, an `AckRun` any number of consecutive plain ACKs
-(or NACKs). A SEND with a large body is not collected: it comes as start, pieces and end. All other frames are rare and
-come one by one as `Frame`. A heart-beat is no event: the transport counts any inbound byte as life (b25).
+A `SendRun` is any number of consecutive SENDs with the same head, an `UnheardRun` the same without their bodies, an
+`AckRun` any number of consecutive plain ACKs (or NACKs). A SEND with a large body is not collected: it comes as start,
+pieces and end. All other frames are rare and come one by one as `Frame`. A heart-beat is no event: the transport counts
+any inbound byte as life (b25).
 
 Deliberately not here: frames in wire form (`parser`, `encoder`) and what a head means (`head`).
 """
@@ -38,6 +39,18 @@ class SendRun:
     head: SendHead
     wires: list[bytes]
     size_bytes: int
+    receipts: list[str] | None = None
+
+
+@attrs.define(slots=True)
+class UnheardRun:
+    """Consecutive SENDs with one head to a topic without a subscriber: `count` frames, whose bodies were passed over.
+
+    `receipts` are those of all of them, or None if none of them asked for a receipt; a run never mixes the two.
+    """
+
+    head: SendHead
+    count: int
     receipts: list[str] | None = None
 
 
@@ -106,4 +119,4 @@ class Fault:
     error: ProtocolError
 
 
-Event = Frame | SendRun | LargeSendStart | LargeSendPiece | LargeSendEnd | AckRun | Connect | Fault
+Event = Frame | SendRun | UnheardRun | LargeSendStart | LargeSendPiece | LargeSendEnd | AckRun | Connect | Fault

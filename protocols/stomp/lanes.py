@@ -34,6 +34,7 @@ from ...queues.parts import Partitioning
 from ...queues.queue import MessageQueue
 from ...queues.steps import Waiting
 from ...queues.storage import Joint
+from ...queues.topic import Topic
 from ..reading import Hold
 from .errors import ProtocolError
 from .head import SendHead
@@ -161,12 +162,13 @@ class Barrier:
 class Lane:
     """One flow of the connection, to one queue."""
 
-    __slots__ = ("inlet", "is_log", "parked", "sent_count", "source", "take_numbers", "target")
+    __slots__ = ("inlet", "is_log", "parked", "sent_count", "source", "take_numbers", "target", "topic")
 
     def __init__(self, target: SinkOwner, inlet: MessageSink, source: SourceController) -> None:
         self.target = target
         self.inlet = inlet
         self.is_log = not isinstance(inlet, MessageQueue)
+        self.topic = inlet if isinstance(inlet, Topic) else None
         self.take_numbers = inlet.environment.take_numbers
         self.source = source
         self.parked: deque[ParkedRun | Barrier] = deque()

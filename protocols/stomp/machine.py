@@ -41,6 +41,7 @@ from .transitions import (
     State,
     check_required_headers,
 )
+from .unheard import Unheard
 
 STEP_EVENTS: Final = 16
 """Events of one step of the parser: some 200 µs where each has a head of its own."""
@@ -178,6 +179,10 @@ class ServerMachine(_Machine):
         offered = frozenset(versions)
         self._versions = tuple(version for version in SUPPORTED_VERSIONS if version in offered)
         self._connect: Connect | None = None
+
+    def pass_over(self, unheard: Unheard) -> None:
+        """Pass over SENDs to these topics from now on (`UnheardRun`)."""
+        self._parser.unheard = unheard
 
     def receive_data(self, data: bytes) -> list[Event]:
         """The events that `data` completes, in order; call it with ``b""`` after `accept`. A `Fault` is always the

@@ -6,6 +6,7 @@ How it works. `feed` walks an offset over one buffer. Three ideas make it cheap:
   apart. A `receipt` line is cut out before the look-up, because its value is new on every frame.
 * **Runs.** Behind a SEND, every frame that begins with the very same bytes belongs to the same run: one comparison
   and one slice each (strides: less), no search for the headers' end. Plain ACKs: one regular expression per run.
+* **Topics without a subscriber.** SENDs to them are passed over and counted (`unheard`): nothing is cut out.
 * **Waiting.** When the buffer ends inside a frame, the rest goes into a receive buffer together with what is being
   waited for: a blank line (`HEAD`), a number of bytes (`COUNT`, `BODY`) or a NUL (`NUL`). Only *new* bytes are looked
   at until it is there; then the receive buffer is joined once. For a SEND the receive buffer is already the wire, and
@@ -38,7 +39,7 @@ from . import faults
 from .acks import add_plain_ack, runs_keep_to, take_ack_run
 from .errors import ProtocolError
 from .escaping import Version
-from .frames import Event, Fault, Frame, LargeSendStart, SendRun
+from .frames import Event, Fault, Frame, LargeSendStart, SendRun, UnheardRun
 from .head import HeadAccount, SendHead, parse_headers, whole_number
 from .headcache import Entry, HeadCache, cut_length
 from .largebody import LargeBody
@@ -48,6 +49,7 @@ from .rawhead import COMMAND_LINE_BYTES_MAX, check_raw_head, identify
 from .receive_buffer import AwaitedPart, ReceiveBuffer
 from .strides import take_alike
 from .transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
+from .unheard import Unheard, pass_counted, pass_receipted, pass_uncounted
 
 _TLS_HANDSHAKE: Final = 0x16
 
@@ -103,11 +105,13 @@ class Parser:
         "receive_buffer",
         "stamp",
         "step_bytes",
+        "unheard",
     )
 
     def __init__(self, limits: StompLimits, *, role: Role = "server", stages: bool = False) -> None:
         """`stages`: large bodies come in pieces, as large_body_bytes says."""
         self._limits = limits
+        self.unheard: Unheard | None = None  #: The topics to which SENDs may be passed over.
         self._stages = stages and limits.large_body_bytes > 0
         self.stamp = b""  #: A header line for each SEND, which its sender can't forge.
         self.events_max = maxsize  #: About how many events one `feed` gives; the others come with ``feed(b"")``.
@@ -422,6 +426,10 @@ class Parser:
             length = cached[0].content_length
             if length > self._inline_bytes_max and not cached[0].to_log:
                 return self._take_large(buf, body_start, cached[0], None, events)
+            if self.unheard is not None and cached[0].destination in self.unheard.names:
+                end = self._pass_unheard(buf, pos, before, None, cached[0], events)
+                if end > pos:
+                    return end
             if length >= 0:
                 end = body_start + length + 1
                 if (
@@ -453,6 +461,10 @@ class Parser:
                 if other is not None:  # A second receipt line, or one with blanks around its name.
                     cached = None
             if cached is not None and cached[0].content_length <= self._inline_bytes_max:
+                if self.unheard is not None and cached[0].destination in self.unheard.names:
+                    end = self._pass_unheard(buf, pos, before, behind, cached[0], events)
+                    if end > pos:
+                        return end
                 return self._take_receipted(buf, pos, before, behind, cached[0], events)
         raw = buf[pos:head_end]
         head, receipt = self._uncached_head(raw, raw)
@@ -484,6 +496,32 @@ class Parser:
             identify(error, seen, version)
             raise
         return head, receipt
+
+    def _pass_unheard(
+        self, buf: bytes, pos: int, before: bytes, behind: bytes | None, head: SendHead, events: list[Event]
+    ) -> int:
+        """Pass over the SENDs at `pos` with this head that are whole and plain, if no subscriber is to get them.
+        `behind`: what follows their receipts. Returns where the first one left begins: at `pos`, if none was passed.
+        """
+        assert self.unheard is not None, "asked for before"
+        if not self.unheard.may_pass(head, events):
+            return pos
+        length = head.content_length
+        span = len(before) + length
+        head_bytes = len(before) + (0 if behind is None else len(behind))
+        stop = min(len(buf), max(self._step_end, pos + _RUN_COUNT_MIN * (head_bytes + max(1, length))))
+        receipts: list[str] | None = None
+        if behind is not None:
+            room = min(self._receipt_bytes_max, self._head_bytes_max - head_bytes)
+            end, receipts = pass_receipted(buf, pos, stop, before, behind, room, length, self._inline_bytes_max)
+            count = len(receipts)
+        elif length >= 0:
+            end, count = pass_counted(buf, pos, min(stop, len(buf) - span), before, span)
+        else:
+            end, count = pass_uncounted(buf, pos, stop, before, self._inline_bytes_max)
+        if count:
+            events.append(UnheardRun(head, count, receipts))
+        return end
 
     def _take_counted(
         self, buf: bytes, pos: int, before: bytes, head: SendHead, verbatim: bool, events: list[Event]

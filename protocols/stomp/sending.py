@@ -17,7 +17,7 @@ from ...queues.large import LargeMessage
 from ...queues.logs.offers import OfferedBatches, RefusedSendError, is_batch
 from ...queues.message import Message
 from .errors import ProtocolError
-from .frames import SendRun
+from .frames import SendRun, UnheardRun
 from .head import SendHead
 from .hub import Hub
 from .lanes import Barrier, Lane, Lanes, ParkedRun, ParkingLimit, SharedWires
@@ -26,6 +26,7 @@ from .replies import Owed, Replies
 from .requesting import SessionRequests
 from .routing import ADMIN_PREFIX, Router
 from .staging import LargeRun
+from .unheard import Unheard
 
 AT_ONCE_LEGS: Final = 16
 """Number of legs from which on a composite is sent in steps; LEG_COUNT messages of a run count as a leg each."""
@@ -49,10 +50,12 @@ class Sender:
         "_logs",
         "_on_marked_sends",
         "_parking",
+        "_pass_over",
         "_queues",
         "_replies",
         "_requests",
         "_router",
+        "_unheard",
     )
 
     def __init__(
@@ -68,9 +71,10 @@ class Sender:
         *,
         fail: Callable[[ProtocolError], None],
         do: Callable[[Iterator[object]], None],
+        pass_over: Callable[[Unheard], None],
     ) -> None:
         """Make a sender. `fail`: end the connection with this error, found when no frame of it is being read; `do`:
-        work in steps, for which the frames behind wait.
+        work in steps, for which the frames behind wait; `pass_over`: read SENDs to unheard topics as `UnheardRun`s.
         """
         self._hub = hub
         self._lanes = lanes
@@ -82,6 +86,8 @@ class Sender:
         self._replies = replies
         self._fail = fail
         self._do = do
+        self._pass_over = pass_over
+        self._unheard: Unheard | None = None
         self._on_marked_sends = hub.on_marked_sends
         self._batch_lane: Lane | None = None
         self._batch: list[Message] = []
@@ -97,6 +103,10 @@ class Sender:
         """
         head = run.head
         lane = self._lanes.plain_lane(head)
+        if lane is not None and lane.topic is not None and self._discards(lane, head):
+            self.flush()
+            self._discard(lane, head, len(run.wires), run.receipts)
+            return
         if (
             lane is None
             or lane.must_wait
@@ -123,6 +133,42 @@ class Sender:
         self._batch_bytes += run.size_bytes
         if receipts is not None and self._batch_receipts is not None:
             self._batch_receipts += receipts
+
+    def take_unheard(self, run: UnheardRun) -> None:
+        """Count SENDs that were passed over, and answer those that asked for receipts. Call `flush` before."""
+        lane = self._lanes.plain_lane(run.head)
+        if lane is None or lane.topic is None:  # deleted since the frames were read
+            self._hub.registry.unheard_count += run.count
+            self._replies.receipts(run.receipts)
+        else:
+            self._discard(lane, run.head, run.count, run.receipts)
+
+    def _is_unheard(self, head: SendHead) -> bool:
+        lane = self._lanes.plain_lane(head)
+        return lane is not None and self._discards(lane, head)
+
+    def _discards(self, lane: Lane, head: SendHead) -> bool:
+        """Whether SENDs with this head may be dropped before they are made messages."""
+        topic = lane.topic
+        return (
+            topic is not None
+            and topic.discards
+            and not lane.must_wait
+            # No client ever learns the number of one that is not marked, so it has no trail that could be asked for.
+            and not (head.marked and self._on_marked_sends is not None)
+        )
+
+    def _discard(self, lane: Lane, head: SendHead, count: int, receipt_ids: list[str] | None) -> None:
+        """Drop SENDs to a topic without a subscriber; the next ones with a head like this are passed over."""
+        topic = lane.topic
+        assert topic is not None, "asked for before"
+        topic.unheard_count += count
+        lane.sent_count += count
+        self._replies.receipts(receipt_ids)
+        if self._unheard is None:
+            self._unheard = Unheard(self._is_unheard, self._lanes.keep)
+            self._pass_over(self._unheard)
+        self._unheard.note(head.destination)
 
     def send_large(self, run: LargeRun) -> None:
         """Publish one whose body is in a file, or park it. Raises ProtocolError."""

@@ -48,6 +48,7 @@ from .frames import (
     LargeSendPiece,
     LargeSendStart,
     SendRun,
+    UnheardRun,
 )
 from .heartbeat import HeartBeat, heart_beat_missed
 from .hub import Hub
@@ -213,6 +214,7 @@ class Session:
             self._replies,
             fail=self.fail,
             do=self.subscriptions.work.do,
+            pass_over=self._machine.pass_over,
         )
         self._committer = Committer(
             hub,
@@ -567,7 +569,10 @@ class Session:
             self._committer.send(event)
             return
         self._sender.flush()
-        if isinstance(event, AckRun):
+        if isinstance(event, UnheardRun):
+            self.totals.messages_in_count += event.count
+            self._sender.take_unheard(event)
+        elif isinstance(event, AckRun):
             self.subscriptions.ack_run(event)
         elif isinstance(event, Frame):
             try:

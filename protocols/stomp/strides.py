@@ -57,3 +57,30 @@ def take_alike(buf: bytes, pos: int, stop: int, before: bytes, cut: int, span: i
         wires += wires_of(buf, pos)
         pos += block
     return pos
+
+
+def pass_alike(buf: bytes, pos: int, stop: int, before: bytes, span: int) -> tuple[int, int]:
+    """Pass over equal frames at `pos`, in blocks; nothing is cut out. Returns where the first one left begins, whatever
+    its head, and the number of those passed. Arguments as for `take_alike`.
+    """
+    stride = span + 1
+    if not buf.startswith(before, pos + stride):
+        if not buf.startswith(b"\n", pos + stride):
+            return pos, 0
+        stride += 1
+    last = (BLOCK_COUNT - 1) * stride
+    if pos + last >= stop or not buf.startswith(before, pos + last):
+        return pos, 0
+    heads = (before,) * BLOCK_COUNT
+    ends, eols = bytes(BLOCK_COUNT), b"\n" * BLOCK_COUNT
+    heads_of = _unpacks(0, len(before), stride)
+    size, block, start = len(buf), last + stride, pos
+    while pos + last < stop and pos + block <= size:
+        if (
+            heads_of(buf, pos) != heads
+            or buf[pos + span : pos + block : stride] != ends
+            or (stride != span + 1 and buf[pos + span + 1 : pos + block : stride] != eols)
+        ):
+            break
+        pos += block
+    return pos, (pos - start) // stride

@@ -30,7 +30,7 @@ STOMP_MACHINE: Final = frozenset(
     f"protocols/stomp/{name}.py"
     for name in (
         "__init__", "acks", "encoder", "errors", "escaping", "faults", "frames", "head", "headcache", "largebody",
-        "limits", "machine", "octets", "parser", "receive_buffer", "rawhead", "strides", "transitions",
+        "limits", "machine", "octets", "parser", "receive_buffer", "rawhead", "strides", "transitions", "unheard",
     )
 )  # fmt: skip
 """The sans-I/O machine, usable without the broker (by a client, by pyspark_stomp); the others bind it to queues."""
