@@ -75,6 +75,7 @@ from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
     from sluiceway.admin.server import AdminServer
+    from sluiceway.cluster.calls import Calls
     from sluiceway.cluster.links import Links, Seat
     from sluiceway.tracing.spans import SpanSink
 
@@ -133,6 +134,8 @@ class Broker:
         self._seat = seat
         self.links: Links | None = None
         """Links to the other hubs of the cluster; None: there is no cluster."""
+        self.calls: Calls | None = None
+        """Calls to and of the other hubs, likewise."""
         self.now_ms = now_ms
         self._nursery: trio.Nursery
         self._parts = OpenParts()
@@ -257,13 +260,28 @@ class Broker:
         """Make the links to other hubs, if there are any."""
         if self._seat is None:
             return
-        from sluiceway.cluster.links import Links, session_prefix  # a broker without a cluster does without
+        from sluiceway.cluster.asking import FarRequests  # a broker without a cluster does without
+        from sluiceway.cluster.calls import Calls
+        from sluiceway.cluster.links import Links, session_prefix
         from sluiceway.cluster.proxies import Proxies
 
         proxies = Proxies(self._hub, self.connections, spawn=self._spawn, contain=self.contain)
         self.links = Links(self._seat, self._hub, proxies, spawn=self._spawn)
+        self.calls = proxies.calls = Calls(
+            self.links,
+            manager=self.manager,
+            clock=self.clock,
+            call_later=self.dispatcher.call_later,
+            contain=self.contain,
+        )
+        self.requests.elsewhere = FarRequests(self.calls, self.requests, self.guard, self.answers)
         self._hub.elsewhere = self.links
         self._hub.session_prefix = session_prefix(self._seat.hub)
+
+    async def _close_links(self) -> None:
+        assert self.links is not None and self.calls is not None, "they were made"
+        self.calls.close()
+        await self.links.close()
 
     def _make_guard(self) -> SecurityGate:
         return SecurityGate(
@@ -314,7 +332,7 @@ class Broker:
         await self._recover_shards()
         self.memory.limit_upkeep()
         if self.links is not None:
-            opened(self.links.close, abandon=self.links.abandon)
+            opened(self._close_links, abandon=self.links.abandon)
             await self.links.begin()
         opened(self._close_connections, abandon=self.connections.abandon)
         opened(self.listening.close)

@@ -403,19 +403,27 @@ def list_known(table: LogTable, may_know: Callable[[str], bool], request: Mappin
     offset, limit = page_of(request)
 
     def steps() -> Steps[Mapping[str, Any]]:
-        known = []
-        for each in list(table):
-            yield
-            if may_know(each.name):
-                known.append(each)
-        known = yield from sorted_in_steps(known, lambda each: each.name)
-        rows = []
-        for each in known[offset : offset + limit]:
-            if not each.closed:
-                rows.append((yield from log_report(table, each, groups_max=GROUPS_MAX)))
-        return _page("logs", rows, len(known) - offset - limit)
+        total, rows = yield from listed_logs(table, may_know, offset, limit)
+        return _page("logs", rows, total - offset - limit)
 
     send(steps())
+
+
+def listed_logs(
+    table: LogTable, may_know: Callable[[str], bool], offset: int, limit: int
+) -> Steps[tuple[int, list[dict[str, Any]]]]:
+    """Return the number of the logs that an asker may know of, and a page of them by name."""
+    known = []
+    for each in list(table):
+        yield
+        if may_know(each.name):
+            known.append(each)
+    known = yield from sorted_in_steps(known, lambda each: each.name)
+    rows = []
+    for each in known[offset : offset + limit]:
+        if not each.closed:
+            rows.append((yield from log_report(table, each, groups_max=GROUPS_MAX)))
+    return len(known), rows
 
 
 def _describe(table: LogTable, request: Mapping[str, Any], send: Send) -> None:

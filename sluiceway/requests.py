@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sluiceway.answering import LISTS, ROWS_MAX, Answers, ReportPart, encoded
 from sluiceway.flow.graph import Steps
 from sluiceway.log_service import REQUEST_BYTES_MAX, BadRequestError, Handler, Send, answer, list_known, page_of
 from sluiceway.protocols.stomp.authorization import Action, ForbiddenError, Guard, Identity
+from sluiceway.protocols.stomp.hub import Behind
+from sluiceway.queues.logs.table import LogTable
 from sluiceway.security.requests import LIST, SESSIONS, SESSIONS_MAX, check_request, may_know
 from sluiceway.sessions import SessionTable
 from sluiceway.shards import Shards
@@ -20,6 +22,20 @@ TRAIL: Final = "trail"
 EVERYTHING: Final = ReportPart(ROWS_MAX)
 SINK_BYTES_MAX: Final = 512 * 1024
 """Maximum body of a request about staged commits, which names thousands of stages."""
+
+
+Reply = Callable[[bytes | ForbiddenError], None]
+"""Gets an answer, or the refusal of another hub."""
+
+
+class Elsewhere(Protocol):
+    """The other hubs, for requests. `sluiceway.cluster.asking.FarRequests` fits."""
+
+    def has(self, name: str) -> bool:
+        """Return whether this log, queue or query is not at home here."""
+
+    def answer(self, name: str, body: bytes, reply: Reply, identity: Identity, behind: Behind | None) -> bool:
+        """Have other hubs answer a request, if it is about what they have. False: this hub is to."""
 
 
 class Requests:
@@ -46,9 +62,25 @@ class Requests:
         self._stat_in_steps = stat
         self._contain = contain
         self._trail = trail
+        self.elsewhere: Elsewhere | None = None
+        """Other hubs; None: there is no cluster."""
 
-    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
+    @property
+    def logs(self) -> LogTable | None:
+        """Logs of this hub."""
+        return self._shards.logs
+
+    def answer(
+        self, destination: str, body: bytes, reply: Reply, identity: Identity, *, behind: Behind | None = None
+    ) -> None:
         """Do `Hub.answer`."""
+        if self.elsewhere is None or not self.elsewhere.answer(
+            destination.removeprefix(PREFIX), body, reply, identity, behind
+        ):
+            self.answer_here(destination, body, reply, identity)
+
+    def answer_here(self, destination: str, body: bytes, reply: Reply, identity: Identity) -> None:
+        """Answer about what this hub has. Raises KeyError for an unknown request, and ForbiddenError."""
         name = destination.removeprefix(PREFIX)
         handler: Handler
         if name == SESSIONS:
@@ -60,7 +92,7 @@ class Requests:
             handler = self._handler_of(name)
         else:
             handler = partial(self._handle, name, self._handler_of(name), identity)
-        answer(handler, body, reply, self._answers, bytes_max=_bytes_max(name), contain=self._contain)
+        answer(handler, body, reply, self._answers, bytes_max=bytes_max_of(name), contain=self._contain)
 
     def check(self, destination: str, body: bytes, identity: Identity) -> None:
         """Do `Hub.check_request`."""
@@ -71,7 +103,7 @@ class Requests:
             self._handler_of(name)
             if not self._guard.allows_everything:
                 checking = partial(self._check, name, identity)
-                answer(checking, body, _ignore, self._answers, bytes_max=_bytes_max(name), contain=self._contain)
+                answer(checking, body, _ignore, self._answers, bytes_max=bytes_max_of(name), contain=self._contain)
 
     def _handler_of(self, name: str) -> Handler:
         """Raises KeyError for an unknown one."""
@@ -85,6 +117,8 @@ class Requests:
         check_request(self._guard, identity, name, request, self._exists)
 
     def _exists(self, name: str) -> bool:
+        if self.elsewhere is not None and self.elsewhere.has(name):
+            return True  # asked for by the hub that has it
         logs = self._shards.logs
         return name in self._shards.registry.destinations or (logs is not None and name in logs.logs)
 
@@ -122,7 +156,8 @@ def _part_of(request: Mapping[str, Any]) -> ReportPart:
     return ReportPart(limit, offset, of)
 
 
-def _bytes_max(name: str) -> int:
+def bytes_max_of(name: str) -> int:
+    """Return the maximum body of a request."""
     return SINK_BYTES_MAX if name.startswith("sink/") else REQUEST_BYTES_MAX
 
 

@@ -90,6 +90,7 @@ class Far:
         "_is_over",
         "_kept",
         "_key",
+        "_marks",
         "_outbound",
         "_read_bytes",
         "_relay",
@@ -128,6 +129,8 @@ class Far:
         """End offset of runs without receipts, with their keys."""
         self._unread: deque[tuple[int, int]] = deque()
         """End offset and size of other bytes, charged until they are read."""
+        self._marks: deque[tuple[int, Callable[[], None]]] = deque()
+        """Callbacks for when the other hub has read up to an offset."""
         self._read_bytes = 0
         self._group: list[bytes] = []
         self._group_bytes = 0
@@ -239,6 +242,19 @@ class Far:
         """Send the end of that body."""
         self.send(b"\0")
 
+    def when_read(self, callback: Callable[[], None]) -> None:
+        """Call this when the other hub has read what was sent so far. If the flow is lost: see `take_marks`."""
+        if self.flow.unread_bytes:
+            self._marks.append((self.flow.sent_bytes, callback))
+        else:
+            callback()
+
+    def take_marks(self) -> list[Callable[[], None]]:
+        """Return the callbacks of `when_read` that were not called, and forget them."""
+        marks = [callback for _offset, callback in self._marks]
+        self._marks.clear()
+        return marks
+
     def disconnect(self, receipt_id: str | None) -> None:
         """Say DISCONNECT, once."""
         if not self.is_leaving:
@@ -306,6 +322,8 @@ class Far:
             kept = self._kept.pop(undone.popleft()[1], None)
             if kept is not None:
                 self._relay.release(kept.charge_bytes)
+        while self._marks and self._marks[0][0] <= read_bytes:
+            self._marks.popleft()[1]()
 
     def ended(self, reason: str, *, lost: bool) -> None:
         """Do `FlowUser.ended`."""

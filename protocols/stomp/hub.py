@@ -12,7 +12,7 @@ from ...queues.registry import DestinationRegistry
 from ...queues.spools import Spools
 from ...queues.storage import Store, StoredWork
 from ..arrivals import Arrivals
-from .authorization import Guard, Identity
+from .authorization import ForbiddenError, Guard, Identity
 from .head import SendHead
 from .staging import Bodies
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ..streams import PeerCertificate
     from .left_behind import LeftBehind
     from .placement import Elsewhere
+
+
+Behind = Callable[[str, Callable[[], None]], None]
+"""Calls a function, now or later, when the hub of this id has read what a client has sent to it by way of this one."""
 
 
 class LoginRefusedError(Exception):
@@ -143,9 +147,18 @@ class Hub(Protocol):
         gives the check up.
         """
 
-    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
-        """Answer a request that this one sent to `/sluiceway/…`: `reply` gets the JSON, now or later. Raises KeyError
-        for an unknown one and ForbiddenError, with nothing done.
+    def answer(
+        self,
+        destination: str,
+        body: bytes,
+        reply: Callable[[bytes | ForbiddenError], None],
+        identity: Identity,
+        *,
+        behind: Behind | None = None,
+    ) -> None:
+        """Answer a request that this one sent to `/sluiceway/…`: `reply` gets the JSON, now or later, or the refusal of
+        another hub. Raises KeyError for an unknown one and ForbiddenError, with nothing done. `behind`: holds the
+        request back until another hub has read what came before; None: nothing did.
         """
 
     def check_request(self, destination: str, body: bytes, identity: Identity) -> None:

@@ -163,6 +163,8 @@ class Relay:
         """SUBSCRIBEs without a home, and what is to be called when they are made."""
         self._homeless: deque[Kept] = deque()
         self._homeless_names: set[str] = set()
+        self._behind: list[tuple[str, Callable[[], None]]] = []
+        """Hubs, and what is to be called when they have read the SENDs that wait for them."""
         self._transactions: dict[str, _Transaction] = {}
         self._awaited: dict[bytes, Callable[[], None]] = {}
         """RECEIPTs that the relay waits for itself."""
@@ -400,6 +402,30 @@ class Relay:
         own = self._with_global_reply_to(head, None if start.receipt is None else [start.receipt])
         far.begin_large(own, start.receipt)
         self._large = far
+
+    # ------------------------------------------------------------------ requests
+
+    def behind(self, hub: str, callback: Callable[[], None]) -> None:
+        """Call this when that hub has read what the client has sent to it. Satisfies `Behind`."""
+        far = self._fars.get(hub)
+        if any(self._goes_to(hub, name) for name in self._homeless_names):
+            self._behind.append((hub, callback))
+        elif far is None:
+            callback()
+        else:
+            far.when_read(callback)
+
+    def _goes_to(self, hub: str, destination: str) -> bool:
+        return any(leg.removeprefix("?") in (hub, "") for leg, _name in self._legs_of(destination) or ())
+
+    def _take_marks(self, far: Far) -> None:
+        self._behind += [(far.hub, callback) for callback in far.take_marks()]
+
+    def _go_behind(self) -> None:
+        """Call those that have nothing to wait for any more."""
+        behind, self._behind = self._behind, []
+        for hub, callback in behind:
+            self.behind(hub, callback)
 
     # ------------------------------------------------------------------ transactions
 
@@ -759,6 +785,7 @@ class Relay:
         """Take back what a lost flow had to do: SENDs and subscriptions look for another home."""
         if self._fars.get(far.hub) is far:
             del self._fars[far.hub]
+        self._take_marks(far)
         if self._is_closed:
             return
         kept = far.take_kept()
@@ -793,6 +820,7 @@ class Relay:
         """Fail the connection: another flow to that hub would be refused, too."""
         if self._fars.get(far.hub) is far:
             del self._fars[far.hub]
+        self._take_marks(far)
         if not self._is_closed:
             self._fail(
                 ProtocolError(
@@ -833,6 +861,7 @@ class Relay:
                 self._shelter(kept)
             else:
                 self.release(charge_bytes)
+        self._go_behind()
         if not self._orphans and not self._homeless and not self._has_wildcards and self._is_watching:
             self._is_watching = False
             self._elsewhere.unwatch(self.look)
@@ -927,6 +956,8 @@ class Relay:
         """Note that another hub has ended its session in order."""
         if self._fars.get(far.hub) is far:
             del self._fars[far.hub]
+        self._take_marks(far)
+        self._go_behind()
         if not self._is_closed:
             self._leave_if_done()
 
@@ -942,9 +973,12 @@ class Relay:
         if self._is_watching:
             self._elsewhere.unwatch(self.look)
         for far in list(self._fars.values()):
+            self._take_marks(far)
             far.close()
         self._fars.clear()
         self._homeless.clear()
+        self._homeless_names.clear()
+        self._go_behind()
         self._subs.clear()
         self._orphans.clear()
         self._transactions.clear()

@@ -19,7 +19,7 @@ from .authorization import Authorizer, ForbiddenError
 from .errors import ProtocolError
 from .frames import SendRun
 from .head import SendHead
-from .hub import Hub
+from .hub import Behind, Hub
 from .lanes import Lanes, ParkingLimit
 from .publishing import QueuePublisher
 from .replies import Replies
@@ -46,6 +46,7 @@ class SessionRequests:
         "_state",
         "_temporary",
         "_unanswered_count",
+        "behind",
     )
 
     def __init__(
@@ -77,6 +78,8 @@ class SessionRequests:
         self._state = state
         self._unanswered_count = 0
         """Number of requests without an answer yet."""
+        self.behind: Behind | None = None
+        """See `Hub.answer`."""
 
     def _reply_place(self, run: SendRun) -> tuple[str, Destination | None]:
         """Return the place of the answer to a request to the broker itself; None: its client is gone. Raises
@@ -144,15 +147,25 @@ class SessionRequests:
             if not is_checked:
                 self._check_unanswered(run, reply_to, 1)
 
-            def answered(body: bytes) -> None:
+            def answered(body: bytes | ForbiddenError) -> None:
                 self._unanswered_count -= 1
-                if destination is not None and self._state() < SessionState.MOVING:
+                if self._state() >= SessionState.MOVING:
+                    return
+                if isinstance(body, ForbiddenError):
+                    self._fail(about_send(self._authorizer.refusal(body), run))
+                elif destination is not None:
                     self._reply(head, reply_to, destination, body)
 
             self._unanswered_count += 1
             with self._requesting(run):
                 try:
-                    self._hub.answer(head.destination, wire[head.body_offset : -1], answered, self._authorizer.identity)
+                    self._hub.answer(
+                        head.destination,
+                        wire[head.body_offset : -1],
+                        answered,
+                        self._authorizer.identity,
+                        behind=self.behind,
+                    )
                 except (ForbiddenError, KeyError):
                     self._unanswered_count -= 1
                     raise

@@ -256,6 +256,7 @@ class Session:
                 opening=self._opening,
             )
             self._take = self._relay.take
+            self._requests.behind = self._relay.behind
         self._client_id = ""
         self._leaving_receipt: str | None = None
         self._staying: Staying | None = None

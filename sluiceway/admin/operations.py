@@ -20,7 +20,7 @@ from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
 from sluiceway.flow import Flow, FlowClosedError, SourceController
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.words import age_in_words, count_in_words
-from sluiceway.protocols.stomp.authorization import Identity
+from sluiceway.protocols.stomp.authorization import ForbiddenError, Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.header_codec import rewrite
@@ -379,16 +379,18 @@ class Operations:
         ApiError.
         """
         answered = trio.Event()
-        answers: list[dict[str, Any]] = []
+        answers: list[bytes | ForbiddenError] = []
 
-        def take(data: bytes) -> None:
-            answers.append(json.loads(data))
+        def take(data: bytes | ForbiddenError) -> None:
+            answers.append(data)
             answered.set()
 
         request = json.dumps({"log": log, "group": group, "to": to}).encode()
         self._broker.requests.answer("/sluiceway/log/seek", request, take, identity)
         await answered.wait()
-        answer = answers[0]
+        if isinstance(answers[0], ForbiddenError):
+            raise answers[0]
+        answer = json.loads(answers[0])
         if not answer.get("ok"):
             code = str(answer.get("error", "refused")).lower().replace("_", "-")
             raise conflict(code, str(answer.get("message", "it was refused")), "Ask for /api/v1/logs.")

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from sluiceway.cluster.calls import OPENING, Calls
 from sluiceway.connections import Connections
 from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter
 from sluiceway.flow.bounds import UNBOUNDED
@@ -106,10 +107,14 @@ class Proxies:
         self._connections = connections
         self._spawn = spawn
         self._contain = contain
+        self.calls: Calls
+        """Calls of other hubs. Set before the first link."""
 
     def opened(self, peer_hub: str, flow: link_flow.Flow, payload: bytes) -> link_flow.FlowUser:
         """Begin a session for a flow that another hub has opened. Raises LinkFault for an invalid opening record."""
         opening = _opening_of(payload)
+        if opening is None:
+            return self.calls.opened(peer_hub, flow)
         identity = Identity(opening["user"], frozenset(opening["groups"]))
         limits = opening["limits"]
         peer = f"{opening['peer']} by {peer_hub}"
@@ -154,10 +159,12 @@ class Proxies:
         return hub
 
 
-def _opening_of(payload: bytes) -> dict[str, Any]:
-    """Read an opening record. Raises LinkFault."""
+def _opening_of(payload: bytes) -> dict[str, Any] | None:
+    """Read an opening record; None: the flow is for calls. Raises LinkFault."""
     try:
         opening = json.loads(payload)
+        if OPENING in opening:
+            return None
         limits = {name: value for name, value in opening["limits"].items() if name in _LIMIT_NAMES}
         checked = {
             "user": None if opening["user"] is None else str(opening["user"]),

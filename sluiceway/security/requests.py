@@ -69,7 +69,7 @@ def _is_known(name: str) -> bool:
 def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool]) -> Iterator[Need]:
     """Yield the permissions in the order of the checks: only users with access learn whether a destination exists."""
     if name.startswith("log/"):
-        log = _log(request.get("log"))
+        log = log_named(request.get("log"))
         if log is None:
             return
         if name == SIZE and request.get("group") is None:
@@ -83,7 +83,7 @@ def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool])
         else:
             yield (Action.ADMIN,), log
     elif name.startswith("claim/"):
-        queue = _queue(request.get("queue"))
+        queue = queue_named(request.get("queue"))
         if queue is not None:
             yield (Action.RECEIVE,), queue
             if not exists(queue):
@@ -105,20 +105,22 @@ def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool])
 
 
 def _sends_to(given: object, exists: Callable[[str], bool]) -> Iterator[Need]:
-    log = _log(given)
+    log = log_named(given)
     if log is not None:
         yield (Action.SEND,), log
         if not exists(log):
             yield (Action.CREATE,), log
 
 
-def _log(given: object) -> str | None:
+def log_named(given: object) -> str | None:
+    """Return the log that a request names; None: it names none."""
     if not isinstance(given, str) or not given:
         return None
     return given if given.startswith(PREFIX) else PREFIX + given
 
 
-def _queue(given: object) -> str | None:
+def queue_named(given: object) -> str | None:
+    """Return the queue that a request names, in full; None: it names none."""
     if not isinstance(given, str) or not given:
         return None
     try:

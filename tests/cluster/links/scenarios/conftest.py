@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 _OF_ONE_HUB = (
     # What is looked at in the broker right behind a RECEIPT, or without one, is on its way over the link.
     "test_auto_messages_are_settled_when_they_are_written",
+    "test_ack_auto_settles_what_the_kernel_has_taken",
     "test_error_about_an_ack_leaves_earlier_acks_in_force",
     "test_1_1_error_about_an_ack_leaves_earlier_acks_in_force",
     "test_what_is_not_taken_holds_nobody_up_and_is_no_lag",
