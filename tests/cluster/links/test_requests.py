@@ -118,10 +118,11 @@ async def test_a_request_follows_what_it_is_about_to_another_hub() -> None:
 async def test_claims_are_made_where_the_queue_is() -> None:
     """The records of a claim are read through the link, too."""
     async with TwoHubs() as hubs:
+        hubs.owners["s"] = "b"  # with shards the name of their log leads to that of the queue
         client = await asker(hubs)
         for number in range(3):
             await client.sent("/queue/b.x", str(number))
-        claimed = await ask(client, "claim/claim", queue="/queue/b.x", group="g", claim=0, max=10)
+        claimed = await ask(client, "claim/claim", queue="/queue/b.x", group="g", claim=1, max=10)
         assert claimed["ok"], claimed
         await client.subscribe(claimed["log"], id="claimed", **{"from": str(claimed["from"])})
         assert [(await client.next_message()).text for _ in range(3)] == ["0", "1", "2"]
