@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from sluiceway.answering import Answers
+from sluiceway.answering import Answers, ReportPart
 from sluiceway.claims import Claims
 from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.config import Config
@@ -37,6 +37,7 @@ from sluiceway.expiry import ExpiryWatch
 from sluiceway.extras import needs
 from sluiceway.faults import Faults
 from sluiceway.flow import FlowManager
+from sluiceway.flow.graph import Steps
 from sluiceway.listeners import Listeners, is_loopback
 from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.memory import BrokerMemory
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from sluiceway.admin.server import AdminServer
     from sluiceway.cluster.calls import Calls
     from sluiceway.cluster.links import Links, Seat
+    from sluiceway.cluster.questions import Questions
     from sluiceway.tracing.spans import SpanSink
 
 __all__ = ["Broker", "ListenError"]
@@ -136,6 +138,8 @@ class Broker:
         """Links to the other hubs of the cluster; None: there is no cluster."""
         self.calls: Calls | None = None
         """Calls to and of the other hubs, likewise."""
+        self.questions: Questions | None = None
+        """Questions to all other hubs, likewise."""
         self.now_ms = now_ms
         self._nursery: trio.Nursery
         self._parts = OpenParts()
@@ -229,7 +233,7 @@ class Broker:
             sessions,
             self.guard,
             self.answers,
-            stat=lambda part: stat_in_steps(self, part, uptime_seconds=self.uptime_seconds),
+            stat=self._stat_in_steps,
             trail=trail_handler(self.trails),
             contain=self.contain,
         )
@@ -264,6 +268,8 @@ class Broker:
         from sluiceway.cluster.calls import Calls
         from sluiceway.cluster.links import Links, session_prefix
         from sluiceway.cluster.proxies import Proxies
+        from sluiceway.cluster.questions import Questions
+        from sluiceway.cluster.stat_of_all import StatOfAll
 
         proxies = Proxies(self._hub, self.connections, spawn=self._spawn, contain=self.contain)
         self.links = Links(self._seat, self._hub, proxies, spawn=self._spawn)
@@ -275,6 +281,13 @@ class Broker:
             contain=self.contain,
         )
         self.requests.elsewhere = FarRequests(self.calls, self.requests, self.guard, self.answers)
+        seat = self._seat
+        self.questions = Questions(self.calls, lambda: seat.peers(), spawn=self._spawn, contain=self.contain)
+        pace = StepPace(lambda: self.dispatcher.statistics().turns_count)
+        stat_of_all = StatOfAll(
+            seat.hub, self.questions, self.answers, self._stat_in_steps, pace, spawn=self._spawn, contain=self.contain
+        )
+        self.requests.stat_of_all = stat_of_all.ask
         self._hub.elsewhere = self.links
         self._hub.session_prefix = session_prefix(self._seat.hub)
 
@@ -282,6 +295,9 @@ class Broker:
         assert self.links is not None and self.calls is not None, "they were made"
         self.calls.close()
         await self.links.close()
+
+    def _stat_in_steps(self, part: ReportPart) -> Steps[dict[str, Any]]:
+        return stat_in_steps(self, part, uptime_seconds=self.uptime_seconds)
 
     def _make_guard(self) -> SecurityGate:
         return SecurityGate(

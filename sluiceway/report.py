@@ -83,11 +83,31 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any
             "unheard_count": broker.registry.unheard_count,
             "left_behind_dropped_count": broker.left_behind.dropped_count,
         },
+        **_hub_of(broker),
         "memory": broker.memory.report(),
         "store": store,
         **_shards_of(broker),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
         "faults": broker.faults.report(),
+    }
+
+
+def _hub_of(broker: Broker) -> dict[str, Any]:
+    """Return the facts of this hub, where there may be several."""
+    links = broker.links
+    if links is None:
+        return {}
+    shards = broker.shards
+    return {
+        "hub": {
+            "name": links.seat.hub,
+            "pid": os.getpid(),
+            "address": next(iter(links.addresses), None),
+            "connections_count": len(broker.connections) - broker.connections.proxies_count,
+            "destinations_count": len(broker.registry.destinations),
+            "shards": [] if shards.count == 1 else sorted(shards.open_shards),
+            "links": links.facts(),
+        }
     }
 
 
@@ -168,6 +188,8 @@ def _one_step(make: Callable[[], Row]) -> Steps[Row]:
 
 def _put(report: dict[str, Any], name: str, rows: list[Row], total: int, part: ReportPart) -> None:
     report[name] = rows
+    if part.of:
+        report["totals"] = {name: total}
     left_count = total - part.offset - len(rows)
     if left_count > 0:
         report["omitted"][name] = left_count

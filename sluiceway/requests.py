@@ -64,6 +64,8 @@ class Requests:
         self._trail = trail
         self.elsewhere: Elsewhere | None = None
         """Other hubs; None: there is no cluster."""
+        self.stat_of_all: Callable[[ReportPart, Callable[[bytes], None]], None] | None = None
+        """Answers with the state of all hubs of a cluster; None: this broker is alone."""
 
     @property
     def logs(self) -> LogTable | None:
@@ -131,9 +133,12 @@ class Requests:
 
     def _stat(self, reply: Callable[[bytes], None], request: Mapping[str, Any], _send: Send) -> None:
         """Answer with the state of the broker, or with more rows of one of its lists. Equal requests share one
-        answer.
+        answer. In a cluster it is that of all hubs; with `"hub": "own"` that of the one that was asked.
         """
         part = _part_of(request)
+        if self.stat_of_all is not None and request.get("hub") != "own":
+            self.stat_of_all(part, reply)
+            return
         self._answers.make(
             lambda: encoded(self._stat_in_steps(part)), reply, key=(STAT, part), ration=part == EVERYTHING
         )

@@ -44,11 +44,21 @@ def words_of(item: Any) -> str:
 
 
 def title_of(resource: Mapping[str, Any]) -> str:
-    """Return kind and name of a resource, as edges and bottlenecks name it: `queue /queue/a`; once if they are
-    equal.
+    """Return kind and name of a resource, as edges and bottlenecks name it: `queue /queue/a`, of several hubs with the
+    place: `queue /queue/a on hub-2`; once if kind and name are equal.
     """
     kind, name = str(resource.get("kind")), str(resource.get("name"))
-    return name if name == kind else f"{kind} {name}"
+    title = name if name == kind else f"{kind} {name}"
+    return f"{title} on {resource['hub']}" if "hub" in resource else title
+
+
+def missing_hubs(report: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each hub that has not answered, and of which the report has nothing."""
+    return [
+        f"{hub.get('name')} is missing: {hub['missing']}; what is there is not in this answer"
+        for hub in rows_of(report, "hubs")
+        if hub.get("missing")
+    ]
 
 
 def circumstances_of(resource: Mapping[str, Any]) -> Circumstances:

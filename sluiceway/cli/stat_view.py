@@ -14,7 +14,16 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from sluiceway.cli.answers import circumstances_of, is_number, list_of, mapping_of, rows_of, title_of, words_of
+from sluiceway.cli.answers import (
+    circumstances_of,
+    is_number,
+    list_of,
+    mapping_of,
+    missing_hubs,
+    rows_of,
+    title_of,
+    words_of,
+)
 from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.remedies import remedy_for
 from sluiceway.views.limits import changed_limits_in_words
@@ -46,12 +55,14 @@ def render(
     command's connection, which is marked; its temporary queue is left out.
     """
     _header(report, console)
+    _missing_hubs(report, console)
     _faults(report, console)
     _memory(report, console)
     _bottleneck(report, console)
     _chains(report, console, None if rows_max is None else CHAINS_MAX)
     _remedy(report, console)
     _changed_limits(report, console)
+    draw_table(console, "Hubs", _HUBS, hubs_of(report), rows_max)
     destinations = rows_of(report, "destinations", ("depth_count", "added_count"))
     if own_session:  # the answer came through a destination of its own
         own = f"/remote-temp-queue/{own_session}."
@@ -60,7 +71,7 @@ def render(
     logs = rows_of(report, "logs", ("waiting", "bytes"))
     draw_table(console, "Logs", LOGS, logs, rows_max)
     groups: list[Mapping[str, Any]] = [
-        {**row, "log": log.get("log")} for log in logs for row in rows_of(log, "groups", ())
+        {**row, "log": log.get("log"), "hub": log.get("hub")} for log in logs for row in rows_of(log, "groups", ())
     ]
     groups.sort(key=_lag_of)
     draw_table(console, "Groups of logs", (_LOG, *GROUPS), groups, rows_max)
@@ -107,6 +118,19 @@ def _header(report: Mapping[str, Any], console: Console) -> None:
     if is_number(broker.get("rss_bytes")):
         said.append(f"{size_in_words(broker['rss_bytes'])} of memory")
     console.print(", ".join(said), highlight=False, soft_wrap=True)
+
+
+def _missing_hubs(report: Mapping[str, Any], console: Console) -> None:
+    for line in missing_hubs(report):
+        console.print(f"[bold red]{escape(line)}[/]", highlight=False, soft_wrap=True)
+
+
+def hubs_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rows of hubs; empty: the broker is one process."""
+    return [
+        {**hub, "shards": len(list_of(hub, "shards")), "state": "missing" if hub.get("missing") else "ok"}
+        for hub in rows_of(report, "hubs")
+    ]
 
 
 def _faults(report: Mapping[str, Any], console: Console) -> None:
@@ -257,8 +281,22 @@ def _age(value: Any) -> str:
     return age_in_words(value) if is_number(value) else str(value)
 
 
+_HUB: Final[Column] = ("hub", "hub", str)
+_HUBS: Final[Sequence[Column]] = (
+    ("name", "hub", str),
+    ("state", "state", str),
+    ("pid", "process", str),
+    ("address", "address for hubs", str),
+    ("uptime_seconds", "up", _age),
+    ("connections_count", "connections", _count),
+    ("destinations_count", "destinations", _count),
+    ("rss_bytes", "memory", _size),
+    ("store", "store", str),
+    ("shards", "shards", _count),
+)
 _DESTINATIONS: Final[Sequence[Column]] = (
     ("name", "destination", str),
+    _HUB,
     ("depth_count", "holds", _count),
     ("depth_bytes", "size", _size),
     ("outside_count", "blocks on disk", _count),
@@ -277,6 +315,7 @@ _DESTINATIONS: Final[Sequence[Column]] = (
 _LOG: Final[Column] = ("log", "log", str)
 LOGS: Final[Sequence[Column]] = (
     _LOG,
+    _HUB,
     ("size", "records", _count),
     ("bytes", "size", _size),
     ("first", "first", _count),
@@ -304,6 +343,7 @@ _DURABLES: Final[Sequence[Column]] = (
     ("name", "durable subscription", str),
     ("client_id", "client", str),
     ("destination", "topic", str),
+    _HUB,
     ("consumers_count", "consumers", _count),
     ("backlog_count", "backlog", _count),
     ("age_seconds", "age", _age),
@@ -312,6 +352,7 @@ _DURABLES: Final[Sequence[Column]] = (
 _CONNECTIONS: Final[Sequence[Column]] = (
     ("client_id", "client", str),
     ("peer", "connection", str),
+    _HUB,
     ("user", "user", str),
     ("version", "STOMP", str),
     ("subscriptions_count", "subscriptions", _count),

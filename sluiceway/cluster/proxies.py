@@ -133,7 +133,7 @@ class Proxies:
         flow.user = stream
         facts = {"tokens": [hub.message_token.decode()], "shards": sorted(hub.open_shards)}
         flow.say(Kind.FACTS, json.dumps(facts).encode())
-        self._connections.begin(connection, None)
+        self._connections.begin(connection, None, is_proxy=True)
         return stream
 
     def _hub_for(self, identity: Identity, ack_prefix: bytes) -> SessionHub:

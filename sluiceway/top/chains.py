@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from sluiceway.cli.answers import circumstances_of, is_number, list_of, rows_of, title_of, words_of
+from sluiceway.cli.answers import circumstances_of, is_number, list_of, missing_hubs, rows_of, title_of, words_of
 from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.remedies import remedy_for
 from sluiceway.views.waits import is_lasting, root_causes_of, waited_seconds
@@ -66,6 +66,7 @@ class FlowMap:
         self._by_name: dict[str, set[str]] = {}
         """Titles by the name of their whole: a queue of high priority is a part of its destination."""
         self._resources: dict[int, Mapping[str, Any]] = {}
+        self._places = tuple(f" on {hub.get('name')}" for hub in rows_of(report, "hubs"))
         for wait in _waits_of(report):
             self._behind.setdefault(wait.sink_id, []).append(wait)
             self._know(wait.source, wait.source_id)
@@ -83,7 +84,9 @@ class FlowMap:
     def _know(self, title: str, resource_id: int) -> None:
         self._titles[title] = resource_id
         kind = next((kind for kind in _KINDS if title.startswith(kind)), "")
-        self._by_name.setdefault(title.removeprefix(kind).partition(" (")[0], set()).add(title)
+        name = title.removeprefix(kind)
+        place = next((place for place in self._places if name.endswith(place)), "")
+        self._by_name.setdefault(name.removesuffix(place).partition(" (")[0], set()).add(title)
 
     def title(self, name: str) -> str | None:
         """The resource of that name that matters most: who waits longest, else who is waited for; None: the map knows
@@ -146,12 +149,11 @@ class FlowMap:
 
 
 def troubles(report: Mapping[str, Any]) -> list[tuple[float | None, str]]:
-    """Return the causes of blocking in words, with the age in seconds where there is one: cycles first, then the root
-    causes, the worst one first.
+    """Return the causes of blocking in words, with the age in seconds where there is one: hubs that have not answered
+    and cycles first, then the root causes, the worst one first.
     """
-    said: list[tuple[float | None, str]] = [
-        (None, f"never resolves by itself: {words_of(cycle)}") for cycle in list_of(report, "cycles")
-    ]
+    said: list[tuple[float | None, str]] = [(None, line) for line in missing_hubs(report)]
+    said += [(None, f"never resolves by itself: {words_of(cycle)}") for cycle in list_of(report, "cycles")]
     return said + [(waited_seconds(cause), words_of(cause)) for cause in root_causes_of(report)]
 
 

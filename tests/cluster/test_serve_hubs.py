@@ -44,7 +44,8 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         self.connection.connect(wait=True)
 
     def on_connected(self, frame: Any) -> None:
-        self.hub = frame.headers["session"].partition("~")[0]
+        self.session = frame.headers["session"]
+        self.hub = self.session.partition("~")[0]
 
     def on_receipt(self, frame: Any) -> None:
         with self.changed:
@@ -204,6 +205,42 @@ def test_acks_of_every_version_reach_the_hub_that_has_delivered(tmp_path: Path, 
             second.send(QUEUES[0], "last")
             second.until(lambda: "last" in second.bodies)
             assert second.bodies == ["last"]
+
+
+def stat(supervisor: BrokerProcess, *arguments: str) -> str:
+    url = f"stomp://{supervisor.address[0]}:{supervisor.address[1]}"
+    done = subprocess.run(
+        command("stat", "--url", url, *arguments),
+        env=environment(), capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_stat_shows_both_hubs_and_says_which_one_is_missing(tmp_path: Path) -> None:
+    with serving(tmp_path) as supervisor:
+        with client_at(supervisor, "hub-1") as sender:
+            for queue in QUEUES:
+                sender.send(queue, f"first {queue}")
+            sender.until(lambda: len(sender.receipts) == len(QUEUES))
+            report = json.loads(stat(supervisor, "--json"))
+            assert {row["pid"] for row in report["hubs"]} == set(pids(supervisor).values())
+            assert {row["hub"] for row in report["destinations"] if row["name"] in QUEUES} == {"hub-1", "hub-2"}
+            assert sum(len(row["shards"]) for row in report["hubs"]) == 32
+            clients = [row for row in report["connections"] if row["session"] == sender.session]
+            assert [(row["hub"], row["in_count"]) for row in clients] == [("hub-1", len(QUEUES))]
+            stopped = pids(supervisor)["hub-2"]
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                # Connections that the kernel gives to the hub that stands still get no answer: ask the other one.
+                sender.connection.subscribe("/temp-queue/stat", id="stat", ack="auto")
+                sender.connection.send("/sluiceway/stat", "", headers={"reply-to": "/temp-queue/stat"})
+                sender.until(lambda: bool(sender.bodies))
+            finally:
+                os.kill(stopped, signal.SIGCONT)
+            report = json.loads(sender.bodies[0])
+            assert [row["missing"] for row in report["hubs"]] == [None, "it has not answered within 1 s"]
+        shown = stat(supervisor)
+        assert "Hubs: 2" in shown and "hub-2" in shown and "is missing" not in shown
 
 
 def test_hubs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
