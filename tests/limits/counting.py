@@ -5,6 +5,8 @@ packages count one each. What C does with many things in one call is weighed by 
 `dict`, `json.dumps` and their like (`_WEIGHED`). A pass through a loop or a comprehension is an event, so nothing that
 Python code does n times costs less than n.
 
+Functions without loops are sampled: a call that is not traced counts as much as the traced ones did on average.
+
 *Budget.* UNITS_PER_MS units count as a millisecond of a slow machine, so STEP_UNITS_MAX is what 5 ms are. Calibrated
 with eleven of the cases, played with the counter and with `time.thread_time` in its place: 11,000 to 25,000 units went
 into a millisecond of one core of a two-core virtual machine (CPython 3.11; 4,000 where objects are made by the thousand
@@ -26,7 +28,9 @@ end of a turn together, or what one task does otherwise between two checkpoints.
 from __future__ import annotations
 
 import builtins
+import dis
 import gc
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -45,6 +49,9 @@ from tests.architecture.sources import PACKAGES, ROOT
 
 UNITS_PER_MS: Final = 8_000
 STEP_UNITS_MAX: Final = 5 * UNITS_PER_MS
+
+_TRACED_FIRST: Final = 32
+_TRACED_EACH: Final = 16
 
 _FOLDERS: Final = tuple(f"{ROOT / name}/" for name in PACKAGES)
 _BETWEEN_DISPATCHES: Final = DispatcherCore._run_contexts.__code__
@@ -67,20 +74,43 @@ class Step:
         return f"{self.units:,} units ({self.units / UNITS_PER_MS:.1f} ms) in one step of {self.label}:\n{where}"
 
 
+@attrs.define(eq=False)
+class _Sample:
+    """What a call of a function without loops costs: its first calls and then one in so many are traced, the others
+    count as much as these did on average. Of such a function a call can't cost more than it has lines.
+    """
+
+    calls_count: int = 0
+    traced_count: int = 0
+    events_count: int = 0
+    mean_units: int = 1
+
+    def is_due(self) -> bool:
+        """Return whether this call is traced."""
+        self.calls_count += 1
+        if self.calls_count > _TRACED_FIRST and self.calls_count % _TRACED_EACH:
+            return False
+        if self.traced_count:
+            self.mean_units = 1 + round(self.events_count / self.traced_count)
+        self.traced_count += 1
+        return True
+
+
 class Counting(trio.abc.Instrument):
     """Counts while it is entered. `steps` has the largest; `units` is the sum of all."""
 
     def __init__(self, clock: MockClock | None = None) -> None:
         self._clock = clock
-        self.units = 0
+        self._units_before = 0
         self.steps_count = 0
         self.largest: list[Step] = []
         """Of each label the largest step, the largest first."""
         self._by_label: dict[str, Step] = {}
         self._cells: dict[CodeType, list[int]] = {}
         self._touched: dict[CodeType, list[int]] = {}
+        self._samples: dict[CodeType, _Sample] = {}
         self._tracers: dict[CodeType, Callable[[FrameType, str, Any], Any] | None] = {}
-        self._step_units = 0
+        self._step_units = [0]  # one cell that tracers hold: an attribute would cost half as much again
         self._label = "nothing"
         self._is_elsewhere = False
         self._undo: list[Callable[[], None]] = []
@@ -122,6 +152,11 @@ class Counting(trio.abc.Instrument):
         self._undo.append(undo)
 
     @property
+    def units(self) -> int:
+        """All that was counted."""
+        return self._units_before + self._step_units[0]
+
+    @property
     def seconds(self) -> float:
         """What the clock of a slow machine would show."""
         return self.units / UNITS_PER_MS / 1000
@@ -159,8 +194,10 @@ class Counting(trio.abc.Instrument):
         self._label = label
 
     def _end_step(self) -> None:
-        units, self._step_units = self._step_units, 0
+        units = self._step_units[0]
         if units:
+            self._step_units[0] = 0
+            self._units_before += units
             self.steps_count += 1
             kept = self._by_label.get(self._label)
             if kept is None or kept.units < units:
@@ -190,13 +227,17 @@ class Counting(trio.abc.Instrument):
                 self._begin_step(_dispatched(caller))
             elif code is _TURN_END:
                 self._begin_step("the end of a turn")
-        self.units += 1
-        self._step_units += 1
+        self._step_units[0] += 1
         if tracer is None:
             return None
         cell = self._cells[code]
-        cell[0] += 1
         self._touched[code] = cell
+        sample = self._samples.get(code)
+        if sample is not None and not sample.is_due():
+            self._step_units[0] += sample.mean_units - 1
+            cell[0] += sample.mean_units
+            return None
+        cell[0] += 1
         return tracer
 
     def _until_back(self, _frame: FrameType, event: str, _argument: object) -> Any:
@@ -208,12 +249,20 @@ class Counting(trio.abc.Instrument):
         if not code.co_filename.startswith(_FOLDERS):
             return None
         cell = self._cells[code] = [0]
+        step_units = self._step_units
+        if not _has_loops(code):
+            sample = self._samples[code] = _Sample()
 
-        def trace(_frame: FrameType, _event: str, _argument: object) -> Any:
+            def trace_sampled(_frame: FrameType, _event: str, _argument: object) -> None:
+                cell[0] += 1
+                step_units[0] += 1
+                sample.events_count += 1
+
+            return trace_sampled
+
+        def trace(_frame: FrameType, _event: str, _argument: object) -> None:  # None: the frame keeps its tracer
             cell[0] += 1
-            self.units += 1
-            self._step_units += 1
-            return trace
+            step_units[0] += 1
 
         return trace
 
@@ -221,8 +270,7 @@ class Counting(trio.abc.Instrument):
         """Something of this weight was done by C."""
         if self._is_elsewhere or sys.gettrace() is None:  # a test stands for a thread: nothing is counted
             return
-        self.units += units
-        self._step_units += units
+        self._step_units[0] += units
         code = sys._getframe(2).f_code
         if code in self._cells:
             cell = self._touched[code] = self._cells[code]
@@ -244,6 +292,12 @@ class Counting(trio.abc.Instrument):
             if file and file.startswith(_FOLDERS) and name not in vars(module):
                 vars(module)[name] = counted
                 self._undo.append(lambda module=module: vars(module).pop(name, None))
+
+
+def _has_loops(code: CodeType) -> bool:
+    """Return whether a call may do one line many times, or is resumed (then its calls are pieces of any length)."""
+    resumed = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    return bool(code.co_flags & resumed) or any("BACKWARD" in each.opname for each in dis.get_instructions(code))
 
 
 def _name(code: CodeType) -> str:
