@@ -12,7 +12,36 @@ is imported with the first warning.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+Taker = Callable[[str, dict[str, Any]], None]
+"""Takes the event and the values of a line."""
+
+_takers: list[Taker] = []
+
+
+@contextmanager
+def warnings_to(taker: Taker) -> Iterator[None]:
+    """Give warnings and errors of all brokers of this process to a simulation, in place of the program's log."""
+    _takers.append(taker)
+    try:
+        yield
+    finally:
+        _takers.remove(taker)
+
+
+class _Taken:
+    """Logger that has a taker."""
+
+    def __init__(self, taker: Taker) -> None:
+        self._taker = taker
+
+    def warning(self, event: str, **values: Any) -> None:
+        self._taker(event, values)
+
+    error = exception = critical = warning
 
 
 class Logger:
@@ -25,11 +54,11 @@ class Logger:
         self._lines: Any = None
 
     def debug(self, event: str, **values: Any) -> None:
-        if "structlog" in sys.modules:
+        if "structlog" in sys.modules and not _takers:
             self._structlog().debug(event, **values)
 
     def info(self, event: str, **values: Any) -> None:
-        if "structlog" in sys.modules:
+        if "structlog" in sys.modules and not _takers:
             self._structlog().info(event, **values)
 
     def warning(self, event: str, **values: Any) -> None:
@@ -45,6 +74,8 @@ class Logger:
         self._structlog().critical(event, **values)
 
     def _structlog(self) -> Any:
+        if _takers:
+            return _Taken(_takers[-1])
         if self._lines is None:
             from .log_lines import lines_of
 

@@ -111,13 +111,15 @@ class Broker:
         on_reading: OnProgress | None = None,
         spans: SpanSink | None = None,
         seat: Seat | None = None,
+        work_clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Make a broker. `engine`: a store that is open already, in place of the configured one; it is used inline,
         without threads, and closed at the end; of several, each has a shard. `large_folder`: folder of large bodies,
         likewise. `journal_folder`, `journal_files`, `boot`: folder of logs, access to their files, and the id of this
         run of the machine, likewise. `serving`: this process runs only the broker, so that `store.engine = "auto"`
         means LevelDB. `on_reading`: called with the progress of reading the store. `spans`: destination of traces, in
-        place of the configured collector. `seat`: place of this broker among the hubs of a cluster.
+        place of the configured collector. `seat`: place of this broker among the hubs of a cluster. `work_clock`:
+        seconds that measure the work of answers, which is done in steps; for simulations, in which work takes no time.
         """
         self.config = configuration(config, Config, "Broker")
         self._engines: Sequence[Engine] = engine if isinstance(engine, Sequence) else ()
@@ -134,6 +136,7 @@ class Broker:
         self._serving = serving
         self._spans = spans
         self._seat = seat
+        self._work_clock = work_clock
         self.links: Links | None = None
         """Links to the other hubs of the cluster; None: there is no cluster."""
         self.calls: Calls | None = None
@@ -217,7 +220,8 @@ class Broker:
             opens=None if self._seat is None else self._seat.shards,
             observe=lambda token: self.tracking.begin(token),
         )
-        self.answers = Answers(StepPace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.contain)
+        pace = StepPace(lambda: self.dispatcher.statistics().turns_count, self._work_clock)
+        self.answers = Answers(pace, self._spawn, self.contain, self._work_clock)
         self.admission = Admission(self._make_guard(), config, spawn=self._spawn)
         sessions = SessionTable(self.left_behind.has)
         self.connections = Connections(sessions, spawn=self._spawn, contain=self.contain)
@@ -462,14 +466,18 @@ class Broker:
     def connect_memory(self, *, name: str = "memory client") -> MemoryStream:
         """A connection without a socket: returns the client's end of it. Limits are those of the first listener."""
         ours, theirs = memory_pair(names=(name, "memory broker"))
-        self._begin(theirs, self.config.listeners[0].limits, "memory")
+        self.connect_stream(theirs)
         return ours
 
     def connect_socket(self, connected: socket.socket, *, name: str = "socket client") -> None:
         """Serve the client at the other end of a connected stream socket, such as one of `socket.socketpair()`. Limits
         are those of the first listener.
         """
-        self._begin(SocketStream(connected, name), self.config.listeners[0].limits, "memory")
+        self.connect_stream(SocketStream(connected, name))
+
+    def connect_stream(self, stream: ByteStream) -> None:
+        """Serve the client at the other end of a stream. Limits are those of the first listener."""
+        self._begin(stream, self.config.listeners[0].limits, "memory")
 
     @property
     def listeners(self) -> list[SocketListener]:

@@ -63,7 +63,7 @@ def publish(link: Link, destination: str, body: str | bytes, headers: Headers, t
     pairs = checked(headers)
     if isinstance(body, str):
         pairs.setdefault("content-type", TEXT)
-    link.send(destination, _encoded(body), pairs, receipt=True)
+    link.send(destination, encoded(body), pairs, receipt=True)
     deadline = time.monotonic() + timeout_seconds
     while link.receipts_pending_count:
         if link.next_frame(max(0.0, deadline - time.monotonic())) is None:
@@ -100,7 +100,8 @@ def _in_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _encoded(body: object) -> bytes:
+def encoded(body: object) -> bytes:
+    """Return a body as bytes. Raises TypeError for anything but text and bytes."""
     if isinstance(body, str):
         return body.encode()
     if isinstance(body, bytes | bytearray | memoryview):

@@ -17,7 +17,7 @@ Every call may block, for milliseconds as a rule and for as long as the disk tak
 of iterators too, come from ONE worker thread, never from the event loop.
 
 Adapters: LevelDbEngine (leveldb.py), PostgresqlEngine (postgresql.py), MemoryEngine (memory.py), FaultyEngine
-(tests/store/faulty.py). One contract suite holds for all: tests/contract/test_engine.py.
+(sluiceway/simulation/faulty_engine.py). One contract suite holds for all: tests/contract/test_engine.py.
 
 Not here: what keys and values mean (keys.py, chunks.py); when to write and when to sync (the store's queue).
 

@@ -1,0 +1,1 @@
+"""Tests of the simulation that users have for their own tests."""
