@@ -61,8 +61,8 @@ class TlsConfig:
         "none",
         "",
         "`none`: clients are not asked for a certificate. `optional`: a given certificate must be valid."
-        " `required`: connections without a valid one are refused. A certificate can replace the passcode, see"
-        " docs/permissions.md.",
+        " `required`: connections without a valid one are refused. A certificate can replace the passcode: see"
+        " `certificates` of [security].",
         one_of(CLIENT_CERTIFICATES),
     )
     client_ca: Path | None = field(

@@ -13,6 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+BUILD = "build"
+"""In place of extras: what makes sdist and wheel, without Sluiceway."""
+
 
 def stamp_of(root: Path, extras: str) -> str:
     """Return the contents that an environment is made from; must be, byte for byte, what scripts/setup compares."""
@@ -74,6 +77,10 @@ def build(root: Path, venv: Path, extras: str) -> None:
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "-c", str(root / "constraints.txt")]
     # The build backends first and from the constraints file too: then pip needs no second, unpinned environment to
     # build in. PySpark comes as source only, and takes setuptools.
+    if extras == BUILD:
+        run("installing hatchling and twine", [*pip, "hatchling", "twine"], log)
+        finish(root, venv, extras, log)
+        return
     run("installing the build backends", [*pip, "hatchling", "setuptools", "wheel"], log)
     run(
         "installing Sluiceway, its tools and Spark (the first time half a gigabyte comes in)"
@@ -82,6 +89,11 @@ def build(root: Path, venv: Path, extras: str) -> None:
         [*pip, "--no-build-isolation", "-e", f"{root}[{extras}]"],
         log,
     )
+    finish(root, venv, extras, log)
+
+
+def finish(root: Path, venv: Path, extras: str, log: Path) -> None:
+    """Stamp an environment that is complete, and drop the log of its making."""
     (venv / "sluiceway.stamp").write_text(stamp_of(root, extras))
     log.unlink()
 

@@ -386,7 +386,8 @@ class Broker:
                 "listening beyond this machine without users: every client has full access",
                 listener=settings.label,
                 address=listener.address,
-                remedy="configure [security] users and permissions (docs/permissions.md), or listen on 127.0.0.1",
+                remedy="configure [security] users and permissions (`sluiceway config` explains them), or listen on "
+                "127.0.0.1",
             )
 
     async def __aexit__(

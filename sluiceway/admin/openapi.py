@@ -22,7 +22,7 @@ def document(routes: Iterable[ApiRoute]) -> dict[str, Any]:
             "title": "Sluiceway",
             "version": VERSION,
             "description": "The admin port of a Sluiceway broker: its state, its messages, and what can be done about "
-            "them. Times are in seconds, sizes in bytes. Lists come in pages. See docs/admin-api.md.",
+            "them. Times are in seconds, sizes in bytes. Lists come in pages.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],

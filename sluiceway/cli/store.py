@@ -318,8 +318,9 @@ def _show_faults(console: Console, report: CheckReport, *, mends: bool) -> None:
 def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
     """Write all messages and durable subscriptions as lines of JSON.
 
-    The format is described in docs/store-tools.md; `sluiceway store import` takes it back. A file is there when it is
-    complete, never before. What can't be read is left out and named; then it ends with 7.
+    Each line is an object: first a header, then subscriptions and messages with their headers and body, last the end
+    with their numbers. `sluiceway store import` takes it back. A file is there when it is complete, never before. What
+    can't be read is left out and named; then it ends with 7.
 
     \b
     Examples:

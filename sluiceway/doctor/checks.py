@@ -388,7 +388,7 @@ def safety(facts: Facts) -> Iterator[Finding]:
     if config is None or access is None:
         return
     if access.fault:
-        yield Finding("users", access.fault.replace("\n", "; "), "fix [security], see docs/permissions.md")
+        yield Finding("users", access.fault.replace("\n", "; "), "fix [security]: `sluiceway config` explains its keys")
         return
     if access.plain_users:
         names = ", ".join(access.plain_users[:5]) + (" …" if len(access.plain_users) > 5 else "")
@@ -401,7 +401,7 @@ def safety(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "permissions",
             "there are users and no permissions, so everything is refused",
-            'add [[security.permissions]], or set security.default = "allow"; see docs/permissions.md',
+            'add [[security.permissions]] (`sluiceway config` explains them), or set security.default = "allow"',
         )
     if access.has_users and not access.plain_users:
         yield Finding("users", "there are some, with hashed passcodes")
@@ -416,14 +416,14 @@ def safety(facts: Facts) -> Iterator[Finding]:
             "users",
             f"none, and {_list(label for label, _tls in outside)} can be reached from other machines: every client has "
             "full access",
-            "configure [security] users and permissions (docs/permissions.md), or listen on 127.0.0.1",
+            "configure [security] users and permissions (`sluiceway config` explains them), or listen on 127.0.0.1",
         )
     in_clear = [label for label, has_tls in outside if not has_tls]
     if in_clear:
         yield warning(
             "TLS",
             f"{_list(in_clear)} can be reached from other machines in clear text, passcodes included",
-            "give the listener a certificate (docs/network.md; a proxy before the admin port), or listen on 127.0.0.1",
+            "give the listener a certificate (its key tls; the admin port needs a proxy), or listen on 127.0.0.1",
         )
 
 
@@ -432,7 +432,11 @@ def certificates(facts: Facts) -> Iterator[Finding]:
     for certificate in facts.certificates:
         what = f"TLS of {certificate.label}"
         if certificate.fault:
-            yield Finding(what, certificate.fault, "see docs/network.md for how to make one")
+            yield Finding(
+                what,
+                certificate.fault,
+                "name a PEM file with certificate and key in `tls` of the listener: `sluiceway config` explains it",
+            )
             continue
         if certificate.ends_seconds is None:
             continue

@@ -278,7 +278,7 @@ class SecurityConfig:
         converter=_permissions,
         metadata=about(
             "Permissions. The first entry that matches user, action and destination decides; if none does, the "
-            "request is refused (see `default`). See docs/permissions.md."
+            "request is refused (see `default`). `sluiceway permissions explain` says which entry decides."
         ),
     )
     rates: tuple[UserRates, ...] = attrs.field(

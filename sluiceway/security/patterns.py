@@ -37,7 +37,7 @@ def check_pattern(pattern: str) -> None:
     if "," in pattern:
         raise ValueError(f"{pattern!r} holds a comma: give several patterns as a list")
     if pattern.startswith("/sluiceway/"):
-        raise ValueError(f"{pattern!r} is no destination: requests to the broker need the action admin, see the docs")
+        raise ValueError(f"{pattern!r} is no destination: requests to the broker need the action admin")
     if pattern.startswith(_TEMPORARY):
         raise ValueError(
             f"{pattern!r} is temporary: such destinations belong to their connection, and need no permission"

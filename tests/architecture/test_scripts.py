@@ -4,6 +4,7 @@ has nothing to do.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -152,6 +153,75 @@ def test_the_build_script_stamps_what_the_shell_script_compares(checkout: Path, 
     ).stdout
     (venv / "sluiceway.stamp").write_text(written)
     assert run(checkout, commands).returncode == 0
+
+
+#: Stands for hatchling and twine: makes the files, and says what was asked for.
+BUILDER = """
+echo "$(basename "$(dirname "$(dirname "$0")")"): $*"
+case "$*" in
+*sdist*) mkdir -p dist sluiceway-1 && : >sluiceway-1/PKG-INFO && tar -czf dist/sluiceway-1.tar.gz sluiceway-1 ;;
+esac
+"""
+
+
+def build(checkout: Path, *arguments: str) -> list[str]:
+    """Run scripts/build where scripts/setup makes such environments and says so. Return what was said."""
+    shutil.copy(ROOT / "scripts" / "build", checkout / "scripts" / "build")
+    (checkout / "builder").write_text(f"#!/bin/sh\n{BUILDER}")
+    put(
+        checkout / "scripts",
+        "setup",
+        'venv=${SLUICEWAY_VENV:-.venv}; at="$PWD/$venv/bin"\n'
+        'if [ "${1:-}" = --which ]; then [ -x "$at/python" ] && echo "$at/python"; exit; fi\n'
+        'echo "set-up of $venv with ${SLUICEWAY_EXTRAS:-dev}"\n'
+        'mkdir -p "$at" && cp builder "$at/python" && chmod +x "$at/python"',
+    )
+    done = subprocess.run(
+        [str(checkout / "scripts" / "build"), *arguments],
+        env={"PATH": os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=30,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout.splitlines()
+
+
+def test_a_build_sets_up_what_it_builds_with_and_nothing_else(checkout: Path) -> None:
+    said = build(checkout)
+    assert said[0] == "set-up of .venv-build with build"
+    assert [line.partition(" --directory")[0] for line in said[1:]] == [
+        ".venv-build: -m hatchling build --target sdist",
+        ".venv-build: -m hatchling build --target wheel",
+        ".venv-build: -m twine check --strict dist/sluiceway-1.tar.gz",
+    ]
+
+
+def test_a_build_takes_the_environment_that_is_there(checkout: Path) -> None:
+    """And makes it, where the wheel is to be tried with the tools of the tests."""
+    assert build(checkout, "--try", "python3.99")[0] == "set-up of .venv with dev"
+    assert all(line.startswith((".venv: ", "set-up of .venv with dev")) for line in build(checkout))
+
+
+def test_the_environment_of_builds_has_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    environment = importlib.import_module("environment")
+    commands: list[list[str]] = []
+
+    def run(_what: str, command: list[str], log: Path) -> None:
+        commands.append(command)
+        log.touch()
+        (tmp_path / ".venv-build").mkdir(exist_ok=True)
+
+    monkeypatch.setattr(environment, "run", run)
+    environment.build(ROOT, tmp_path / ".venv-build", "build")
+    made, installed = commands
+    assert made[1:3] == ["-m", "venv"]
+    assert installed[-2:] == ["hatchling", "twine"] and "-e" not in installed
+    assert (tmp_path / ".venv-build" / "sluiceway.stamp").read_text() == environment.stamp_of(ROOT, "build")
 
 
 def test_the_suite_says_what_it_leaves_out(checkout: Path, commands: Path) -> None:
