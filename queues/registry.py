@@ -306,6 +306,8 @@ class DestinationRegistry:
         )
         self.made_count = 0
         self.deleted_count = 0
+        self.on_make: Callable[[Destination], None] | None = None
+        """Callback after a client has made a destination."""
         self.on_delete: Callable[[Destination], None] | None = None
         """Callback before a destination is deleted, which may add up its counters."""
         self._abandoned: set[str] = set()
@@ -444,6 +446,8 @@ class DestinationRegistry:
             self._names.put(path_of(address.canonical), destination)
             self.made_count += 1
             self._welcomes.begin(destination, self._wildcards_made_count)
+            if self.on_make is not None and not is_stored and not is_ours:
+                self.on_make(destination)
         destination.idle_since_seconds = None
         return destination
 

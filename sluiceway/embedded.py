@@ -25,7 +25,7 @@ from sluiceway.broker import Broker
 from sluiceway.client.errors import RefusedError
 from sluiceway.config import BrokerConfig, Config, Listener
 from sluiceway.config.model import configuration
-from sluiceway.embedded_messages import TIMEOUT_SECONDS, Headers, Message, Subscription, browse, publish
+from sluiceway.embedded_messages import TIMEOUT_SECONDS, Headers, Message, Subscribing, Subscription, browse, publish
 from sluiceway.embedded_waits import POLL_SECONDS
 from sluiceway.embedded_words import INSTEAD_OF_BROWSING, Missing
 from sluiceway.queues.names import parse
@@ -222,17 +222,20 @@ class EmbeddedBroker:
         body: str | bytes = "",
         headers: Headers | None = None,
         *,
+        persistent: bool = False,
         login: str | None = None,
         passcode: str | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        """Send a message, and wait until the broker has processed the message. Raises RefusedError, and TimeoutError if
+        """Send a message, and wait until the broker has processed the message. `persistent`: short for the header
+        `persistent:true`. Raises RefusedError, and TimeoutError if
         the destination takes nothing, TypeError for a body or a header that is not text, ValueError for a body in the
         place of the destination.
         """
         with self.connect(login=login, passcode=passcode) as link:
             try:
-                publish(link, destination, body, headers or {}, timeout_seconds)
+                pairs = {**(headers or {}), **({"persistent": "true"} if persistent else {})}
+                publish(link, destination, body, pairs, timeout_seconds)
             except TimeoutError as error:
                 raise TimeoutError(f"{error}: {self.blockages()}") from None
 
@@ -258,7 +261,6 @@ class EmbeddedBroker:
                     raise
                 raise RefusedError(instead.format(destination), error.code) from None
 
-    @contextmanager
     def subscribe(
         self,
         destination: str,
@@ -267,10 +269,17 @@ class EmbeddedBroker:
         login: str | None = None,
         passcode: str | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
-    ) -> Iterator[Subscription]:
-        """Subscribe for the time of the block: `subscription.receive()` gives the next message. Raises RefusedError."""
-        with self.connect(login=login, passcode=passcode) as link:
-            yield Subscription(link, destination, headers or {}, timeout_seconds)
+    ) -> Subscribing:
+        """Subscribe for the time of a `with` block: `subscription.receive()` gives the next message. The block raises
+        RefusedError.
+        """
+
+        @contextmanager
+        def subscribed() -> Iterator[Subscription]:
+            with self.connect(login=login, passcode=passcode) as link:
+                yield Subscription(link, destination, headers or {}, timeout_seconds)
+
+        return Subscribing(subscribed(), destination)
 
     def purge(self, destination: str) -> int:
         """Drop the messages of a queue that no consumer holds. Returns their number."""

@@ -9,7 +9,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Final, NoReturn
 
 import attrs
 
@@ -106,7 +108,8 @@ def encoded(body: object) -> bytes:
         return body.encode()
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
-    raise TypeError(f"the body of a message is str or bytes, not {type(body).__name__}: {body!r}")
+    hint = "; json.dumps makes text of it" if isinstance(body, dict | list) else ""
+    raise TypeError(f"the body of a message is str or bytes, not {type(body).__name__}: {body!r}{hint}")
 
 
 def browse(link: Link, destination: str, headers: Headers, timeout_seconds: float) -> list[Message]:
@@ -212,3 +215,31 @@ class Subscription:
                 self._arrived.append(frame)
             elif frame.headers.get("receipt-id") == receipt:
                 return
+
+
+class Subscribing:
+    """A subscription to be: active inside a `with` block, which gives the Subscription."""
+
+    def __init__(self, context: AbstractContextManager[Subscription], destination: str) -> None:
+        """`context`: subscribes and unsubscribes."""
+        self._context = context
+        self._destination = destination
+
+    def __enter__(self) -> Subscription:
+        return self._context.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._context.__exit__(kind, error, trace)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say what was forgotten. Raises AttributeError."""
+        raise AttributeError(f"no {name} outside of a block: {self._block()}")
+
+    def __iter__(self) -> NoReturn:
+        """Say what was forgotten. Raises TypeError."""
+        raise TypeError(f"no loop outside of a block: {self._block()}")
+
+    def _block(self) -> str:
+        return f'with broker.subscribe("{self._destination}") as arrivals: ...'

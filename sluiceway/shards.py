@@ -29,6 +29,7 @@ from sluiceway.claims import CLAIM_LOG_PREFIX, Claims
 from sluiceway.config import Config
 from sluiceway.data_folder import restore_destinations
 from sluiceway.durables import DurableRecords
+from sluiceway.foreign_names import ForeignNames
 from sluiceway.log_service import Handler, HasSubscriptions, Logs, handlers, open_logs
 from sluiceway.open_parts import OpenParts
 from sluiceway.protocols.stomp.header_codec import rewrite
@@ -403,6 +404,7 @@ class Shards:
             attachments_max=config.broker.attachments_max,
             selectors_bytes_max=config.broker.selectors_bytes_max,
         )
+        self._foreign_names.configured = config.own_segments
         self._config = config
 
     # ------------------------------------------------------------------ part by part
@@ -453,6 +455,8 @@ class Shards:
             own_segments=config.own_segments,
             environment_of=self.environment_of if several else None,
         )
+        self._foreign_names = ForeignNames(config.own_segments)
+        self.registry.on_make = self._foreign_names.note
         self.registry.selectors.prepare = self._environment.prepare_selectors
         self._own = self.registry.environment
         for shard, environment in zip(shards, environments, strict=True):

@@ -322,6 +322,17 @@ async def test_a_prefix_that_is_a_slip_is_answered_with_the_one_that_is_meant(
         assert written not in stage.broker.registry.destinations
 
 
+async def test_a_form_of_another_broker_is_logged_once_with_the_one_to_use(log_lines: LogLines) -> None:
+    names = ("/exchange/logs/info", "/exchange/logs/warn", "/amq/queue/a", "/dsub/b", "/shop/a")
+    async with Stage({"/dsub/a": {}}) as stage:
+        client = await stage.connect()
+        for number, name in enumerate(names):
+            await client.subscribe(name, id=str(number))
+    lines = log_lines.of("a name of another broker is that of a plain queue")
+    assert [line["destination"] for line in lines] == ["/exchange/logs/info", "/amq/queue/a"]
+    assert "/topic/NAME.KEY" in lines[0]["remedy"]
+
+
 @pytest.mark.parametrize("written", ["/", "//"])
 async def test_a_slash_is_no_name(written: str) -> None:
     async with Stage({"/>": {}}) as stage:

@@ -67,7 +67,8 @@ def test_records_of_a_log_are_received() -> None:
 @pytest.mark.parametrize(
     ("body", "headers", "said"),
     [
-        ({"ducks": 42}, {}, "the body of a message is str or bytes, not dict"),
+        ({"ducks": 42}, {}, "the body of a message is str or bytes, not dict: .*; json.dumps makes text of it"),
+        (42, {}, "the body of a message is str or bytes, not int: 42$"),
         ("x", {"persistent": True}, "write 'persistent': 'true'"),
         ("x", {"number": 7}, "write 'number': '7'"),
     ],
@@ -154,6 +155,25 @@ def test_a_body_in_the_place_of_the_destination_is_refused_with_the_right_order(
 def test_a_destination_that_is_not_text_is_refused() -> None:
     with EmbeddedBroker() as broker, pytest.raises(TypeError, match="the destination of a message is str, not bytes"):
         broker.publish(b"/queue/orders", "42 ducks")  # type: ignore[arg-type]
+
+
+def test_a_message_is_persistent_by_a_word() -> None:
+    with EmbeddedBroker(store={"engine": "memory"}) as broker:
+        broker.publish("/queue/orders", "42 ducks", {"kind": "birds"}, persistent=True)
+        [order] = broker.messages("/queue/orders")
+        assert (order.headers["persistent"], order.headers["kind"]) == ("true", "birds")
+
+
+def test_a_subscription_without_a_block_says_what_is_missing() -> None:
+    with EmbeddedBroker() as broker:
+        orders: Any = broker.subscribe("/queue/orders")
+        with pytest.raises(
+            AttributeError, match=r'no receive outside of a block: with broker.subscribe\("/queue/orders"\)'
+        ):
+            orders.receive()
+        with pytest.raises(TypeError, match="no loop outside of a block"):
+            list(orders)
+        assert broker.report()["connections"] == []
 
 
 def test_a_name_of_a_destination_can_be_the_body() -> None:
