@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_stomp.logs import Brokers, DataLossError, default_limit
+from pyspark_stomp.logs import Brokers, DataLossError, Range, default_limit, split
 from pyspark_stomp.options import Offsets, ReadOptions
 from pyspark_stomp.schema import BYTES_MAX, INTERNAL_HEADERS, ROWS_MAX, Rows, arrow_schema
 from pyspark_stomp.wire import Connection
@@ -69,16 +69,10 @@ Pair = tuple[str, int]
 
 
 @attrs.define
-class ClaimRange(InputPartition):
-    """Records `start` to before `end` of the claim log of a queue at one broker: what one task reads."""
+class ClaimRange(Range):
+    """Range of the claim log of a queue."""
 
-    queue: str
-    partition: int
-    log: str
-    start: int
-    end: int
-    log_id: str = ""
-    """Id of the log; empty: the current one of that name."""
+    queue: str = attrs.field(kw_only=True)
 
 
 @attrs.define
@@ -305,26 +299,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # Not asked for by number: a claim that the broker does not know must not be made anew.
                 state = self._ask((queue, partition), "state", patient=True)
                 ranges += [
-                    ClaimRange(queue, partition, state["log"], claim["from"], claim["to"], state.get("log_id", ""))
+                    ClaimRange(
+                        state["log"],
+                        partition,
+                        claim["from"],
+                        claim["to"],
+                        log_id=state.get("log_id", ""),
+                        queue=queue,
+                    )
                     for claim in state["claims"]
                     if first < claim["claim"] <= last and claim["to"] > claim["from"]
                 ]
-        return self._split(ranges)
-
-    def _split(self, ranges: list[ClaimRange]) -> list[ClaimRange]:
-        """Into at least `minPartitions`, as even as it goes."""
-        wanted = self._options.partitions_min
-        total = sum(each.end - each.start for each in ranges)
-        if len(ranges) >= wanted:
-            return ranges
-        split: list[ClaimRange] = []
-        for each in ranges:
-            size = each.end - each.start
-            pieces = min(size, max(1, -(-size * wanted // total)))
-            for piece in range(pieces):
-                start, end = each.start + size * piece // pieces, each.start + size * (piece + 1) // pieces
-                split.append(attrs.evolve(each, start=start, end=end))
-        return split
+        return split(ranges, self._options.partitions_min)
 
     # ------------------------------------------------------------------ reading
 

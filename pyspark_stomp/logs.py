@@ -26,7 +26,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -88,6 +88,23 @@ class Range(InputPartition):
     """False: nothing was promised from its start on, such as of a log that was not there before."""
     log_id: str = ""
     """Id of the log; empty: the current one of that name."""
+
+
+R = TypeVar("R", bound=Range)
+
+
+def split(ranges: list[R], wanted: int) -> list[R]:
+    """Split ranges into at least `wanted` (the option `minPartitions`), as even as it goes."""
+    total = sum(each.end - each.start for each in ranges)
+    if len(ranges) >= wanted or total == 0:
+        return ranges
+    found: list[R] = []
+    for each in ranges:
+        size = each.end - each.start
+        pieces = min(size, max(1, -(-size * wanted // total)))
+        marks = [each.start + size * piece // pieces for piece in range(pieces + 1)]
+        found += [attrs.evolve(each, start=start, end=end) for start, end in pairwise(marks)]
+    return found
 
 
 class Brokers:
@@ -260,20 +277,6 @@ class _Reader:
         named = {EARLIEST: extent.first, LATEST: extent.next}
         return Mark(named.get(mark.index, mark.index), extent.log_id)
 
-    def _split(self, ranges: list[Range]) -> list[Range]:
-        """Into at least `minPartitions`, as even as it goes."""
-        total = sum(each.end - each.start for each in ranges)
-        wanted = self._options.partitions_min
-        if len(ranges) >= wanted or total == 0:
-            return ranges
-        split: list[Range] = []
-        for each in ranges:
-            size = each.end - each.start
-            pieces = min(size, max(1, -(-size * wanted // total)))
-            marks = [each.start + size * piece // pieces for piece in range(pieces + 1)]
-            split += [attrs.evolve(each, start=start, end=end) for start, end in pairwise(marks)]
-        return split
-
     # ------------------------------------------------------------------ reading
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -342,7 +345,7 @@ class LogReader(_Reader, DataSourceReader):
                 f"there is no {' and no '.join(sorted(missing))} at {', '.join(map(str, brokers.addresses))}: is the"
                 " name right?"
             )
-        return self._split(ranges)
+        return split(ranges, self._options.partitions_min)
 
 
 def default_limit(options: ReadOptions) -> ReadLimit:
@@ -574,7 +577,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
                 elif begun.index < stop.index:
                     log_id = stop.log_id or begun.log_id
                     ranges.append(Range(log, int(number), begun.index, stop.index, log_id=log_id))
-        return self._split(ranges)
+        return split(ranges, self._options.partitions_min)
 
     # ------------------------------------------------------------------ progress
 
