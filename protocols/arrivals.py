@@ -20,6 +20,7 @@ nothing. Other streams wait separately.
 from __future__ import annotations
 
 import select
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -117,28 +118,27 @@ class Arrivals:
             self._epoll.unregister(watched.descriptor)
 
 
-class Watched:
-    """One socket, and who waits for it."""
+class InputWait(ABC):
+    """The wait of one connection for input, which a callback takes."""
 
-    __slots__ = ("_arrivals", "_error", "_is_registered", "_take", "_task", "descriptor")
+    __slots__ = ("_error", "_take", "_task")
 
-    def __init__(self, arrivals: Arrivals, descriptor: int, take: Callable[[], bool]) -> None:
-        """`Arrivals.watch` makes it."""
-        self._arrivals = arrivals
+    def __init__(self, take: Callable[[], bool]) -> None:
+        """`take` reads, and returns False to wake the waiting task."""
         self._take = take
         self._task: trio.lowlevel.Task | None = None
         self._error: Exception | None = None
         """Exception that the callback raised. It concerns this connection alone."""
-        self._is_registered = False
-        self.descriptor = descriptor
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the connection waits."""
+        return self._task is not None
 
     async def wait(self) -> None:
         """Let the callback take the input until it returns False. Raises what the callback raises. After a cancellation
         nothing more is taken.
         """
-        if not self._is_registered:
-            self._is_registered = True
-            self._arrivals._register(self)
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._gave_up)
         if self._error is not None:
@@ -165,6 +165,30 @@ class Watched:
         if not goes_on and self._task is task:  # else the callback has led to its being cancelled
             self._task = None
             trio.lowlevel.reschedule(task)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Watch no more. `wait` may be called again."""
+
+
+class Watched(InputWait):
+    """One socket, and who waits for it."""
+
+    __slots__ = ("_arrivals", "_is_registered", "descriptor")
+
+    def __init__(self, arrivals: Arrivals, descriptor: int, take: Callable[[], bool]) -> None:
+        """`Arrivals.watch` makes it."""
+        super().__init__(take)
+        self._arrivals = arrivals
+        self._is_registered = False
+        self.descriptor = descriptor
+
+    async def wait(self) -> None:
+        """Do `InputWait.wait`."""
+        if not self._is_registered:
+            self._is_registered = True
+            self._arrivals._register(self)
+        await super().wait()
 
     def close(self) -> None:
         """Take it out, before the socket is closed. `wait` may be called again."""

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 BUILD = "build"
-"""In place of extras: what makes sdist and wheel, without Sluiceway."""
+"""Name, in place of extras, of the environment that makes sdist and wheel: without Sluiceway."""
 
 
 def stamp_of(root: Path, extras: str) -> str:

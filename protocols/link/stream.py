@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..arrivals import InputWait
 from ..framing import PLAIN, Framing, Piece
 from .flow import Flow
 from .records import Kind
@@ -274,51 +275,23 @@ class FlowStream:
             self._cut()
 
 
-class FlowWatch:
+class FlowWatch(InputWait):
     """The wait of one connection for input, in place of `sluiceway.protocols.arrivals.Watched`."""
 
-    __slots__ = ("_error", "_stream", "_take", "_task")
+    __slots__ = ("_stream",)
 
     def __init__(self, stream: FlowStream, take: Callable[[], bool]) -> None:
         """`take` reads, and returns False to wake the waiting task."""
+        super().__init__(take)
         self._stream = stream
-        self._take = take
-        self._task: trio.lowlevel.Task | None = None
-        self._error: Exception | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the connection waits."""
-        return self._task is not None
 
     async def wait(self) -> None:
-        """Let the callback take the input until it returns False. Raises what the callback raises."""
+        """Do `InputWait.wait`."""
         self._stream.tell()
         if self._stream.has_input:
             await trio.lowlevel.checkpoint()
             return
-        self._task = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._gave_up)
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-
-    def _gave_up(self, _raise_cancel: object) -> trio.lowlevel.Abort:
-        self._task = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-    def arrived(self) -> None:
-        """Run the callback: there is input."""
-        task = self._task
-        assert task is not None, "asked for before"
-        try:
-            goes_on = self._take()
-        except Exception as error:  # noqa: BLE001 - raised in the task
-            self._error = error
-            goes_on = False
-        if not goes_on and self._task is task:
-            self._task = None
-            trio.lowlevel.reschedule(task)
+        await super().wait()
 
     def close(self) -> None:
         """Watch no more."""
