@@ -106,6 +106,7 @@ class Broker:
         large_folder: Path | None = None,
         journal_folder: Path | None = None,
         journal_files: Files | None = None,
+        logs_in_engine: bool = False,
         boot: str | None = None,
         serving: bool = False,
         on_reading: OnProgress | None = None,
@@ -116,10 +117,11 @@ class Broker:
         """Make a broker. `engine`: a store that is open already, in place of the configured one; it is used inline,
         without threads, and closed at the end; of several, each has a shard. `large_folder`: folder of large bodies,
         likewise. `journal_folder`, `journal_files`, `boot`: folder of logs, access to their files, and the id of this
-        run of the machine, likewise. `serving`: this process runs only the broker, so that `store.engine = "auto"`
-        means LevelDB. `on_reading`: called with the progress of reading the store. `spans`: destination of traces, in
-        place of the configured collector. `seat`: place of this broker among the hubs of a cluster. `work_clock`:
-        seconds that measure the work of answers, which is done in steps; for simulations, in which work takes no time.
+        run of the machine, likewise; `logs_in_engine`: logs are kept in `engine`, as in a database. `serving`: this
+        process runs only the broker, so that `store.engine = "auto"` means LevelDB. `on_reading`: called with the
+        progress of reading the store. `spans`: destination of traces, in place of the configured collector. `seat`:
+        place of this broker among the hubs of a cluster. `work_clock`: seconds that measure the work of answers, which
+        is done in steps; for simulations, in which work takes no time.
         """
         self.config = configuration(config, Config, "Broker")
         self._engines: Sequence[Engine] = engine if isinstance(engine, Sequence) else ()
@@ -130,6 +132,7 @@ class Broker:
             large_folder=large_folder,
             journal_folder=journal_folder,
             journal_files=journal_files,
+            logs_in_engine=logs_in_engine,
             boot=boot,
             on_reading=on_reading,
         )

@@ -8,9 +8,8 @@ queue. Without a store they are in memory, as is all else.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import attrs
@@ -26,14 +25,12 @@ from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.codes import INTERNAL_ERROR
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.ports import DiskError, GroupKeeper, GroupPlace, GroupState
-from sluiceway.queues.logs.positions import PositionError, parse_index, parse_position
+from sluiceway.queues.logs.positions import Position, PositionError, PositionKind, parse_index, parse_position
 from sluiceway.queues.logs.reading import RecordCache
 from sluiceway.queues.logs.table import PREFIX, Cabinet, LogError, LogTable, Opened, open_all
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.steps import read_json
-from sluiceway.store.bigarray import Files
-from sluiceway.store.log_storage import LogDisk, LogStorage, LogStorageConfig
-from sluiceway.store.marks import MarkedFolder
+from sluiceway.store.log_storage import LogDisk, LogStorageConfig
 from sluiceway.store.metadata import (
     MetadataError,
     MetadataManagers,
@@ -123,11 +120,36 @@ async def groups_of(
     return found, versions
 
 
+class OpeningReport(Protocol):
+    """Result of opening a log; as a text it says what is missing."""
+
+    @property
+    def needs_telling(self) -> bool:
+        """Whether records are missing that were not known to be."""
+
+
+class LogCabinet(Cabinet, Protocol):
+    """Storage of the logs of one shard: a folder, or the engine."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether an earlier run may have left logs."""
+
+    def mark(self) -> None:
+        """Mark it, so that another one in its place is noticed. Raises DiskError."""
+
+    def reports(self) -> Mapping[str, OpeningReport]:
+        """Reports of opening, by log."""
+
+    def close(self) -> list[str]:
+        """Close all logs; returns the errors. Blocks."""
+
+
 @attrs.define
 class LogFiles:
-    """The logs of one shard as an earlier run left them, and where their files are."""
+    """The logs of one shard as an earlier run left them, and where their records are."""
 
-    storage: LogStorage
+    storage: LogCabinet
     keeper: GroupKeeper
     managers: MetadataManagers
     opened: dict[str, Opened | DiskError]
@@ -135,24 +157,16 @@ class LogFiles:
 
 
 async def open_log_files(
-    config: LogStorageConfig,
-    folder: Path | None,
+    storage: LogCabinet,
     *,
     now_ms: Callable[[], int],
     managers: MetadataManagers,
     store: StoreQueue | None,
-    files: Files | None = None,
-    boot: str | None = None,
-    marked: MarkedFolder | None = None,
     inline: bool,
-    refusal: str = "",
 ) -> LogFiles:
-    """Open the logs of an earlier run. `folder`: None for a temporary one. `marked`: the same folder, if it has a mark.
-    `inline`: no threads. `refusal`: why no log can be made. Raises DiskError and MetadataError.
-    """
-    storage = LogStorage(folder, config, now_ms=now_ms, boot=boot, files=files, marked=marked, refusal=refusal)
+    """Open the logs of an earlier run. `inline`: no threads. Raises DiskError and MetadataError."""
     opened = {}
-    if folder is not None:
+    if storage.keeps:
         opened = open_all(storage) if inline else await trio.to_thread.run_sync(open_all, storage)
     if opened:
         _mark(storage)
@@ -252,7 +266,7 @@ def open_logs(
     return Logs(table, disk, parts)
 
 
-def _mark(storage: LogStorage) -> None:
+def _mark(storage: LogCabinet) -> None:
     """Mark the folder at the start, for logs of earlier versions. A full disk must not keep readers away."""
     try:
         storage.mark()
@@ -370,8 +384,33 @@ def _behind_writes(
     log = table.logs.get(name if name.startswith(PREFIX) else PREFIX + name) if isinstance(name, str) else None
     if log is None:
         handler(table, request, send)
-    else:
-        log.when_written(lambda: _carefully(lambda: handler(table, request, send), send, table.contain))
+        return
+
+    def handle() -> None:
+        _carefully(lambda: handler(table, request, send), send, table.contain)
+
+    def located(place: Position) -> Iterator[object]:
+        yield from table.locating(log.name, place)
+        handle()
+
+    place = _time_in(request)
+    if place is None:
+        log.when_written(handle)
+    else:  # records to look at may be away
+        log.when_written(lambda: table.do_in_steps(object(), located(place)))
+
+
+def _time_in(request: Mapping[str, Any]) -> Position | None:
+    """Return the time that a request names as a position. None: it names none that can be read."""
+    for name in ("to", "from", "timestamp_ms"):
+        text = request.get(name)
+        try:
+            place = parse_position(f"time:{text}" if name == "timestamp_ms" else str(text))
+        except PositionError:
+            continue
+        if place.kind is PositionKind.TIME:
+            return place
+    return None
 
 
 def _named(table: LogTable, request: Mapping[str, Any]) -> Log:

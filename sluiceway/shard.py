@@ -19,7 +19,6 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import attrs
 import trio
@@ -29,7 +28,7 @@ from sluiceway.config import Config
 from sluiceway.data_folder import OnProgress, OpenDataFolder, SharedShard, open_data_folder
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.flow import FlowManager
-from sluiceway.log_service import LogFiles, open_log_files
+from sluiceway.log_service import LogCabinet, LogFiles, open_log_files
 from sluiceway.open_parts import OpenParts
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
@@ -39,18 +38,16 @@ from sluiceway.queues.storage import DISK, SHARED
 from sluiceway.store.bigarray import Files
 from sluiceway.store.directory import LARGE, LOGS, Directory
 from sluiceway.store.engine import Engine
+from sluiceway.store.engine_logs import EngineLogs
+from sluiceway.store.extents import ExtentCache
 from sluiceway.store.io_threads import InlineWorker, StoreThreads, ThreadWorker, Worker
 from sluiceway.store.large import BodyFiles
+from sluiceway.store.log_storage import LogStorage
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.metadata import MetadataManagers, StoredMetadata
 from sluiceway.store.recovery import Recovered
 from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
-
-NO_LOGS: Final = (
-    'logs are not kept with store.engine = "postgresql" yet, so this destination can\'t be made: they would be on the '
-    "disk of this machine alone. Use a queue, or a broker with its own data folder"
-)
 
 
 @attrs.frozen
@@ -71,6 +68,8 @@ class Location:
     """Folder of logs, likewise. None: a temporary one."""
     journal_files: Files | None = None
     """Access to the files of logs. None: the ordinary one."""
+    logs_in_engine: bool = False
+    """Whether an engine that is open already keeps logs, too, as a database does."""
     boot: str | None = None
     """Id of this run of the machine. None: that of the system."""
     on_reading: OnProgress | None = None
@@ -101,6 +100,8 @@ class ShardEnvironment:
     """Threads of all stores. None: a store has its own."""
     elsewhere_bytes: Callable[[int], int] = lambda _shard: 0
     """Function that returns the size of the stores of all other shards."""
+    extents: ExtentCache | None = None
+    """Extents of logs in databases that are in memory. None: logs are in files."""
 
 
 class Shard:
@@ -143,20 +144,28 @@ class Shard:
         """Open the files of logs of an earlier run, before clients connect. Raises DiskError and MetadataError; then
         `abandon` is due.
         """
-        location, directory = self._location, self._directory
         files = self.log_files = await open_log_files(
-            self._config.logs,
-            location.journal_folder if directory is None else directory.logs_path,
-            marked=None if directory is None else directory.marked(LOGS),
+            self._log_cabinet(),
             now_ms=self._environment.now_ms,
             managers=self.managers,
             store=self.store,
-            files=location.journal_files,
-            boot=location.boot,
             inline=self.is_inline,
-            refusal="" if self._folder is None or self._folder.scratch is None else NO_LOGS,
         )
         return files
+
+    def _log_cabinet(self) -> LogCabinet:
+        location, directory, config = self._location, self._directory, self._config.logs
+        now_ms, extents = self._environment.now_ms, self._environment.extents
+        if extents is not None and self._folder is not None:
+            return EngineLogs(self._folder.engine, extents, now_ms=now_ms, batch_bytes_max=config.data_page_bytes)
+        return LogStorage(
+            location.journal_folder if directory is None else directory.logs_path,
+            config,
+            now_ms=now_ms,
+            boot=location.boot,
+            files=location.journal_files,
+            marked=None if directory is None else directory.marked(LOGS),
+        )
 
     async def close(self) -> None:
         """Write the rest and the leases of consumers, and close. Raises EngineError if that can't be written; then

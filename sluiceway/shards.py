@@ -49,6 +49,7 @@ from sluiceway.sharded import Cabinets, ManyBodies, Metadata, Places, Together
 from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.store.directory import DirectoryError
 from sluiceway.store.engine import Engine, EngineError
+from sluiceway.store.extents import ExtentCache
 from sluiceway.store.io_threads import StoreThreads
 from sluiceway.store.keys import META_TOKEN_KEY
 from sluiceway.store.large import BodyFiles
@@ -131,6 +132,11 @@ class Shards:
             threads = StoreThreads(environment.dispatcher.submit)
             self._parts.opened(threads.close, abandon=threads.close)
             environment = attrs.evolve(environment, threads=threads, elsewhere_bytes=self._elsewhere_bytes)
+        if self._location.engine_kind == "postgresql" or self._location.logs_in_engine:
+            extents = ExtentCache(
+                self._config.logs.extents_bytes_max, manager=environment.manager, clock=environment.clock
+            )
+            environment = attrs.evolve(environment, extents=extents)
         self._environment = environment
         self._locations = {location.shard: location for location in locations}
         self._parts.opened(self._close_shards, abandon=self._abandon_shards)
@@ -375,6 +381,11 @@ class Shards:
         return shard.bodies, shard.store
 
     @property
+    def extents(self) -> ExtentCache | None:
+        """Records of logs in databases that are in memory. None: logs are in files."""
+        return self._environment.extents
+
+    @property
     def next_number(self) -> int:
         """Number that grows by one with each message."""
         return sum([shard.next_number for shard in self.open_shards.values()])
@@ -474,6 +485,8 @@ class Shards:
         inline = any(shard.is_inline for shard in self)
         dispatcher, environment = self._environment.dispatcher, self.registry.environment
         disk = LogDisk.inline(dispatcher.executor(label="logs")) if inline else LogDisk.threads(dispatcher.submit)
+        if (extents := self._environment.extents) is not None:
+            disk.then = extents.settle_up
         parts = {shard.number: await shard.open_logs() for shard in self}
         several = self.count > 1
         cabinet: Cabinet = Cabinets(lambda name: parts[self.shard_of(name)].storage)
@@ -481,7 +494,7 @@ class Shards:
         if not several:
             (part,) = parts.values()
             cabinet, keeper = part.storage, part.keeper
-        is_temporary = self.folder is None and self._location.journal_folder is None
+        is_temporary = not any(part.storage.keeps for part in parts.values())
         logs = self._logs = open_logs(
             config.logs,
             parts,

@@ -46,10 +46,13 @@ OWNER: Final = b"o"
 PAGE_RANGES: Final = b"r"
 PREFERENCES: Final = b"u"
 SUBSCRIPTION: Final = b"v"
+LOG: Final = b"j"
+EXTENT: Final = b"b"
 
 FAMILIES: Final = frozenset(
     {META, QUEUE, HEAD, CHUNK, PAGED, SUMMARY, STATE, DURABLE, CURSOR, TRANSACTION, SPOOL, VALUE}
     | {OWNER, PAGE_RANGES, PREFERENCES, SUBSCRIPTION}
+    | {LOG, EXTENT}
 )
 
 META_FORMAT_KEY: Final = META + b"format"
@@ -69,6 +72,10 @@ _PAIR: Final = Struct(">cII")
 _TRANSACTION: Final = Struct(">cQI")
 _NUMBERED: Final = Struct(">cQ")
 _NAMED: Final = Struct(">cH")
+_EXTENT: Final = Struct(">c6sQIQQI")
+
+LOG_ID_BYTES: Final = 6
+"""Length of a log's id in the keys of its extents."""
 
 _TOPIC_FAMILIES: Final = frozenset({OWNER, PAGE_RANGES})
 _SUBSCRIPTION_FAMILIES: Final = frozenset({PREFERENCES, SUBSCRIPTION})
@@ -169,6 +176,22 @@ def subscription_key(family: bytes, topic: str, subscriber: str) -> bytes:
     return _named(family, topic) + _encoded(subscriber)
 
 
+def log_key(name: str) -> bytes:
+    """Return the key of the head of a log: 1 to 65,535 bytes of UTF-8."""
+    return _named(LOG, name)
+
+
+def extent_key(
+    log_id: bytes, first_index: int, count: int = 0, first_ms: int = 0, last_ms: int = 0, size_bytes: int = 0
+) -> bytes:
+    """Return the key of an extent of a log: its records, their times, and the length of the value. With the index
+    alone: the lowest key for it.
+    """
+    if len(log_id) != LOG_ID_BYTES:
+        raise KeyFormatError(f"the id of a log has {LOG_ID_BYTES} bytes, not {len(log_id)}")
+    return _pack(_EXTENT, EXTENT, log_id, first_index, count, first_ms, last_ms, size_bytes)
+
+
 def family_of(key: bytes) -> bytes:
     """The family of a key, one byte. Raises KeyFormatError if there is no such family."""
     family = key[:1]
@@ -232,6 +255,30 @@ def parse_subscription_key(key: bytes) -> tuple[str, str]:
     return topic, subscriber
 
 
+def parse_log_key(key: bytes) -> str:
+    """Return the name in the key of a log's head. Raises KeyFormatError for any other key."""
+    name, end = _topic_of(key, "the key of a log", frozenset({LOG}))
+    if end != len(key):
+        raise KeyFormatError(f"key {_shown(key)} of log {name} has {len(key) - end} bytes too many")
+    return name
+
+
+def parse_extent_key(key: bytes) -> tuple[bytes, int, int, int, int, int]:
+    """Return (log_id, first_index, count, first_ms, last_ms, size_bytes) of an extent's key. Raises KeyFormatError for
+    any other key.
+    """
+    _family, log_id, *numbers = _unpack(_EXTENT, key, "the key of an extent of a log", (EXTENT,))
+    first_index, count, first_ms, last_ms, size_bytes = numbers
+    return log_id, first_index, count, first_ms, last_ms, size_bytes  # type: ignore[return-value]
+
+
+def extents_range(log_id: bytes, first_index: int = 0) -> Range:
+    """All extents of a log from an index on."""
+    number = int.from_bytes(log_id, "big") + 1
+    stop = family_range(EXTENT)[1] if number >> 8 * LOG_ID_BYTES else EXTENT + number.to_bytes(LOG_ID_BYTES, "big")
+    return extent_key(log_id, first_index), stop
+
+
 def subscriptions_range(family: bytes, topic: str) -> Range:
     """All keys of the subscriptions of a topic in one of their families."""
     if family not in _SUBSCRIPTION_FAMILIES:
@@ -263,7 +310,7 @@ def transaction_range(transaction_id: int) -> Range:
     return start, _pack(_TRANSACTION, TRANSACTION, transaction_id + 1, 0)
 
 
-def _pack(layout: Struct, family: bytes, *numbers: int) -> bytes:
+def _pack(layout: Struct, family: bytes, *numbers: int | bytes) -> bytes:
     try:
         return layout.pack(family, *numbers)
     except StructError as error:

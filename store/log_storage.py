@@ -82,6 +82,13 @@ class LogStorageConfig:
         " their host: appending can be twice as fast. 0 or at least 64 MiB.",
         _nothing_or_the_tail,
     )
+    extents_bytes_max: int = field(
+        32 * MIB,
+        "bytes",
+        "Memory for records of logs in a database: what was appended last, and what readers come to, in pieces of about"
+        " 1 MiB. Readers at more places than fit fetch the same records again and again.",
+        at_least(1),
+    )
     cache_bytes_max: int = field(
         64 * MIB,
         "bytes",
@@ -123,12 +130,10 @@ class LogStorage:
         boot: str | None = None,
         files: Files | None = None,
         marked: MarkedFolder | None = None,
-        refusal: str = "",
     ) -> None:
         """`folder`: None for a temporary one. `boot`: see `boot_id`; `files`: for tests. `marked`: the same folder, if
-        it is to be known again. `refusal`: why no log can be made; empty: they can.
+        it is to be known again.
         """
-        self._refusal = refusal
         self._folder = folder
         self._marked = marked
         self._temporary: Path | None = None
@@ -148,6 +153,11 @@ class LogStorage:
         if self._temporary is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="sluiceway-logs-"))
         return self._temporary
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the folder stays when the broker ends, so that it may have logs of an earlier run."""
+        return self._folder is not None
 
     def names(self) -> list[str]:
         """Names of the logs on disk. Raises DiskError."""
@@ -207,8 +217,6 @@ class LogStorage:
 
     def _checked_folder(self, name: str) -> Path:
         """Raises DiskError; LogError."""
-        if self._refusal:
-            raise LogError(INVALID_TOPIC, f"{name}: {self._refusal}")
         try:
             folder = self.folder_of(name)
         except OSError as error:
@@ -339,6 +347,8 @@ class LogDisk:
     """The threads of logs. Satisfies `sluiceway.queues.logs.ports.Disk`."""
 
     def __init__(self, making: Runner, appending: Runner, syncing: Runner, reading: Runner) -> None:
+        self.then: Callable[[], None] = _nothing
+        """Called on the loop before the result of a job that appends or reads is handed over."""
         self._making = making
         self._appending = appending
         self._syncing = syncing
@@ -358,13 +368,13 @@ class LogDisk:
         self._making.put(Job(_told(work), done))
 
     def append(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
-        self._appending.put(Job(_told(work), done))
+        self._appending.put(_LogJob(_told(work), done, self.then))
 
     def sync(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
         self._syncing.put(Job(_told(work), done))
 
     def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
-        self._reading.put(Job(_told(work), done))
+        self._reading.put(_LogJob(_told(work), done, self.then))
 
     def room(self, size_bytes: int) -> mmap:
         """A bytearray would be filled with zeros first: 50 ms for 60 MB, in which no other thread runs."""
@@ -374,6 +384,24 @@ class LogDisk:
         """Finish all given jobs, and wait for that."""
         for runner in (self._making, self._reading, self._appending, self._syncing):
             runner.close()
+
+
+class _LogJob(Job):
+    """Work with records, and a call on the loop before its result is handed over."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, work: Callable[[], Any], done: Callable[[Any], None], then: Callable[[], None]) -> None:
+        super().__init__(work, done)
+        self._then = then
+
+    def tell(self) -> None:
+        self._then()
+        super().tell()
+
+
+def _nothing() -> None:
+    """Do nothing: no memory changes with a job."""
 
 
 def _told(work: Callable[[], T]) -> Callable[[], T | DiskError]:

@@ -37,6 +37,7 @@ from ...queues.logs.positions import (
     parse_stream_offset,
 )
 from ...queues.logs.runs import BatchRun
+from ...queues.logs.table import PREFIX
 from ...queues.message import Message
 from ...queues.names import DestinationName
 from ...queues.slices import Slice
@@ -80,11 +81,7 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
             )
     group = headers.get("group")
     try:
-        place = Position(PositionKind.NEXT)
-        if "from" in headers:
-            place = parse_position(headers["from"])
-        elif "x-stream-offset" in headers:
-            place = parse_stream_offset(headers["x-stream-offset"])
+        place = _place_wished(headers)
         stop = parse_index(headers["to"], "to") if "to" in headers else None
         codecs = frozenset(codec_named(name.strip()) for name in headers.get("compression", "none").split(","))
     except (PositionError, CodecError) as error:
@@ -108,6 +105,26 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
     return LogWishes(
         group, place, stop, on_gap == "error", batch_bytes, codecs | {Codec.NONE}, headers.get("log-id", "")
     )
+
+
+def _place_wished(headers: Mapping[str, str]) -> Position:
+    """Return where to begin. Raises PositionError."""
+    if "from" in headers:
+        return parse_position(headers["from"])
+    if "x-stream-offset" in headers:
+        return parse_stream_offset(headers["x-stream-offset"])
+    return Position(PositionKind.NEXT)
+
+
+def time_wished(headers: Mapping[str, str]) -> Position | None:
+    """Return where to begin in a log, if that is a time: it has to be found first. None: it is not."""
+    if not headers.get("destination", "").startswith(PREFIX):
+        return None
+    try:
+        place = _place_wished(headers)
+    except PositionError:
+        return None  # `log_wishes` reports it
+    return place if place.kind is PositionKind.TIME else None
 
 
 class LogSubscription(StompSubscription):

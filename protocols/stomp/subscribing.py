@@ -21,6 +21,7 @@ from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ...flow.words import part_in_words
 from ...queues.attachments import AttachmentLimitError
 from ...queues.durables import Durable, DurableInUseError, DurableLimitError, DurableNameError, DurableSelectorError
+from ...queues.logs.positions import Position
 from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.logs.table import LogError, check_name
 from ...queues.names import DestinationName, DestinationNameError, Kind, check_pattern, parse, parse_composite
@@ -41,7 +42,7 @@ from .hub import Hub
 from .late import GivenBack
 from .ledger import SEEK_CHUNKS, Portion
 from .limits import StompLimits
-from .logreading import LogSubscription, log_wishes
+from .logreading import LogSubscription, log_wishes, time_wished
 from .named import NamedDeliveries
 from .replies import Replies
 from .routing import ADMIN_PREFIX
@@ -167,17 +168,22 @@ class Subscriptions:
                 self.forget_if_settled(subscription)
 
     def subscribe(self, frame: Frame) -> None:
-        """Make a subscription. One with a selector is made behind that, which is made in steps."""
-        text = frame.headers.get("selector")
-        if text is None:
+        """Make a subscription. One with a selector is made behind that, which is made in steps; one to a log from a
+        time behind the look for it.
+        """
+        text, place = frame.headers.get("selector"), time_wished(frame.headers)
+        if text is None and place is None:
             self._subscribe(frame, None)
         else:
-            self.work.do(self._select_and_subscribe(frame, text))
+            self.work.do(self._subscribing(frame, text, place))
 
-    def _select_and_subscribe(self, frame: Frame, text: str) -> Iterator[Waiting | None]:
+    def _subscribing(self, frame: Frame, text: str | None, place: Position | None) -> Iterator[Waiting | None]:
         selection: Selection | None = None
         try:
-            selection = yield from selecting(text, self._hub)
+            if text is not None:
+                selection = yield from selecting(text, self._hub)
+            if place is not None and self._hub.logs is not None:
+                yield from self._hub.logs.locating(frame.headers["destination"], place)
             if not self.work.ended:
                 self._subscribe(frame, selection)
                 return

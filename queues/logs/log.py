@@ -35,6 +35,7 @@ from ..environment import QueueEnvironment
 from ..intake import Run
 from ..message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from ..policy import QueuePolicy
+from ..storage import DISK
 from .answers import SENDS_PER_ANSWER, Answer, LogAnswers
 from .batches import COUNT_MAX, HEAD_BYTES_MAX, BatchTooLargeError, encode
 from .offers import (
@@ -134,11 +135,13 @@ class Log(FlowResource):
         log_id: str,
         on_failing: Callable[[str, str], None],
         make: Callable[[], Records] | None = None,
+        durability: str = DISK,
     ) -> None:
         """Take `log_id`, part of the message-ids and constant; `on_failing`, called with the text of a disk failure and
         with an empty text when the disk works again; `make`, which makes the records, empty until then (it blocks and
-        raises DiskError). None: the records exist.
+        raises DiskError). None: the records exist. `durability`: that of what is synced, for RECEIPTs.
         """
+        self._durability = durability
         self.on_failing = on_failing
         super().__init__(name, ResourceKind.LOG, environment.manager)
         self.records = records
@@ -522,7 +525,7 @@ class Log(FlowResource):
         self._written = deque(islice(self._written, synced_count, None))
         if self._sync_due or self._written:
             self._ask_for_sync()
-        self._answers.add(_telling(synced, "disk"))  # last, as above
+        self._answers.add(_telling(synced, self._durability))  # last, as above
 
     # ------------------------------------------------------------------ out
 

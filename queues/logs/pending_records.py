@@ -15,6 +15,7 @@ from .ports import DiskError, Missing
 class PendingRecords:
     """Empty implementation of `sluiceway.queues.logs.ports.Records`."""
 
+    is_mapped: Final = True
     first_index: Final = 0
     next_index: Final = 0
     synced_index: Final = 0

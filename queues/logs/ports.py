@@ -56,9 +56,14 @@ class FilePart(Protocol):
 
 
 class Records(Protocol):
-    """An append-only array of records, such as `sluiceway.store.bigarray.BigArray`. Its methods do not block, except
-    for a page that must be read from disk (see `Disk.warm`); blocking work goes through `Disk`.
+    """An append-only array of records, such as `sluiceway.store.bigarray.BigArray`. What reads does not block, except
+    for a page of a mapped file that must be read from disk; records that are elsewhere are refused with AwayError until
+    `warm` has brought them. Blocking work goes through `Disk`.
     """
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether batches are views of mapped files. If not, they take memory of the process."""
 
     @property
     def first_index(self) -> int: ...
@@ -80,20 +85,25 @@ class Records(Protocol):
     def gaps(self) -> Sequence[Missing]: ...
     def batch_of(self, index: int, *, verify: bool = False) -> Batch:
         """Return the batch with this record. Raises MissingRecordsError; IndexError if it was removed meanwhile;
-        DiskError if it can't be read now.
+        DiskError if it can't be read now, AwayError if it has to be brought first.
         """
 
     def cut(self, start: int, stop: int, bytes_max: int) -> FilePart:
         """Return whole batches of up to `bytes_max`. Raises as `batch_of`."""
 
     def find_closest_index(self, timestamp_ms: int) -> int:
-        """Return the index nearest to a time. Raises MissingRecordsError if damage is in the way; DiskError if it can't
-        be read now.
+        """Return the index of the first record that is not older; `next_index` if all are older. Raises
+        MissingRecordsError if damage is in the way; DiskError if it can't be read now, AwayError if records have to be
+        brought first.
         """
 
     def append_batches(self, batches: Sequence[bytes | bytearray | memoryview]) -> int: ...
     def flush(self) -> int: ...
-    def warm(self, start: int, stop: int) -> None: ...
+    def warm(self, start: int, stop: int) -> None:
+        """Bring these records, as many of them as have room, so that reading them does not block. Blocks; any thread.
+        Raises DiskError.
+        """
+
     def remove_before(self, timestamp_ms: int) -> int: ...
     def limit_back_file_size(self, size_bytes: int) -> int: ...
     def remove_to(self, index: int) -> int: ...
@@ -104,10 +114,40 @@ class DiskError(Exception):
     """Failure of the disk; the message says why. The operation may be repeated."""
 
 
+class AwayError(DiskError):
+    """Refusal to read a record that has to be brought first, from a database say: `Records.warm` does that. `index`:
+    that record, or one to look at; `timestamp_ms`: when the first record of what will be brought was appended.
+    """
+
+    def __init__(self, index: int, timestamp_ms: int) -> None:
+        super().__init__(f"record {index} has to be brought first")
+        self.index = index
+        self.timestamp_ms = timestamp_ms
+
+
+FETCHES_MAX: Final = 100
+
+
+def read_here(records: Records, read: Callable[[], T]) -> T:
+    """Return what `read` returns, in a thread that may block: records that are away are brought. Raises what `read`
+    raises, and DiskError.
+    """
+    for _ in range(FETCHES_MAX):
+        try:
+            return read()
+        except AwayError as away:
+            records.warm(away.index, away.index + 1)
+    raise DiskError("records that were brought are gone again at once: there is not enough room for readers")
+
+
 def timestamp_ms_of(records: Records, index: int) -> int | None:
-    """Return when this record was appended; None if it is missing or can't be read."""
+    """Return when this record was appended; None if it is missing or can't be read. Of a record that is away: when the
+    first one was that is brought together with it.
+    """
     try:
         return records.batch_of(index).timestamp_ms
+    except AwayError as away:
+        return away.timestamp_ms
     except (MissingRecordsError, IndexError, DiskError):
         return None
 

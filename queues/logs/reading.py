@@ -23,7 +23,7 @@ from ..slices import Slice, fit
 from .batches import Batch, BatchError
 from .codecs import Room
 from .offers import INLINE_PLAIN_BYTES
-from .ports import DiskError, EnvelopeCodec, MissingRecordsError
+from .ports import AwayError, DiskError, EnvelopeCodec, MissingRecordsError
 
 if TYPE_CHECKING:
     from .log import Log
@@ -57,10 +57,10 @@ class Unreadable(Exception):
 
 
 class NotReadyError(DiskError):
-    """Refusal to read a long batch that a thread is still checking or expanding."""
+    """Refusal to read a batch that a thread is still bringing, or a long one that it is checking or expanding."""
 
     def __init__(self, key: tuple[str, int]) -> None:
-        super().__init__("a long batch is being checked")
+        super().__init__("a batch is being brought or checked")
         self.key = key
 
 
@@ -142,14 +142,16 @@ class RecordCache(FlowResource):
         return self._messages(log, batch, place, place + 1)[0]
 
     def batch(self, log: Log, index: int) -> Batch:
-        """Return the checked batch that holds this record. Raises Unreadable, and NotReadyError for a long one not
-        checked yet, which a thread then checks.
+        """Return the checked batch that holds this record. Raises Unreadable, and NotReadyError for one that is away,
+        and for a long one not checked yet, which a thread then brings or checks.
         """
         records = log.records
         try:
             batch = records.batch_of(index)
         except MissingRecordsError as gone:
             raise Unreadable(max(index, gone.from_index), gone.to_index, str(gone)) from None
+        except AwayError as away:
+            raise self.fetching(log, away) from None
         key = log.log_id, batch.first_index
         known = self._batches.get(key)
         if known is None and _is_long(batch):
@@ -158,13 +160,27 @@ class RecordCache(FlowResource):
             if known is None:
                 raise NotReadyError(key)
         if known is None:
-            known = self._keep(key, batch, _trouble(log, batch))
+            known = self._keep(key, batch, _trouble(log, batch), in_memory=not records.is_mapped)
         else:
             self._batches.move_to_end(key)
         batch, _size_bytes, trouble = known
         if trouble:
             raise Unreadable(index, max(index + 1, min(batch.end_index, records.next_index)), trouble)
         return batch
+
+    def fetching(self, log: Log, away: AwayError) -> NotReadyError:
+        """Have records brought that are away, and return the error for a reader that comes to them."""
+        key = log.log_id, -1 - away.index
+        if key not in self._checking:
+            self._checking[key] = {}
+
+            def fetched(result: object) -> None:
+                waiting = self._checking.pop(key)
+                error = result if isinstance(result, DiskError) else None
+                log.environment.do_in_steps(object(), _going_on(waiting, error))
+
+            log.read_ahead(away.index, away.index + 1, fetched)
+        return NotReadyError(key)
 
     def await_batch(self, key: tuple[str, int], who: AwaitsBatch) -> None:
         """Call `who.go_on` when the batch of a NotReadyError is ready."""
@@ -179,14 +195,14 @@ class RecordCache(FlowResource):
             waiting = self._checking.pop(key)
             error = trouble if isinstance(trouble, DiskError) else None
             if not isinstance(trouble, DiskError) and not log.closed:
-                self._keep(key, batch, trouble)
+                self._keep(key, batch, trouble, in_memory=not log.records.is_mapped)
             log.environment.do_in_steps(waiting_for, _going_on(waiting, error))
 
         waiting_for = object()  # a new owner: no other steps wait behind them
         log.elsewhere(lambda: _trouble(log, batch, log.room), checked)
 
-    def _keep(self, key: tuple[str, int], batch: Batch, trouble: str) -> tuple[Batch, int, str]:
-        size_bytes = BATCH_BYTES
+    def _keep(self, key: tuple[str, int], batch: Batch, trouble: str, *, in_memory: bool) -> tuple[Batch, int, str]:
+        size_bytes = BATCH_BYTES + (batch.total_bytes if in_memory else 0)
         if not trouble:
             size_bytes += (8 if batch.has_keys else 4) * batch.count + (batch.plain_bytes if batch.codec_number else 0)
         kept = self._batches[key] = batch, size_bytes, trouble

@@ -14,7 +14,7 @@ import attrs
 from ..slices import fit
 from .batches import Batch, BatchError, encode, stamped
 from .codecs import Codec
-from .ports import MissingRecordsError
+from .ports import AwayError, MissingRecordsError
 from .reading import RECORDS_PER_BATCH, Unreadable
 
 if TYPE_CHECKING:
@@ -36,15 +36,17 @@ class BatchRun:
 
 
 def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[Codec]) -> BatchRun:
-    """Return a run from `start` on: at least one batch, or its part before `stop`. Raises Unreadable."""
+    """Return a run from `start` on: at least one batch, or its part before `stop`. Raises Unreadable, NotReadyError."""
     stop = log.end_before_gap(start, stop)
     try:
         batch = log.records.batch_of(start)
+        if batch.first_index < start or batch.end_index > stop or not _takes(batch, codecs):
+            return _anew(log, start, stop)
+        part = log.records.cut(start, stop, bytes_max)
     except MissingRecordsError as gone:
         raise Unreadable(start, gone.to_index, str(gone)) from None
-    if batch.first_index < start or batch.end_index > stop or not _takes(batch, codecs):
-        return _anew(log, start, stop)
-    part = log.records.cut(start, stop, bytes_max)
+    except AwayError as away:
+        raise log.reading.fetching(log, away) from None
     if len(codecs) == len(Codec):
         return BatchRun(part.data, start, part.end_index)
     # Keep the batches whose codec this reader accepts.

@@ -34,7 +34,7 @@ from ...flow.latch import Latch
 from .batches import Batch, BatchError, encode, reheaded, split
 from .codes import INTERNAL_ERROR
 from .log import Log
-from .ports import DiskError, MissingRecordsError, Records
+from .ports import DiskError, MissingRecordsError, Records, read_here
 from .table import DESTINATION_FAILED, OWN_PREFIX, UNREADABLE, LogError, LogTable
 
 STAGE_PREFIX: Final = OWN_PREFIX + "stage."
@@ -475,7 +475,7 @@ def _is_there(records: Records, index: int, mark: bytes) -> bool:
     end = records.next_index
     while index < end:
         try:
-            batch = records.batch_of(index)
+            batch = read_here(records, partial(records.batch_of, index))
         except MissingRecordsError as gone:
             index = gone.to_index
             continue
@@ -498,7 +498,7 @@ def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
     try:
         while index < end:
             try:
-                part = records.cut(index, end, CUT_BYTES)
+                part = read_here(records, partial(records.cut, index, end, CUT_BYTES))
             except MissingRecordsError as gone:
                 if gone.reason != LOST:
                     raise

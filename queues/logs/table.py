@@ -22,6 +22,8 @@ from ...dispatcher import Periodic
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ..environment import QueueEnvironment
 from ..policy import QueuePolicy
+from ..steps import Waiting
+from ..storage import DISK
 from ..subscription import Subscription
 from .codes import (
     AUTHENTICATION_FAILURE,
@@ -36,7 +38,7 @@ from .codes import (
 from .group import Group
 from .log import Log
 from .log_readers import OTHER_LOG, LogConsumer, LogReaders
-from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records, timestamp_ms_of
+from .ports import AwayError, Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records, timestamp_ms_of
 from .positions import Position, PositionKind
 from .reading import RecordCache
 from .removing import Remover, remove_files, take_files_away
@@ -49,6 +51,8 @@ synced.
 NAME_LENGTH_MAX: Final = 200
 GROUP_LENGTH_MAX: Final = 200
 _NAME: Final = re.compile(r"[^\x00-\x20\x7f,:\\*>./]+(?:[./][^\x00-\x20\x7f,:\\*>./]+)*")
+FETCHES_MAX: Final = 3
+"""Times that records are brought to find a position: they may be gone from the cache before they are looked at."""
 RETENTION_SECONDS: Final = 5.0
 """Time between two checks of retention."""
 
@@ -77,10 +81,12 @@ class Opened:
     """Makes the records, which are empty until then. Blocks, raises DiskError, may be called again. None: the records
     exist.
     """
+    durability: str = DISK
+    """Durability of what is synced, for RECEIPTs."""
 
 
 class Cabinet(Remover, Protocol):
-    """Port to the folders of logs."""
+    """Port to the storage of logs: a folder, or a database."""
 
     def names(self) -> list[str]:
         """Return the names of the existing logs. Blocks."""
@@ -286,6 +292,7 @@ class LogTable:
             log_id=opened.log_id,
             on_failing=self._failing,
             make=opened.make,
+            durability=opened.durability,
         )
         self.logs[name] = log
         return log
@@ -434,6 +441,35 @@ class LogTable:
                 f"{log.name} begins with index {records.first_index}: {place.number} is not there any more",
             )
         return place.number
+
+    def locating(self, name: str, place: Position) -> Iterator[Waiting]:
+        """Bring what has to be looked at for a position in a log, if that is away, in steps; to be done before the
+        position is used. Records that can't be brought are reported by its use.
+        """
+        log = self.logs.get(name)
+        if log is None or place.kind is not PositionKind.TIME:
+            return
+        for _ in range(FETCHES_MAX):
+            try:
+                log.records.find_closest_index(place.number)
+            except AwayError as away:
+                failed: list[object] = []
+                yield Waiting(partial(self._fetch, log, away.index, failed))
+                if failed or log.closed:
+                    return
+            except (MissingRecordsError, DiskError):
+                return
+            else:
+                return
+
+    @staticmethod
+    def _fetch(log: Log, index: int, failed: list[object], go_on: Callable[[], None]) -> None:
+        def fetched(result: object) -> None:
+            if isinstance(result, DiskError):
+                failed.append(result)
+            go_on()
+
+        log.read_ahead(index, index + 1, fetched)
 
     # ------------------------------------------------------------------ requests
 

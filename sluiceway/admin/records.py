@@ -14,7 +14,7 @@ from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.previews import preview
 from sluiceway.admin.tables import Row
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.ports import DiskError, MissingRecordsError
+from sluiceway.queues.logs.ports import AwayError, DiskError, MissingRecordsError
 from sluiceway.queues.logs.positions import PositionError, PositionKind, parse_position
 from sluiceway.queues.logs.reading import NotReadyError, Unreadable
 from sluiceway.queues.message import Message
@@ -25,7 +25,7 @@ PREVIEW_BYTES: Final = 800
 
 async def records_of(log: Log, place: str, limit: int) -> Row:
     """Return records of a log from a place on: earliest, latest, an index or time:MS. Raises ApiError."""
-    index = _index_of(log, place, limit)
+    index = await _index_of(log, place, limit)
     items: list[Row] = []
     while index < log.records.next_index and len(items) < limit and not log.closed:
         try:
@@ -48,12 +48,12 @@ async def records_of(log: Log, place: str, limit: int) -> Row:
     }
 
 
-def _index_of(log: Log, text: str, limit: int) -> int:
+async def _index_of(log: Log, text: str, limit: int) -> int:
     records = log.records
     try:
         place = parse_position(text)
         if place.kind is PositionKind.TIME:
-            return records.find_closest_index(place.number)
+            return await _closest(log, place.number)
     except PositionError as error:
         raise bad_request(str(error)) from None
     except (MissingRecordsError, DiskError) as error:
@@ -63,6 +63,15 @@ def _index_of(log: Log, text: str, limit: int) -> int:
     if place.kind is PositionKind.INDEX:
         return max(records.first_index, place.number)
     return max(records.first_index, records.next_index - limit)
+
+
+async def _closest(log: Log, timestamp_ms: int) -> int:
+    """Return the first record that is not older. Raises as `find_closest_index`."""
+    while True:
+        try:
+            return log.records.find_closest_index(timestamp_ms)
+        except AwayError as away:
+            await _ready(log, log.reading.fetching(log, away).key)
 
 
 def _unreadable(log: Log, error: Exception) -> ApiError:

@@ -295,6 +295,11 @@ class BigArray:
     # ---------------------------------------------------------------- read
 
     @property
+    def is_mapped(self) -> bool:
+        """True: batches are views of mapped files."""
+        return True
+
+    @property
     def first_index(self) -> int:
         return self._reading.slot.first_index
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -34,6 +35,9 @@ class LogStage(Stage):
     """The broker of a Stage, with logs in `folder` (None: one that goes with the stage; not the temporary one of a
     broker without a data folder, which promises nothing)."""
 
+    in_engine = bool(os.environ.get("LOGS_IN_ENGINE"))
+    """Whether logs are in the engine of the stage, as in a database, and not in files."""
+
     def __init__(
         self,
         policies: Mapping[str, Mapping[str, Any]] | None = None,
@@ -43,10 +47,11 @@ class LogStage(Stage):
         engine: Engine | None = None,
         files: Files | None = None,
         boot: str = "boot 1",
+        in_engine: bool | None = None,
         **limits: Any,
     ) -> None:
         """`journal`: fields of LogStorageConfig; `files`: how files are reached; `boot`: names this run of the
-        machine."""
+        machine; `in_engine`: logs are in the engine, as in a database (None: as the class says)."""
         super().__init__(policies, **limits)
         if folder is None:
             folder = Path(mkdtemp(prefix="sluiceway-log-stage-"))
@@ -58,6 +63,7 @@ class LogStage(Stage):
             engine=MemoryEngine() if engine is None else engine,
             journal_folder=folder,
             journal_files=files,
+            logs_in_engine=self.in_engine if in_engine is None else in_engine,
             boot=boot,
         )
 

@@ -160,7 +160,7 @@ class Stage:
         claims = self.broker.claims
         if claims is not None:
             groups += claims.groups.values()
-        return {id(each) for each in (*logs, *groups, logs.reading)}
+        return {id(each) for each in (*logs, *groups, logs.reading, self.broker.shards.extents)}
 
     def forget_records(self) -> None:
         """Empty the cache of logs: what it holds is charged."""
@@ -168,6 +168,10 @@ class Stage:
         for each in () if logs is None else logs:
             for _ in each.reading.forgetting(each):
                 pass
+        extents = self.broker.shards.extents
+        if extents is not None:
+            extents.clear()
+            extents.settle_up()
 
     async def check_all_accounted_for(self) -> None:
         """Everybody goes, everything is consumed: now nothing may be charged, registered or waited for any more."""

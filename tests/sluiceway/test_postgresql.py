@@ -50,6 +50,29 @@ def receive(client: RawClient, *names: str) -> None:
         assert client.expect("RECEIPT")["receipt-id"] == message["ack"]
 
 
+def append(client: RawClient, *bodies: str) -> list[int]:
+    """Append records to a log; returns their indexes when they are safe."""
+    for body in bodies:
+        client.send(f"SEND\ndestination:/log/a\nreceipt:{body}\n\n{body}\0".encode())
+    receipts = [client.expect("RECEIPT") for _body in bodies]
+    assert {receipt["durability"] for receipt in receipts} == {"shared"}
+    return [int(receipt["index"]) for receipt in receipts]
+
+
+def read_log(client: RawClient, count: int, *lines: str) -> list[tuple[int, str]]:
+    """Read so many records of the log, and acknowledge them; more that come meanwhile are given back."""
+    asked = "\n".join(("SUBSCRIBE", "destination:/log/a", "id:log", "ack:client", *lines))
+    client.send(f"{asked}\n\n\0".encode())
+    messages = [client.expect("MESSAGE") for _ in range(count)]
+    client.send(f"ACK\nid:{messages[-1]['ack']}\nreceipt:read\n\n\0UNSUBSCRIBE\nid:log\nreceipt:end\n\n\0".encode())
+    receipts: set[str] = set()
+    while receipts < {"read", "end"}:
+        frame = client.frame()
+        if frame.command == "RECEIPT":
+            receipts.add(frame["receipt-id"])
+    return [(int(message["index"]), message.body.decode()) for message in messages]
+
+
 def store_of(broker: BrokerProcess) -> dict[str, Any]:
     with RawClient(broker.address) as client:
         client.connect()
@@ -86,17 +109,21 @@ def test_senders_wait_while_the_database_is_down_and_go_on_by_themselves(start: 
         client.connect()
         send(client, "one")
         client.expect("RECEIPT")
+        append(client, "log one")
         database.stop("immediate")
         try:
             send(client, "two")
             wait_until(lambda: store_of(broker)["state"] == "failing")
             assert "Look whether the server runs" in store_of(broker)["error"]
             send(client, "three")
+            for name in ("log two", "log three"):
+                send(client, name, destination="/log/a")
         finally:
             database.start()
-        assert [client.expect("RECEIPT")["receipt-id"] for _ in range(2)] == ["two", "three"]
+        assert {client.expect("RECEIPT")["receipt-id"] for _ in range(4)} == {"two", "three", "log two", "log three"}
         wait_until(lambda: store_of(broker)["state"] == "ok")
         receive(client, "one", "two", "three")
+        assert read_log(client, 3, "from:earliest") == [(0, "log one"), (1, "log two"), (2, "log three")]
 
 
 def test_a_broker_whose_shard_went_to_another_owner_ends(start: Callable[[], BrokerProcess], url: str) -> None:
@@ -118,10 +145,12 @@ def test_a_stopped_owner_that_wakes_up_confirms_nothing(start: Callable[[], Brok
         client.connect()
         send(client, "one")
         client.expect("RECEIPT")
+        append(client, "log one")
         broker.signal(signal.SIGSTOP)
         other = PostgresqlEngine(url, epoch=1000)
         there = list(other.iterate(b"", b"\xff" * 8))
         send(client, "two")
+        send(client, "log two", destination="/log/a")
         broker.signal(signal.SIGCONT)
         assert "RECEIPT" not in [frame.command for frame in client.frames_to_end()]
         assert broker.wait() == Exit.STORE
@@ -129,12 +158,22 @@ def test_a_stopped_owner_that_wakes_up_confirms_nothing(start: Callable[[], Brok
         other.close()
 
 
-def test_logs_are_refused_in_words(start: Callable[[], BrokerProcess]) -> None:
+def test_logs_are_shared_and_there_after_kill_9(start: Callable[[], BrokerProcess]) -> None:
+    """By index, by time, and for a group that goes on."""
     with start() as broker, RawClient(broker.address) as client:
         client.connect()
-        send(client, "one", destination="/log/a")
-        error = client.expect("ERROR")
-        assert "not kept with store.engine" in error.body.decode() + error["message"]
+        assert append(client, "one", "two") == [0, 1]
+        assert read_log(client, 1, "group:g", "from:earliest") == [(0, "one")]
+        between_ms = time.time_ns() // 1_000_000 + 1
+        wait_until(lambda: time.time_ns() // 1_000_000 > between_ms)
+        assert append(client, "three") == [2]
+        broker.kill()
+    with start() as broker, RawClient(broker.address) as client:
+        client.connect()
+        assert append(client, "four") == [3]
+        assert read_log(client, 2, f"from:time:{between_ms}") == [(2, "three"), (3, "four")]
+        assert read_log(client, 4, "from:earliest") == [(0, "one"), (1, "two"), (2, "three"), (3, "four")]
+        assert read_log(client, 3, "group:g") == [(1, "two"), (2, "three"), (3, "four")]
 
 
 def test_a_wrong_url_ends_the_start_with_words(tmp_path: Path, url: str) -> None:

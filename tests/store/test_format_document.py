@@ -12,8 +12,11 @@ import pytest
 from attrs import astuple
 
 import sluiceway.store.keys
+from sluiceway.queues.logs.batches import encode, split, stamped
 from sluiceway.queues.message import Message
 from sluiceway.store import chunks, durables, keys, spool_records, states, valuecodec
+from sluiceway.store.engine_log import LogHead
+from sluiceway.store.extents import Contents, Extent
 from sluiceway.store.metadata import records
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads, Row, message_of, row_of
 
@@ -114,6 +117,19 @@ def commit_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
 def owner_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
     owner, version = records.decode_owner(value)
     return *astuple(owner), version
+
+
+def extent_reads(key: bytes, value: bytes) -> tuple[Any, ...]:
+    contents = Contents(Extent.of_key(key), value)
+    assert not contents.why
+    (batch,) = split(value)
+    assert len(value) == contents.extent.size_bytes
+    return *keys.parse_extent_key(key)[:5], batch.first_index, tuple(map(bytes, batch.values()))
+
+
+def extent_again(_key: bytes, reads: tuple[Any, ...]) -> bytes:
+    batch = encode(reads[6])
+    return stamped(batch, reads[1], reads[3]) + batch[32:]
 
 
 def page_ranges_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
@@ -236,6 +252,12 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
             records.SubscriptionState(*reads[:3], reads[4]), reads[3]
         ),
     ),
+    "log": (
+        lambda key: keys.log_key(keys.parse_log_key(key)),
+        lambda key, value: (keys.parse_log_key(key), *astuple(LogHead.decoded("it", value))),
+        lambda _key, reads: LogHead(*reads[1:]).encoded(),
+    ),
+    "extent": (lambda key: keys.extent_key(*keys.parse_extent_key(key)), extent_reads, extent_again),
 }
 
 

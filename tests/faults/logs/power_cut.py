@@ -37,7 +37,7 @@ from tests.faults.store.slow_disk import MortalEngine, Pace, SlowDiskBroker, _Th
 from tests.faults.store.small_store import small
 from tests.scenarios.stage import wall_clock_ms
 from tests.store.bigarray.faulty import FaultyFiles
-from tests.store.faulty import FaultyEngine
+from tests.store.faulty import Failure, FaultyEngine
 
 MODULE: Final = "tests.faults.logs.power_cut"
 LOGS: Final = ("/log/a", "/log/b.c")
@@ -55,6 +55,8 @@ class Plan:
     lives_count: int
     failure_share: float
     """Of the operations on files that fail."""
+    in_engine: bool = False
+    """Whether logs are in the engine, as in a database, and not in files."""
 
     @classmethod
     def drawn(cls, random: Random) -> Plan:
@@ -193,6 +195,7 @@ class Round:
             engine=engine,
             journal_folder=self._folder,
             journal_files=files,
+            logs_in_engine=self.plan.in_engine,
             boot=f"boot {self._boot}",
             random=Random(self.random.random()),
             pace=self.plan.pace,
@@ -234,12 +237,17 @@ class Round:
                     if dies_at_write and files.operations_left is None:
                         files.operations_left = random.randint(1, random.choice((5, 50, 300)))
                         files.dies_before = random.random() < 0.5
+                    if self.plan.in_engine:
+                        self._let_engine_fail(self.plan.failure_share)
+                        if dies_at_write:
+                            engine.writes_left, engine.dies_before = files.operations_left, files.dies_before
                     for _ in range(self.plan.clients_count):
                         nursery.start_soon(self._come_and_go, broker)
                     with trio.move_on_after(5.0 if dies_at_write else random.choice((0.1, 1, 5)) * random.random()):
                         await self._dead.wait()
                     if ending == "stop" and not self._dead.is_set():
                         files.share = 0.0
+                        self._let_engine_fail(0.0)
                         self._actions_left = 0
                         await broker.stop()
                         self._dead.set()
@@ -262,6 +270,11 @@ class Round:
         for claims in self.claims.values():
             claims.next_life(power_cut=ending == "power cut")
         await trio.sleep(random.choice((0.0, 0.5)))
+
+    def _let_engine_fail(self, share: float) -> None:
+        """Let this share of writes to the engine fail, half of them behind their effect."""
+        self.engine.fail_at_rate(Failure.WRITE, share / 2)
+        self.engine.fail_at_rate(Failure.SYNC, share / 2)
 
     async def _come_and_go(self, broker: Broker) -> None:
         """One client after the other."""
@@ -291,12 +304,20 @@ class Round:
             await broker.stop()
 
 
+IN_ENGINE_FROM: Final = 1_000_000
+"""Rounds from this seed on have their logs in the engine."""
+
+
 def run_round(seed: int) -> Round:
     """One round. Raises what went wrong, with the command that shows it again."""
     random = Random(seed)
-    plan = Plan.drawn(random)
+    plan, sizes = Plan.drawn(random), small(4)
+    if seed >= IN_ENGINE_FROM:
+        logs = attrs.evolve(plan.config.logs, extents_bytes_max=random.choice((4_000, 30_000, 1 << 20)))
+        plan = attrs.evolve(plan, in_engine=True, config=attrs.evolve(plan.config, logs=logs))
+        sizes |= {"EXTENT_BYTES": random.choice((500, 4_000, 1 << 20)), "JOINED_COUNT": random.choice((3, 10, 256))}
     with array_options(lease_items=plan.lease_items), tempfile.TemporaryDirectory() as folder:
-        return play(MODULE, seed, random, lambda: Round(plan, random, Path(folder)), sizes=small(4))
+        return play(MODULE, seed, random, lambda: Round(plan, random, Path(folder)), sizes=sizes)
 
 
 def _told(played: Round) -> Iterator[str]:

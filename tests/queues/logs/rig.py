@@ -49,6 +49,7 @@ class ListRecords:
     """Satisfies `Records`."""
 
     batch_bytes_max = 1 << 20
+    is_mapped = True
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.first_index = 0
