@@ -153,6 +153,7 @@ class Sender:
         return (
             topic is not None
             and topic.discards
+            and head.transaction is None
             and not lane.must_wait
             # No client ever learns the number of one that is not marked, so it has no trail that could be asked for.
             and not (head.marked and self._on_marked_sends is not None)

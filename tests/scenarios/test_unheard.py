@@ -140,6 +140,30 @@ async def test_one_that_can_be_asked_for_has_a_trail(stage: Stage, passed: list[
     assert stage.reported(T)["unheard_count"] == 8
 
 
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+async def test_those_of_a_transaction_wait_for_its_end(stage: Stage, passed: list[int], end: str) -> None:
+    """By then the topic may have a subscriber."""
+    producer, consumer = await begin(stage), await stage.connect()
+    await producer.request("BEGIN", {"transaction": "t"})
+    await producer.send_raw(FRAME.replace(b"content", b"transaction:t\ncontent") * 5)
+    await producer.sync()
+    await consumer.subscribe(T)
+    await consumer.sync()
+    await producer.request(end, {"transaction": "t"})
+    await producer.sent(T, "last")
+    count = 6 if end == "COMMIT" else 1
+    assert (await consumer.next_messages(count))[-1].text == "last"
+    assert stage.reported(T)["unheard_count"] == 2
+    assert not passed
+
+
+async def test_one_of_an_unknown_transaction_is_an_error(stage: Stage, passed: list[int]) -> None:
+    producer = await begin(stage)
+    await producer.send_raw(FRAME.replace(b"content", b"transaction:none\ncontent") * 5)
+    await producer.expect_error("none")
+    assert not passed
+
+
 async def test_a_deleted_topic_is_made_again(stage: Stage, passed: list[int]) -> None:
     producer = await begin(stage)
     await producer.send_raw(FRAME * 5)
