@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import sniffio
 
 from sluiceway import embedded_waits as waits
 from sluiceway.embedded import EmbeddedBroker
-from sluiceway.embedded_messages import TIMEOUT_SECONDS, Message, Subscription
+from sluiceway.embedded_messages import TIMEOUT_SECONDS, Message, Subscribing, Subscription, Unopened
 
 T = TypeVar("T")
 
@@ -100,6 +99,31 @@ class _Iteration:
         return await self._receive()
 
 
+class AsyncSubscribing(Unopened):
+    """A subscription to be: active inside an `async with` block, which gives the AsyncSubscription."""
+
+    def __init__(self, blocking: Subscribing, destination: str) -> None:
+        """`blocking`: subscribes and unsubscribes, in threads."""
+        super().__init__(destination, "async with")
+        self._blocking = blocking
+
+    async def __aenter__(self) -> AsyncSubscription:
+        return AsyncSubscription(await _in_thread(self._blocking.__enter__))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await _to_the_end(partial(self._blocking.__exit__, None, None, None))
+
+    def __aiter__(self) -> NoReturn:
+        """Say what was forgotten. Raises TypeError."""
+        self.__iter__()
+
+    def __await__(self) -> NoReturn:
+        """Say what was forgotten. Raises TypeError."""
+        raise TypeError(f"nothing to await outside of a block: {self._block()}")
+
+
 class AsyncEmbeddedBroker:
     """A broker in a thread, with coroutines in place of calls that block. An async context manager."""
 
@@ -139,17 +163,9 @@ class AsyncEmbeddedBroker:
         """Call `EmbeddedBroker.messages` in a thread."""
         return await _in_thread(partial(self.blocking.messages, destination, **options))
 
-    @asynccontextmanager
-    async def subscribe(
-        self, destination: str, headers: Mapping[str, str] | None = None, **options: Any
-    ) -> AsyncIterator[AsyncSubscription]:
-        """Call `EmbeddedBroker.subscribe` in a thread."""
-        context = self.blocking.subscribe(destination, headers, **options)
-        subscription = await _in_thread(context.__enter__)
-        try:
-            yield AsyncSubscription(subscription)
-        finally:
-            await _to_the_end(partial(context.__exit__, None, None, None))
+    def subscribe(self, destination: str, headers: Mapping[str, str] | None = None, **options: Any) -> AsyncSubscribing:
+        """Subscribe for the time of an `async with` block, as `EmbeddedBroker.subscribe` does."""
+        return AsyncSubscribing(self.blocking.subscribe(destination, headers, **options), destination)
 
     async def purge(self, destination: str) -> int:
         """Call `EmbeddedBroker.purge` in a thread."""

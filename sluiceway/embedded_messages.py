@@ -217,21 +217,13 @@ class Subscription:
                 return
 
 
-class Subscribing:
-    """A subscription to be: active inside a `with` block, which gives the Subscription."""
+class Unopened:
+    """A subscription before its block: whatever is asked of it, it says that the block is missing."""
 
-    def __init__(self, context: AbstractContextManager[Subscription], destination: str) -> None:
-        """`context`: subscribes and unsubscribes."""
-        self._context = context
+    def __init__(self, destination: str, keyword: str = "with") -> None:
+        """`keyword`: that of the block."""
         self._destination = destination
-
-    def __enter__(self) -> Subscription:
-        return self._context.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._context.__exit__(kind, error, trace)
+        self._keyword = keyword
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say what was forgotten. Raises AttributeError."""
@@ -242,4 +234,21 @@ class Subscribing:
         raise TypeError(f"no loop outside of a block: {self._block()}")
 
     def _block(self) -> str:
-        return f'with broker.subscribe("{self._destination}") as arrivals: ...'
+        return f'{self._keyword} broker.subscribe("{self._destination}") as arrivals: ...'
+
+
+class Subscribing(Unopened):
+    """A subscription to be: active inside a `with` block, which gives the Subscription."""
+
+    def __init__(self, context: AbstractContextManager[Subscription], destination: str) -> None:
+        """`context`: subscribes and unsubscribes."""
+        super().__init__(destination)
+        self._context = context
+
+    def __enter__(self) -> Subscription:
+        return self._context.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._context.__exit__(kind, error, trace)

@@ -257,7 +257,7 @@ def test_a_destination_that_takes_nothing_ends_the_wait() -> None:
             match=r"/queue/orders did not take the message.*: connection embedding program waits on queue",
         ):
             for _ in range(10):
-                broker.publish("/queue/orders", "x", timeout_seconds=0.05)
+                broker.publish("/queue/orders", "x", timeout_seconds=0.5)
         broker.purge("/queue/orders")
 
 
@@ -359,6 +359,14 @@ async def use_from_a_coroutine() -> None:
             assert taken == ["43", "44"]
             with pytest.raises(TimeoutError):
                 await anext(prices.iterate(0.01, acknowledge=False))
+        orders: Any = broker.subscribe("/queue/orders")
+        with pytest.raises(AttributeError, match=r'no receive .*: async with broker.subscribe\("/queue/orders"\)'):
+            await orders.receive()
+        with pytest.raises(TypeError, match="nothing to await outside of a block"):
+            await orders
+        with pytest.raises(TypeError, match="no loop outside of a block"):
+            async for _message in orders:
+                raise AssertionError("it is not subscribed")
         await broker.publish("/queue/orders", "x")
         await broker.wait_for("/queue/orders", depth_count=1)
         assert await broker.wait_until(lambda: True)
