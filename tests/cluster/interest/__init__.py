@@ -1,0 +1,1 @@
+"""Tests of how hubs agree on interest."""
