@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from sluiceway.cluster.calls import Calls
     from sluiceway.cluster.links import Links, Seat
     from sluiceway.cluster.questions import Questions
+    from sluiceway.regions.service import Regions
     from sluiceway.tracing.spans import SpanSink
 
 __all__ = ["Broker", "ListenError"]
@@ -146,6 +147,8 @@ class Broker:
         """Calls to and of the other hubs, likewise."""
         self.questions: Questions | None = None
         """Questions to all other hubs, likewise."""
+        self.regions: Regions | None = None
+        """Topics of other regions; None: none are configured."""
         self.now_ms = now_ms
         self._nursery: trio.Nursery
         self._parts = OpenParts()
@@ -257,6 +260,7 @@ class Broker:
             contain=self.contain,
         )
         self._make_links()
+        self._make_regions()
         self.draining = Draining(
             self.connections, self.listening, self.shards, drained=self._stop_drained, contain=self.contain
         )
@@ -305,6 +309,22 @@ class Broker:
 
     def _stat_in_steps(self, part: ReportPart) -> Steps[dict[str, Any]]:
         return stat_in_steps(self, part, uptime_seconds=self.uptime_seconds)
+
+    def _make_regions(self) -> None:
+        """Make the feeds of other regions, if there are any."""
+        config = self.config.regions
+        if not config.origins:
+            return
+        from sluiceway.regions.service import Regions  # most brokers do without
+
+        self.regions = Regions(
+            config,
+            self.config.broker.name,
+            self._hub,
+            self.connections,
+            placement=None if self.links is None else self.links.placement,
+            spawn=self._spawn,
+        )
 
     def _make_guard(self) -> SecurityGate:
         return SecurityGate(
@@ -360,6 +380,9 @@ class Broker:
         opened(self._close_connections, abandon=self.connections.abandon)
         opened(self.listening.close)
         self.listening.open(self._nursery)
+        if self.regions is not None:
+            opened(self.regions.close)
+            self.regions.begin()
         self.look_after_certificates()
         self.is_ready = True
         if self.admin is not None:
@@ -431,7 +454,11 @@ class Broker:
         """Take no new connections, let consumers finish for `seconds` at most, then stop (and set `stop_wanted`).
         Returns the number of connections that were ended because they only send.
         """
-        return 0 if self.is_stopping else self.draining.begin(seconds, self._nursery)
+        if self.is_stopping:
+            return 0
+        if self.regions is not None:
+            self.regions.stop()
+        return self.draining.begin(seconds, self._nursery)
 
     async def _stop_drained(self) -> None:
         await self.stop()

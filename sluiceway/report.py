@@ -65,6 +65,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
         "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
         "logs": [] if logs is None else [at_once(log_report(logs, log)) for log in logs],
         "connections": [connection_report(connection) for connection in broker.connections],
+        **({} if broker.regions is None else {"regions": broker.regions.facts()}),
         "omitted": {},
     }
 
@@ -137,6 +138,8 @@ def stat_in_steps(broker: Broker, part: ReportPart, *, uptime_seconds: float) ->
     report: dict[str, Any] = {"omitted": {}}
     if not part.of:
         report |= yield from _broker_report(broker, uptime_seconds)
+        if broker.regions is not None:
+            report["regions"] = broker.regions.facts()
     if part.of in ("", "resources", "edges", "chains", "bottlenecks", "stalled", "cycles"):
         yield from _map_in_steps(broker, part, report)
     logs = broker.logs

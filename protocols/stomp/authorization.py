@@ -33,6 +33,8 @@ class Identity:
     user: str | None
     """Name of the user; None: no users are configured."""
     groups: frozenset[str] = frozenset()
+    origin: str = ""
+    """Region whose messages the connection brings; empty: it is a client's. Only the broker makes such connections."""
 
 
 ANYBODY = Identity(None)

@@ -45,11 +45,15 @@ BROKER_OWNED_HEADERS: Final = frozenset(
     }
 )
 
+ORIGIN_HEADER: Final = "origin-region"
+"""Header with the region that a message came from (sluiceway.regions)."""
+
 #: Besides those, headers that the broker puts into blocks itself: what a SEND says under these names is dropped, too,
 #: but blocks that the broker has written keep them (dead letters, stamped users, what is told of logs).
 STAMPED_HEADERS: Final = frozenset(
     {
         "user",
+        ORIGIN_HEADER,
         "dead-letter-reason",
         "dead-letter-destination",
         "dead-letter-count",

@@ -27,7 +27,7 @@ from .encoder import encode_frame, error_frame
 from .errors import LocalProtocolError, ProtocolError
 from .escaping import SUPPORTED_VERSIONS, Version, escape_value, unescape
 from .frames import Connect, Event, Fault, Frame
-from .head import HeadAccount
+from .head import ORIGIN_HEADER, HeadAccount
 from .limits import StompLimits
 from .parser import Parser
 from .receive_buffer import ReceiveBuffer
@@ -209,10 +209,11 @@ class ServerMachine(_Machine):
         heart_beat: tuple[int, int] = (0, 0),
         extra: Iterable[tuple[str, str]] = (),
         stamped_user: str | None = None,
+        origin: str = "",
     ) -> bytes:
         """Accept the login: returns the CONNECTED frame to write. `heart_beat`: the intervals that the broker offers
         and wants, in milliseconds. `stamped_user`: value of the header `user` of each SEND; None: SENDs get no such
-        header.
+        header. `origin`: likewise of the header `origin-region`; empty: none.
 
         Sets `version`, `read_every_ms` and `write_every_ms`. Raises `LocalProtocolError` unless a CONNECT is being
         decided, and for a session id that clients could trip over (a colon, a backslash, blanks: CONNECTED is never
@@ -235,8 +236,10 @@ class ServerMachine(_Machine):
             most = self._limits.heart_beat_max_ms
             self.read_every_ms = read_every_ms if read_every_ms <= most else 0
             self.write_every_ms = min(write_every_ms, most)
-        if stamped_user is not None:
-            self._parser.stamp = f"user:{escape_value(stamped_user, version)}".encode()
+        stamps = [] if stamped_user is None else [("user", stamped_user)]
+        if origin:
+            stamps.append((ORIGIN_HEADER, origin))
+        self._parser.stamp = "\n".join(f"{name}:{escape_value(value, version)}" for name, value in stamps).encode()
         self._version = version
         self._connect = None
         self._enter(State.CONNECTED)

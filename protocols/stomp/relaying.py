@@ -1030,6 +1030,7 @@ def opening_of(
     return {
         "user": identity.user,
         "groups": sorted(identity.groups),
+        "origin": identity.origin,
         "version": version,
         "framing": "plain" if framing is PLAIN else "websocket",
         "limits": attrs.asdict(limits),

@@ -655,7 +655,9 @@ class Session:
         limits, machine = self.limits, self._machine
         offered = (limits.heart_beat_min_ms, limits.heart_beat_min_ms) if limits.heart_beat_max_ms else (0, 0)
         stamped = identity.user if self.hub.guard.stamps_user else None
-        self.outbound.send_control(machine.accept(self.session_id, heart_beat=offered, stamped_user=stamped))
+        self.outbound.send_control(
+            machine.accept(self.session_id, heart_beat=offered, stamped_user=stamped, origin=identity.origin)
+        )
         read_every_ms, write_every_ms = machine.read_every_ms, machine.write_every_ms
         if read_every_ms or write_every_ms:
             self._heart_beat = HeartBeat(
@@ -674,6 +676,11 @@ class Session:
     def user(self) -> str | None:
         """User of the connection; None: no users are configured."""
         return self._authorizer.identity.user
+
+    @property
+    def origin(self) -> str:
+        """Region whose messages the connection brings; empty: it is a client's."""
+        return self._authorizer.identity.origin
 
     def _name(self, identity: Identity, client_id: str) -> None:
         """Call the connection by its client-id (if it gave one) or user."""

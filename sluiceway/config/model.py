@@ -31,6 +31,7 @@ from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import ATTACHMENTS_MAX, SELECTORS_BYTES_MAX
 from sluiceway.queues.settings import about, at_least, field, one_of, or_none
 from sluiceway.queues.wildcards import PatternTrie
+from sluiceway.regions.config import RegionsConfig
 from sluiceway.security.config import Rates, SecurityConfig
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.log_storage import LogStorageConfig
@@ -341,6 +342,9 @@ class Config:
     metrics: MetricsConfig = section(MetricsConfig, "Contents of `/metrics` of the admin port.")
     trails: TrailsConfig = section(TrailsConfig, "Recorded history of messages (`sluiceway trail`).")
     tracing: TracingConfig = section(TracingConfig, "Spans of traced messages, for OpenTelemetry.")
+    regions: RegionsConfig = section(
+        RegionsConfig, "Other clusters whose topics are published here as well ([regions](regions.md))."
+    )
     dispatcher: DispatcherConfig = section(
         DispatcherConfig,
         "How the dispatch loop shares out its time. The defaults are measured; few need to change them.",

@@ -81,7 +81,8 @@ class Admission:
         for connection in list(connections):
             session = connection.session
             session.entering.judge_again(self.gate.judge_again)
-            session.identity_changed(self.gate.identity_of(session.user))
+            if not session.origin:  # what the broker brings itself belongs to no user
+                session.identity_changed(self.gate.identity_of(session.user))
         return True
 
     def _warn_of_slow_logins(self, config: Config) -> None:

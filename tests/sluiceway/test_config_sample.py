@@ -22,7 +22,7 @@ def uncommented(*, entries: bool = True) -> str:
     """
     sample = toml_sample()
     if not entries:
-        sample = re.sub(r"(?ms)^#\[\[security\.\w+\]\]\n.*?(?=^#\[\[|\n\n\n)", "", sample)
+        sample = re.sub(r"(?ms)^#\[\[(?:security|regions)\.\w+\]\]\n.*?(?=^#\[\[|\n\n\n)", "", sample)
     return re.sub(r"(?m)^#(?=[a-z\[])", "", sample)
 
 
@@ -40,7 +40,11 @@ def test_the_sample_with_every_key_in_force_is_the_default_too() -> None:
         Config().logs,
         Config().security,
     )
-    assert (config.dispatcher, config.listeners) == (Config().dispatcher, Config().listeners)
+    assert (config.dispatcher, config.listeners, config.regions) == (
+        Config().dispatcher,
+        Config().listeners,
+        Config().regions,
+    )
 
 
 def test_no_key_is_missing_in_sample_or_page() -> None:

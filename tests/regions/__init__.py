@@ -1,0 +1,1 @@
+"""Tests of topics that come from other regions."""
