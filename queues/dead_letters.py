@@ -7,6 +7,9 @@ the message stays in its queue until there is some: the queue that gives it up i
 any other, so nothing is lost on the way and the flow map shows the wait. A persistent message leaves its queue and is
 added to the other in one write; a queue of another shard has it first, synced (`when_taken`).
 
+A queue of another hub has it first, too, and has said so (`Courier`): MOVE_COUNT letters of one queue are on their way
+at most. A letter whose outcome is not known is taken there again, with the same message-id and `possible-duplicate`.
+
 A queue that some policy names as a dead-letter queue gives nothing up: there are no loops.
 
 A subscriber of a topic gives up what it has refused too often; then the dead letter is a copy (refusals.py).
@@ -23,6 +26,8 @@ from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import islice
 from typing import Final, Protocol
+
+import attrs
 
 from ..flow import Account, Flow, FlowClosedError, SourceController, WindowLimiter
 from .cursored import BLOCK_BITS
@@ -66,6 +71,29 @@ LetterOf = Callable[[int], "tuple[Message, Mapping[str, str | None]] | None"]
 again in a second. Raises LetterComesError."""
 
 
+@attrs.frozen
+class FarQueue:
+    """Queue of another hub that has taken messages."""
+
+    name: str
+
+
+Carried = Callable[[str, bool], None]
+"""Gets the outcome of one message on its way to another hub: the reason why it is not there (empty: it is there,
+confirmed), and whether it may be there all the same.
+"""
+
+
+class Courier(Protocol):
+    """Takes messages to queues of other hubs."""
+
+    def has(self, name: str) -> bool:
+        """Return whether the queue of this name is not at home here."""
+
+    def carry(self, name: str, head: Envelope, wire: bytes, number: int, done: Carried) -> None:
+        """Take a message to a queue. `done` is called once, now or later."""
+
+
 class GivesUp(Protocol):
     """Owner of dead letters: the queue itself, or a subscriber of a topic."""
 
@@ -75,7 +103,7 @@ class GivesUp(Protocol):
     def attempts_of(self, sequence: int) -> int:
         """Return the number of failed attempts of the element."""
 
-    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
+    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue | FarQueue) -> None:
         """Note that the elements were moved to the queue `to`."""
 
 
@@ -92,7 +120,7 @@ class DeadLetterQueues(Protocol):
 class DeadLetterRouter:
     """Takes messages to dead-letter queues. One per broker."""
 
-    __slots__ = ("_names", "_now_ms", "_queues", "_rewrite", "durable_names")
+    __slots__ = ("_courier", "_names", "_now_ms", "_queues", "_rewrite", "durable_names")
 
     def __init__(
         self,
@@ -101,13 +129,19 @@ class DeadLetterRouter:
         *,
         rewrite: Rewrite,
         now_ms: Callable[[], int],
+        courier: Courier | None = None,
     ) -> None:
-        """`names`: all dead-letter queues that any policy names."""
+        """`names`: all dead-letter queues that any policy names; `courier`: way to other hubs; None: there are none."""
         self.durable_names = queues.durable_names
         self._queues = queues
         self.name_queues(names)
         self._rewrite = rewrite
         self._now_ms = now_ms
+        self._courier = courier
+
+    def is_far(self, to: str) -> bool:
+        """Return whether this dead-letter queue is not at home here."""
+        return self._courier is not None and self._courier.has(parse(to).canonical)
 
     def name_queues(self, names: Iterable[str]) -> None:
         """Set the dead-letter queues: `names` are all that any policy may name."""
@@ -136,7 +170,6 @@ class DeadLetterRouter:
         `shard`: where the message is now. `refused_by` a subscription of a topic or a reader of a log: the dead letter
         is a copy, for others may still have the message. `facts`: more headers of the dead letter.
         """
-        subscription, client_id = (None, None) if refused_by is None else refused_by
         name = parse(to).canonical
         queue = self._queues.queue_for_dead_letters(name, message.head)
         if message.large is not None and queue.environment.shard != shard:
@@ -144,26 +177,8 @@ class DeadLetterRouter:
                 f"{name} is in another shard than {origin}, where a large body can't go: give both names the same part "
                 "in braces, as in /queue/{orders}.new and /queue/{orders}.dead"
             )
-        head, wire = self._rewrite(
-            message,
-            {
-                "destination": name,
-                "dead-letter-reason": reason,
-                "dead-letter-destination": origin,
-                "dead-letter-count": str(attempts_count),
-                "dead-letter-time": str(self._now_ms()),
-                "dead-letter-subscription": subscription,
-                "dead-letter-client-id": client_id,
-                "group": None,
-                "JMSXGroupID": None,
-                "expires": None,
-                "expiration": None,
-                "delay": None,
-                "AMQ_SCHEDULED_DELAY": None,
-                "x-delay": None,
-                **(facts or {}),
-            },
-        )
+        history = self._history(name, origin, reason, attempts_count, refused_by)
+        head, wire = self._rewrite(message, {**history, **(facts or {})})
         letter = message.rewritten(head, wire)
         if refused_by is not None:
             letter.number = queue.environment.take_numbers(1)
@@ -172,6 +187,53 @@ class DeadLetterRouter:
         except (QueueFullError, FlowClosedError) as error:
             raise Unreachable(str(error)) from None
         return queue if taken else None
+
+    def carry(
+        self,
+        message: Message,
+        to: str,
+        done: Carried,
+        *,
+        origin: str,
+        reason: str,
+        attempts_count: int,
+        number: int,
+        refused_by: RefusedBy | None = None,
+        facts: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Take a message to the dead-letter queue `to` of another hub. `number`: the letter's. Raises Unreachable."""
+        name = parse(to).canonical
+        if message.large is not None:
+            raise Unreachable(
+                f"{name} is at another hub than {origin}, where a large body can't go: give both names the same part "
+                "in braces, as in /queue/{orders}.new and /queue/{orders}.dead"
+            )
+        assert self._courier is not None, "asked for before"
+        history = self._history(name, origin, reason, attempts_count, refused_by)
+        head, wire = self._rewrite(message, {**history, **(facts or {})})
+        self._courier.carry(name, head, wire, number, done)
+
+    def _history(
+        self, name: str, origin: str, reason: str, attempts_count: int, refused_by: RefusedBy | None
+    ) -> dict[str, str | None]:
+        """Return the headers that a dead letter gets, and (None) those that it loses."""
+        subscription, client_id = (None, None) if refused_by is None else refused_by
+        return {
+            "destination": name,
+            "dead-letter-reason": reason,
+            "dead-letter-destination": origin,
+            "dead-letter-count": str(attempts_count),
+            "dead-letter-time": str(self._now_ms()),
+            "dead-letter-subscription": subscription,
+            "dead-letter-client-id": client_id,
+            "group": None,
+            "JMSXGroupID": None,
+            "expires": None,
+            "expiration": None,
+            "delay": None,
+            "AMQ_SCHEDULED_DELAY": None,
+            "x-delay": None,
+        }
 
 
 def when_taken(
@@ -203,12 +265,15 @@ class DeadLettering:
     """Elements that one queue gives up, until they are moved."""
 
     __slots__ = (
+        "_doubtful",
         "_environment",
         "_gate",
         "_giver",
         "_letter_of",
         "_move_count",
         "_moving",
+        "_numbers",
+        "_on_the_way",
         "_queue",
         "_reasons",
         "_refused_by",
@@ -244,6 +309,12 @@ class DeadLettering:
         self._environment = environment
         self._reasons: dict[int, str] = {}
         """Reason by sequence, in the order in which the elements are moved."""
+        self._on_the_way: set[int] = set()
+        """Elements of which letters are on their way to another hub; still in `_reasons`."""
+        self._doubtful: set[int] = set()
+        """Elements of which a letter may have come to another hub without our knowing."""
+        self._numbers: dict[int, int] = {}
+        """Numbers of copies that were taken on their way, to be used again."""
         self._moving = False
         self._waits = False
         """Whether a continuation is scheduled."""
@@ -282,6 +353,8 @@ class DeadLettering:
         """Forget elements that have left in another way."""
         for sequence in self._reasons.keys() & sequences:
             del self._reasons[sequence]
+            self._doubtful.discard(sequence)
+            self._numbers.pop(sequence, None)
         self._release_waiting()
 
     def hold_back(self, source: SourceController) -> bool:
@@ -298,9 +371,10 @@ class DeadLettering:
 
     def move(self) -> None:
         """Move the messages that can be moved now; the rest follows without further calls."""
-        if self._moving or self._waits or self._source.blocked or self._queue.closed:
+        if self._moving or self._waits or self._source.blocked or self._queue.closed or self._on_the_way:
             return
         self._moving = True
+        is_far = self._router.is_far(self._to)
         moved: dict[MessageQueue, list[int]] = {}
         self.trouble = ""
         try:
@@ -314,6 +388,9 @@ class DeadLettering:
                         self._go_on_after(RETRY_SECONDS)
                     break
                 message, facts = letter
+                if is_far:
+                    self._carry(sequence, reason, message, facts)
+                    continue
                 took = self._router.move(
                     message,
                     self._to,
@@ -330,7 +407,7 @@ class DeadLettering:
                 del self._reasons[sequence]
                 moved.setdefault(took, []).append(sequence)
             else:
-                if self._reasons:
+                if self._reasons and not is_far:
                     self._go_on_after(0.0)
         except LetterComesError:
             pass
@@ -343,6 +420,56 @@ class DeadLettering:
             done = partial(self._giver.dead_lettered, sequences, took)
             when_taken(took, len(sequences), done, environment=self._environment, is_closed=lambda: self._queue.closed)
         self._release_waiting()
+        if is_far:
+            self._go_on_carrying()
+
+    def _carry(self, sequence: int, reason: str, message: Message, facts: Mapping[str, str | None] | None) -> None:
+        """Send a letter to another hub. Raises Unreachable."""
+        number = message.number
+        if self._refused_by is not None:  # a copy, for others may still have the message
+            number = self._numbers.setdefault(sequence, 0) or self._environment.take_numbers(1)
+            self._numbers[sequence] = number
+        if sequence in self._doubtful:
+            facts = {**(facts or {}), "possible-duplicate": "true"}
+        self._on_the_way.add(sequence)
+        try:
+            self._router.carry(
+                message,
+                self._to,
+                partial(self._carried, sequence),
+                origin=self._queue.destination_name,
+                reason=reason,
+                attempts_count=self._giver.attempts_of(sequence),
+                number=number,
+                refused_by=self._refused_by,
+                facts=facts,
+            )
+        except Unreachable:
+            self._on_the_way.discard(sequence)
+            raise
+
+    def _carried(self, sequence: int, why_not: str, may_be_there: bool) -> None:
+        """Take the outcome of a letter that was sent to another hub."""
+        self._on_the_way.discard(sequence)
+        if self._queue.closed:
+            return
+        if why_not:
+            self.trouble = why_not
+            if may_be_there:
+                self._doubtful.add(sequence)
+        else:
+            self._doubtful.discard(sequence)
+            self._numbers.pop(sequence, None)
+            if self._reasons.pop(sequence, None) is not None and self._giver.still_has(sequence):
+                self._giver.dead_lettered([sequence], FarQueue(parse(self._to).canonical))
+            self._release_waiting()
+        if not self._moving:
+            self._go_on_carrying()
+
+    def _go_on_carrying(self) -> None:
+        """Send the next letters, when all that were sent have come, or were refused."""
+        if self._reasons and not self._on_the_way and not self._waits and not self._queue.closed:
+            self._go_on_after(RETRY_SECONDS if self.trouble else 0.0)
 
     def _release_waiting(self) -> None:
         """Release waiting senders when nothing is dead-lettering."""
@@ -352,6 +479,8 @@ class DeadLettering:
     def close(self) -> None:
         """Close the owner's dead-lettering: elements that were not moved yet are forgotten."""
         self._reasons.clear()
+        self._doubtful.clear()
+        self._numbers.clear()
         self._source.close()
         self._release_waiting()
         self._gate.close()

@@ -24,7 +24,7 @@ from typing import Final
 
 from .blocks import Gone
 from .cursors import TrackingCursor
-from .dead_letters import FAILED, REJECTED, DeadLettering
+from .dead_letters import FAILED, REJECTED, DeadLettering, FarQueue
 from .delayed import DelayedElements, backoff_ms
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
@@ -160,13 +160,13 @@ class Refusals:
         """Return the number of the element's failed attempts with this subscriber."""
         return self.cursor.attempts_of(sequence)
 
-    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
+    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue | FarQueue) -> None:
         queue, store, left = self._queue, self._environment.store, sorted(sequences)
         queue.dead_lettered_count += len(left)
         if queue.observer is not None:
             queue.observer.left(Fate.DEAD_LETTERED, left, f"{to.name}, as a copy")
         self._table.done_with(self, left)
-        if store is not to.environment.store or store is None:
+        if store is None or isinstance(to, FarQueue) or store is not to.environment.store:
             return
         if self.reader is not None and queue.storage is not None and to.storage is not None:
             store.bind((queue.storage, to.storage))

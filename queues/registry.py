@@ -25,7 +25,7 @@ from ..dispatcher import Periodic
 from ..flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from .attachments import AttachmentAccount, AttachmentPool
 from .browsing import QueueBrowser, Viewer
-from .dead_letters import DeadLetterRouter, Rewrite, Unreachable
+from .dead_letters import Courier, DeadLetterRouter, Rewrite, Unreachable
 from .destination import ChangedLimit, Destination
 from .durables import Done, Durable, DurableIds, DurableKeeper, DurableTable
 from .environment import QueueEnvironment
@@ -264,14 +264,18 @@ class DestinationRegistry:
         own_segments: Iterable[str] = (),
         durable_ids: DurableIds | None = None,
         environment_of: Callable[[DestinationName], QueueEnvironment] | None = None,
+        courier: Courier | None = None,
     ) -> None:
         """`durable_keeper`: where durable subscriptions are kept (None: they live as long as the broker); `rewrite`
         changes headers (None: nothing is dead-lettered); `dead_letter_queues`: all that any policy may name;
         `own_segments`: see `check_prefix`; `durable_ids`: see DurableTable; `environment_of`: returns the environment
-        of a destination's shard, as `completed` (None: there is one shard).
+        of a destination's shard, as `completed` (None: there is one shard); `courier` takes dead letters to other
+        hubs (None: there are none).
         """
         if rewrite is not None:
-            router = DeadLetterRouter(self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms)
+            router = DeadLetterRouter(
+                self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms, courier=courier
+            )
             environment = attrs.evolve(environment, dead_letters=router)
         self.steps = Steps(environment.scheduling)
         """Executor of the long work of subscriptions and destinations."""

@@ -17,7 +17,7 @@ from ..flow.bounds import UNBOUNDED
 from .blocks import Block, Gone
 from .cursored import BLOCK_BITS
 from .cursors import Wait
-from .dead_letters import CROWDED_OUT, EXPIRED, DeadLettering, when_taken
+from .dead_letters import CROWDED_OUT, EXPIRED, DeadLettering, FarQueue, when_taken
 from .element_states import ElementStates
 from .environment import QueueEnvironment
 from .message import MESSAGE_OVERHEAD_BYTES
@@ -81,7 +81,7 @@ class Removal:
         letters = self._states.dead_lettering
         return letters is not None and not self._queue.fits(count, wire_bytes) and letters.hold_back(source)
 
-    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
+    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue | FarQueue) -> None:
         """Remove elements that have been added to the dead-letter queue `to`."""
         self._queue.dead_lettered_count += len(sequences)
         self._gone_to(to, Fate.DEAD_LETTERED, sequences)
@@ -305,14 +305,14 @@ class Removal:
             queue.observer.left(Fate.DROPPED, sequences, reason)
         self._drop(sequences)
 
-    def _gone_to(self, to: MessageQueue, fate: Fate, sequences: SequenceOf[int]) -> None:
+    def _gone_to(self, to: MessageQueue | FarQueue, fate: Fate, sequences: SequenceOf[int]) -> None:
         """Remove elements that another queue has taken. Stored ones are removed in the same write, in one shard."""
         queue, store = self._queue, self._environment.store
         if queue.observer is not None:
             queue.observer.left(fate, sequences, to.name)
         queue.note_activity()
         self._drop(sequences)
-        if store is None or store is not to.environment.store:
+        if store is None or isinstance(to, FarQueue) or store is not to.environment.store:
             return
         if queue.storage is not None and to.storage is not None:
             store.bind((queue.storage, to.storage))

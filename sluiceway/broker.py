@@ -277,6 +277,7 @@ class Broker:
             return
         from sluiceway.cluster.asking import FarRequests  # a broker without a cluster does without
         from sluiceway.cluster.calls import Calls
+        from sluiceway.cluster.letters import Letters
         from sluiceway.cluster.links import Links, session_prefix
         from sluiceway.cluster.proxies import Proxies
         from sluiceway.cluster.questions import Questions
@@ -299,6 +300,7 @@ class Broker:
             seat.hub, self.questions, self.answers, self._stat_in_steps, pace, spawn=self._spawn, contain=self.contain
         )
         self.requests.stat_of_all = stat_of_all.ask
+        self.shards.courier = Letters(self.calls, lambda: self.shards.registry, manager=self.manager, clock=self.clock)
         self._hub.elsewhere = self.links
         self._hub.session_prefix = session_prefix(self._seat.hub)
 

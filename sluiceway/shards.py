@@ -34,6 +34,7 @@ from sluiceway.log_service import Handler, HasSubscriptions, Logs, handlers, ope
 from sluiceway.open_parts import OpenParts
 from sluiceway.protocols.stomp.header_codec import rewrite
 from sluiceway.protocols.stomp.staging import Bodies
+from sluiceway.queues.dead_letters import Courier
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import DurableIds
 from sluiceway.queues.environment import MessageNumbers, ObserverOf, QueueEnvironment
@@ -115,6 +116,8 @@ class Shards:
         """Open shards by number."""
         self.claims: Claims | None = None
         """Portions of queues, for readers that read them again. None: not recovered yet, or closed."""
+        self.courier: Courier | None = None
+        """Way of dead letters to other hubs. Set before `open`; None: there are none."""
         self.handlers: Mapping[str, Handler] = {}
         """Handlers of requests about logs and claims, by the name behind `/sluiceway/`."""
 
@@ -465,6 +468,7 @@ class Shards:
             dead_letter_queues=config.dead_letter_queues,
             own_segments=config.own_segments,
             environment_of=self.environment_of if several else None,
+            courier=self.courier,
         )
         self._foreign_names = ForeignNames(config.own_segments)
         self.registry.on_make = self._foreign_names.note

@@ -692,8 +692,14 @@ class Relay:
         """Return the flow of a delivery, by its message-id; _HERE: none; None: a lost one."""
         token, _dash, digits = message_id.rpartition(b"-")
         number = int(digits) if digits.isdigit() and len(digits) < 19 else 0
+        named = None if subscription_id is None else self._subs.get(subscription_id.decode())
+        if named is not None and len(named.hubs) == 1 and not named.covers_all:
+            (hub,) = named.hubs
+            if (only := self._fars.get(hub)) is not None:
+                return only  # whatever the number: a dead letter has that of another hub
         if token == self._hub.message_token and self._hub.has_number(number):
-            return _HERE
+            some = [far for far in self._fars.values() if far.subs]
+            return some[0] if len(some) == 1 and not self._unsettled_here() else _HERE
         shard = shard_of_number(number)
         for far in self._fars.values():
             if far.has_message(token, shard):

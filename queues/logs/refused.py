@@ -21,7 +21,7 @@ from itertools import chain, islice
 from operator import itemgetter, lt
 from typing import TYPE_CHECKING, Final
 
-from ..dead_letters import FAILED, REJECTED, RETRY_SECONDS, DeadLettering, LetterComesError
+from ..dead_letters import FAILED, REJECTED, RETRY_SECONDS, DeadLettering, FarQueue, LetterComesError
 from ..delayed import DelayedElements, backoff_ms
 from ..message import Message
 from ..ranges import stretches
@@ -251,11 +251,13 @@ class Refused:
         """Return the number of failures."""
         return self.failures.get(sequence, 0) % FOR_GOOD
 
-    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
+    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue | FarQueue) -> None:
         """Settle records that were moved to the dead-letter queue `to`."""
         self.dead_lettered_count += len(sequences)
         self._settle(sequences)
         store, storage = self._outlet.log.environment.store, self._outlet.storage
+        if isinstance(to, FarQueue):
+            return
         if store is not None and store is to.environment.store and storage is not None and to.storage is not None:
             store.bind((storage, to.storage))
 

@@ -60,7 +60,9 @@ _FRAME: Final = Struct("!QII")
 
 Head = Mapping[str, Any]
 Answered = Callable[[Head, bytes], None]
-"""Gets head and body of an answer. A head with `error` and `message` says why there is none."""
+"""Gets head and body of an answer. A head with `error` and `message` says why there is none; `in_doubt`: it may have
+been done all the same.
+"""
 Service = Callable[[str, Head, bytes, Answered], None]
 """Answers a call: gets the hub that asks (empty: this one), head, body, and who is to get the answer, now or later."""
 AWAY: Final[Head] = {"away": True}
@@ -212,6 +214,8 @@ class _Asked:
     """Hub that was asked, empty: this one; None: none is."""
     why: str = ""
     """Reason why none is."""
+    is_in_doubt: bool = False
+    """Whether a hub was lost that may have got it."""
 
     @property
     def size_bytes(self) -> int:
@@ -339,7 +343,8 @@ class Calls:
         self._look_later(LOOK_SECONDS)
 
     def _give_up(self, asked: _Asked) -> None:
-        self._done(asked, {"error": NO_HUB, "message": f"no hub can answer now: {asked.why}"}, b"")
+        words = f"no hub can answer now: {asked.why}"
+        self._done(asked, {"error": NO_HUB, "message": words, "in_doubt": asked.is_in_doubt}, b"")
 
     def _look_later(self, seconds: float) -> None:
         if not self._looks_later:
@@ -398,6 +403,7 @@ class Calls:
         if self._ends.get(hub) is end:
             del self._ends[hub]
         for asked in [each for each in self._asked.values() if each.hub == hub]:
+            asked.is_in_doubt = True
             self._wait(asked, f"hub {hub} was lost")
 
     # ------------------------------------------------------------------ answering

@@ -17,7 +17,7 @@ import trio.testing
 from sluiceway.broker import Broker
 from sluiceway.cluster.links import Seat
 from sluiceway.cluster.placement import TablePlacement
-from sluiceway.config import Config, Listener, SecurityConfig
+from sluiceway.config import Config, DestinationPolicy, Listener, SecurityConfig
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.streams import ByteStream, MemoryStream, _Pipe
@@ -120,11 +120,15 @@ class FrontHub:
 class TwoHubs:
     """Hub `a`, to which clients connect, and hub `b`, which owns names that begin with `/queue/b` or `/topic/b`."""
 
-    def __init__(self, large_folder: Path | None = None, **limits: Any) -> None:
+    def __init__(
+        self, large_folder: Path | None = None, destinations: Sequence[DestinationPolicy] = (), **limits: Any
+    ) -> None:
         """`large_folder`: folder of large bodies of the hub `b`."""
         self.network = Network()
         listener = Listener(address="127.0.0.1:0", limits=attrs.evolve(StompLimits(), **limits))
-        config = Config(listeners=(listener,), security=SecurityConfig(default="allow"))
+        config = Config(
+            listeners=(listener,), security=SecurityConfig(default="allow"), destinations=tuple(destinations)
+        )
         self.owners = {"b": "b"}
         self.placements: list[TablePlacement] = []
         self.a = self._hub("a", "b", config)
