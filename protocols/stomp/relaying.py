@@ -23,7 +23,7 @@ the client.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -42,7 +42,7 @@ from ..reading import ReadGate, Reason
 from .authorization import Identity
 from .delivery import SessionTotals
 from .errors import ProtocolError
-from .escaping import Version, escape_value
+from .escaping import Version, escape_value, unescape
 from .far import ENTRY_BYTES, NUL_LF, Far, Kept
 from .frames import AckRun, Event, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
 from .head import SendHead
@@ -50,7 +50,7 @@ from .hub import Hub
 from .lanes import Lanes
 from .limits import StompLimits
 from .placement import Elsewhere
-from .replies import Replies
+from .replies import MEMORY, Leg, Owed, Replies
 from .routing import ADMIN_PREFIX
 from .subscribe_headers import ACK_AUTO, durable_name_of
 from .temporary import LOCAL_PREFIXES, TemporaryDestinations
@@ -308,15 +308,8 @@ class Relay:
         if _is_pattern(head.destination):
             self._take_here(run)  # its ERROR is made here
             return
-        if run.receipts is not None and len(legs) > 1 and any(hub == _HERE for hub, _name in legs):
-            error = ProtocolError(
-                "spans-hubs",
-                f"{head.destination} lies on several hubs, this one among them: a SEND to all of them has no receipt",
-                "Send to each destination by itself, or without a receipt.",
-            )
-            error.identify("SEND", {"destination": head.destination, "receipt": run.receipts[0]})
-            raise error
-        self._totals.messages_in_count += len(run.wires)
+        if all(hub != _HERE for hub, _name in legs):  # else they are counted here
+            self._totals.messages_in_count += len(run.wires)
         kept = Kept(self._with_global_reply_to(head, run.receipts), run.wires, run.receipts, 0)
         if kept.head is not head:
             kept.wires = _rewritten(run.wires, head, kept.head)
@@ -349,19 +342,23 @@ class Relay:
                 self._far(hub).send_run(kept)
             return
         fars = [None if hub == _HERE else self._far(hub) for hub, _name in legs]
-        receipts: list[list[str]] = []
-        if kept.receipts is not None:
-            for receipt_id in kept.receipts:
-                done = Latch(len(legs), partial(self._replies.receipts, [receipt_id]))
-                receipts.append([self._own_receipt(done) for _leg in legs])
-        for place, (far, (_hub, name)) in enumerate(zip(fars, legs, strict=True)):
+        owed = [Owed([receipt_id], len(legs)) for receipt_id in kept.receipts or ()]
+        parts = sorted(zip(fars, legs, strict=True), key=lambda part: part[0] is not None)
+        for far, (_hub, name) in parts:  # this hub first: what it refuses goes nowhere
             own = kept.head.with_headers({"destination": name})
             wires = _rewritten(kept.wires, kept.head, own)
+            asked = [self._leg_receipt(each, name) for each in owed] if owed else None
             if far is None:
-                self._take_here(SendRun(own, wires, sum(map(len, wires))))
+                self._take_here(SendRun(own, wires, sum(map(len, wires)), asked))
             else:
-                asked = [each[place] for each in receipts] if receipts else None
                 far.send_run(Kept(own, wires, asked, 0, kept.in_doubt))
+
+    def _leg_receipt(self, owed: Owed, name: str) -> str:
+        """Return a receipt for the part of a SEND to several hubs that goes to these destinations."""
+        self._last_receipt += 1
+        receipt_id = f"{self.own_receipt}{self._last_receipt}"
+        self._replies.legs[receipt_id] = Leg(self._replies, owed, name)
+        return receipt_id
 
     def _own_receipt(self, callback: Callable[[], None]) -> str:
         self._last_receipt += 1
@@ -769,9 +766,7 @@ class Relay:
                 receipt_id = frame[len(_RECEIPT) : frame.index(b"\n", len(_RECEIPT))]
                 far.receipted(receipt_id)
                 if receipt_id.startswith(self._own_receipt_bytes):
-                    awaited = self._awaited.pop(receipt_id, None)
-                    if awaited is not None:
-                        awaited()
+                    self._own_receipted(receipt_id, frame)
                 else:
                     passed.append(frame)
             elif frame.startswith(b"ERROR\n"):
@@ -779,11 +774,35 @@ class Relay:
                     self._outbound.send_control(NUL_LF.join(passed) + b"\0", len(passed))
                     passed = []
                 if b"\ncode:shutdown\n" not in frame:  # else the flow ends, and another hub has its destinations
-                    self._pass_on_error(frame + b"\0")
+                    self._pass_on_error(self._with_asked_receipt(frame) + b"\0")
             elif not frame.startswith(b"CONNECTED\n"):
                 passed.append(frame)  # a notice, such as the end of what a browser sees
         if passed:
             self._outbound.send_control(NUL_LF.join(passed) + b"\0", len(passed))
+
+    def _own_receipted(self, receipt_id: bytes, frame: bytes) -> None:
+        """Take a RECEIPT that the client has not asked for."""
+        leg = self._replies.legs.pop(receipt_id.decode(), None)
+        if leg is not None:
+            lines = (line.partition(b":") for line in frame.split(b"\n"))
+            headers = {name.decode(): unescape(value.decode(), self.version) for name, _colon, value in lines}
+            leg.done(headers.get("durability", MEMORY), list(_places_of(headers)))
+            return
+        awaited = self._awaited.pop(receipt_id, None)
+        if awaited is not None:
+            awaited()
+
+    def _with_asked_receipt(self, frame: bytes) -> bytes:
+        """Return an ERROR with the receipt that the client has asked for, in place of that of one leg of its SEND."""
+        start = b"\nreceipt-id:" + self._own_receipt_bytes
+        if start not in frame:
+            return frame
+        before, _found, rest = frame.partition(start)
+        digits, _newline, behind = rest.partition(b"\n")
+        asked = self._replies.asked_for(self.own_receipt + digits.decode())
+        if asked is None or asked.startswith(self.own_receipt):
+            return before + b"\n" + behind
+        return before + b"\nreceipt-id:" + escape_value(asked, self.version).encode() + b"\n" + behind
 
     # ------------------------------------------------------------------ lost and found
 
@@ -1003,6 +1022,15 @@ def _rewritten(wires: Iterable[bytes], old: SendHead, new: SendHead) -> list[byt
     """Return wires with another header block."""
     start = len(old.block)
     return [new.block + wire[start:] for wire in wires]
+
+
+def _places_of(headers: Mapping[str, str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield what a RECEIPT says of logs: log (empty: it names none), first index, count of records."""
+    if "index" in headers:
+        yield "", (int(headers["index"]), int(headers["count"]))
+    for place in headers["indexes"].split(",") if "indexes" in headers else ():
+        log, _sign, index = place.rpartition("=")
+        yield log, (int(index), int(headers["count"]))
 
 
 def _is_pattern(destination: str) -> bool:

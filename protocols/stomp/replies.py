@@ -58,6 +58,25 @@ class Owed:
         return sum(map(len, self.receipt_ids)) + RECEIPT_OVERHEAD_BYTES * len(self.receipt_ids)
 
 
+class Leg:
+    """One part of a SEND to several hubs: its own receipt, which the relay has asked for, is a part of the client's."""
+
+    __slots__ = ("_name", "_replies", "owed")
+
+    def __init__(self, replies: Replies, owed: Owed, name: str) -> None:
+        """`owed`: the receipt of the client; `name`: destinations of the leg."""
+        self._replies = replies
+        self.owed = owed
+        self._name = name
+
+    def done(self, durability: str, indexes: Iterable[tuple[str, tuple[int, int]]] = ()) -> None:
+        """Take the receipt of the leg. `indexes`: log (empty: the only one), first index and count of records."""
+        for log, place in indexes:
+            only = (name for name in self._name.split(",") if name.startswith("/log/"))
+            self.owed.indexes.append((log or next(only, self._name), [place]))
+        self._replies.leg_done(self.owed, durability)
+
+
 class Replies:
     """Answers to the client. `version` is set when the connection has agreed on one."""
 
@@ -67,6 +86,7 @@ class Replies:
         "_owed",
         "_told_next",
         "_told_now",
+        "legs",
         "unconfirmed",
         "unconfirmed_logs",
         "version",
@@ -80,6 +100,8 @@ class Replies:
         self._told_now: list[Callable[[], None]] = []
         self._told_next: list[Callable[[], None]] = []
         self.version: Version = "1.0"
+        self.legs: dict[str, Leg] = {}
+        """Receipts that are not the client's, by receipt id: those of the legs of SENDs to several hubs."""
         self.unconfirmed = False
         """Whether a message was stored or acknowledged without a RECEIPT: DISCONNECT has to wait for it."""
         self.unconfirmed_logs: set[Log] = set()
@@ -199,11 +221,38 @@ class Replies:
 
     def receipts(self, receipt_ids: list[str] | None, durability: str = MEMORY) -> None:
         """Answer SENDs that asked for receipts. Does nothing after the end of the connection."""
+        if receipt_ids and self.legs:
+            legs, receipt_ids = self._apart(receipt_ids)
+            for leg in legs:
+                leg.done(durability)
         if receipt_ids:
             self._outbound.send_control(receipts(receipt_ids, self.version, DURABILITY[durability]), len(receipt_ids))
 
+    def _apart(self, receipt_ids: list[str]) -> tuple[list[Leg], list[str]]:
+        """Take the legs out of these receipts. Returns them, and the receipts of the client."""
+        legs: list[Leg] = []
+        others: list[str] = []
+        for receipt_id in receipt_ids:
+            leg = self.legs.pop(receipt_id, None)
+            if leg is None:
+                others.append(receipt_id)
+            else:
+                legs.append(leg)
+        return legs, others
+
     def appended(self, receipt_ids: list[str], durability: str, indexes: Sequence[tuple[int, int]]) -> None:
         """Answer SENDs to a log: each is told the index of its first record, and the number of records."""
+        if self.legs:
+            of_client = []
+            for receipt_id, place in zip(receipt_ids, indexes, strict=True):
+                leg = self.legs.pop(receipt_id, None)
+                if leg is None:
+                    of_client.append((receipt_id, place))
+                else:
+                    leg.done(durability, (("", place),))
+            if not of_client:
+                return
+            receipt_ids, indexes = [each for each, _place in of_client], [place for _each, place in of_client]
         told = indexed_receipts(receipt_ids, self.version, indexes, durability)
         self._outbound.send_control(told, len(receipt_ids))
 
@@ -211,10 +260,22 @@ class Replies:
         durability = DURABILITY[owed.durability]
         told = []
         for place, receipt_id in enumerate(owed.receipt_ids):
+            leg = self.legs.pop(receipt_id, None)
+            if leg is not None:
+                leg.done(owed.durability, [(name, found[place]) for name, found in owed.indexes])
+                continue
             indexes = ",".join(f"{name}={found[place][0]}" for name, found in sorted(owed.indexes))
             count = owed.indexes[0][1][place][1]
             told.append(receipt(receipt_id, self.version, (("indexes", indexes), ("count", str(count)), *durability)))
+        if not told:
+            return
         self._outbound.send_control(BEHIND_NUL.join(told), len(told))
+
+    def asked_for(self, receipt_id: str | None) -> str | None:
+        """Return the receipt that the client has asked for, of that of a leg; others are returned as they are."""
+        while receipt_id is not None and (leg := self.legs.get(receipt_id)) is not None:
+            receipt_id = leg.owed.receipt_ids[0]
+        return receipt_id
 
     def leg_done(self, owed: Owed | None, durability: str = MEMORY) -> None:
         """Note that one of the queues has taken the messages, or never will; `durability`: how safe they are there."""

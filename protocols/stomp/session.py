@@ -474,6 +474,7 @@ class Session:
         # Its frames hold their current objects, such as a message that was rejected, and these hold the error: such a
         # ring would keep the message, and the file of a large one, until the garbage collector finds it.
         error.__traceback__ = error.__context__ = None
+        error.receipt_id = self._replies.asked_for(error.receipt_id)
         if self.state < _ENDING:
             self._end_with(self._machine.fail(error), f"{error.code}: {error.message}", peers_fault=peers_fault)
 

@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from sluiceway.cluster import proxies
+from sluiceway.config import DestinationPolicy
 from sluiceway.protocols.link.records import LinkFault
 from sluiceway.protocols.stomp.escaping import Version
 from tests.cluster.links.two_hubs import TwoHubs
@@ -93,16 +94,71 @@ async def test_a_wildcard_covers_both_hubs() -> None:
         await client.silence()
 
 
-async def test_a_composite_goes_to_both_hubs() -> None:
-    """With a receipt it is refused where one of them is this hub: no RECEIPT could say what it must."""
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+async def test_a_composite_goes_to_both_hubs(version: Version) -> None:
+    """With and without receipts: one RECEIPT for each SEND, when both hubs have it."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect(version=version)
+        await client.send("/queue/a.x,/queue/b.x", "both")
+        await client.sent("/queue/a.x,/queue/b.x,/queue/b.y", "all")
+        assert [hubs.depth_count(hub, f"/queue/{hub}.x") for hub in "ab"] == [2, 2]
+        assert hubs.depth_count("b", "/queue/b.y") == 1
+        for number in range(20):
+            receipt = f"r:{number}" if version != "1.0" else f"r{number}"
+            await client.frame("SEND", {"destination": "/queue/a.x,/queue/b.x", "receipt": receipt}, "both")
+        await client.sync()
+        await client.disconnect()
+        assert [hubs.depth_count(hub, f"/queue/{hub}.x") for hub in "ab"] == [22, 22]
+
+
+async def test_the_receipt_of_a_composite_waits_for_all_hubs() -> None:
+    """Those that have it already do not make the RECEIPT; it says the least of what they promise."""
     async with TwoHubs() as hubs:
         client = await hubs.connect()
-        await client.send("/queue/a.x,/queue/b.x", "both")
-        await trio.testing.wait_all_tasks_blocked()
-        assert [hubs.depth_count(hub, f"/queue/{hub}.x") for hub in "ab"] == [1, 1]
+        hubs.network.is_down = True
+        hubs.network.cut()
         await client.frame("SEND", {"destination": "/queue/a.x,/queue/b.x", "receipt": "r"}, "both")
-        error = await client.expect_error("lies on several hubs")
+        await client.silence()
+        hubs.network.is_down = False
+        await client.expect_receipt("r")
+        assert client.received[-1].headers == {"receipt-id": "r", "durability": "memory"}
+        assert [hubs.depth_count(hub, f"/queue/{hub}.x") for hub in "ab"] == [1, 1]
+
+
+async def test_a_lost_link_costs_no_part_of_a_composite() -> None:
+    """The part that was on its way is sent again, and the RECEIPT comes."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.sent("/queue/b.x", "first")
+        hubs.network.left_bytes = 10
+        await client.sent("/queue/a.x,/queue/b.x,/queue/b.y", "all")
+        assert hubs.network.cuts_count == 1
+        assert hubs.depth_count("a", "/queue/a.x") == 1
+        assert hubs.depth_count("b", "/queue/b.y") >= 1
+
+
+async def test_the_receipt_of_a_composite_tells_the_indexes_of_logs() -> None:
+    """Of all hubs, each by its name."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.sent("/log/b.x", "before")
+        await client.frame("SEND", {"destination": "/log/b.x,/log/a.x,/queue/a.x", "receipt": "r"}, "all")
+        await client.expect_receipt("r")
+        receipt = client.received[-1]
+        assert (receipt.headers["indexes"], receipt.headers["count"]) == ("/log/a.x=0,/log/b.x=1", "1")
+
+
+@pytest.mark.parametrize("refusing", ["a", "b"])
+async def test_the_error_of_a_composite_names_the_receipt_of_the_client(refusing: str) -> None:
+    """Whichever hub refuses its part; what the hub of the client refuses goes nowhere."""
+    policies = [DestinationPolicy(f"/queue/{refusing}.x", {"count_max": 1, "full": "reject"})]
+    async with TwoHubs(destinations=policies) as hubs:
+        client = await hubs.connect()
+        await client.sent("/queue/a.x,/queue/b.x", "fits")
+        await client.frame("SEND", {"destination": "/queue/a.x,/queue/b.x", "receipt": "r"}, "does not")
+        error = await client.expect_error("")
         assert error.headers["receipt-id"] == "r"
+        assert hubs.depth_count("b", "/queue/b.x") == 1
 
 
 async def test_a_reply_finds_the_temporary_queue_of_a_client_of_another_hub() -> None:
