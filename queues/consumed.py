@@ -66,7 +66,7 @@ class ConsumedQueue(MessageQueue):
         self.states = ElementStates(self.elements)
         """State of each element of the queue."""
         self._cursor = self.states.cursor
-        self.removal = Removal(self, self.states, environment, self._drop)
+        self.removal = Removal(self, self.states, environment, self._drop, self._give_back)
         """Removal of elements that were not consumed."""
         self.delays = DelayTimer(self, self.states, environment, self._is_due)
         """Release of delayed elements when they are due."""
@@ -354,6 +354,16 @@ class ConsumedQueue(MessageQueue):
             self.storage.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
         if spent:
             self.removal.give_up(spent, REJECTED if for_good else FAILED)
+
+    def _give_back(self, sequence: int) -> None:
+        """Make a withdrawn element available again."""
+        if not self.elements.is_alive(sequence):
+            return
+        if sequence < self._cursor.position:
+            self.distribution.requeue([sequence])
+        else:
+            self.distribution.available_again([sequence])
+        self.context.request_dispatch()
 
     def losing(self, sequences: SequenceOf[int]) -> None:
         if self.observer is not None:

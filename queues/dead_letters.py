@@ -90,8 +90,12 @@ class Courier(Protocol):
     def has(self, name: str) -> bool:
         """Return whether the queue of this name is not at home here."""
 
-    def carry(self, name: str, head: Envelope, wire: bytes, number: int, done: Carried) -> None:
-        """Take a message to a queue. `done` is called once, now or later."""
+    def carry(
+        self, name: str, head: Envelope, wire: bytes, number: int, done: Carried, *, is_letter: bool = True
+    ) -> None:
+        """Take a message to a queue. `done` is called once, now or later. `is_letter`: it is a dead letter; else an
+        operator moves it, also to a topic.
+        """
 
 
 class GivesUp(Protocol):
@@ -120,7 +124,7 @@ class DeadLetterQueues(Protocol):
 class DeadLetterRouter:
     """Takes messages to dead-letter queues. One per broker."""
 
-    __slots__ = ("_courier", "_names", "_now_ms", "_queues", "_rewrite", "durable_names")
+    __slots__ = ("_names", "_now_ms", "_queues", "_rewrite", "courier", "durable_names")
 
     def __init__(
         self,
@@ -137,11 +141,11 @@ class DeadLetterRouter:
         self.name_queues(names)
         self._rewrite = rewrite
         self._now_ms = now_ms
-        self._courier = courier
+        self.courier = courier
 
     def is_far(self, to: str) -> bool:
-        """Return whether this dead-letter queue is not at home here."""
-        return self._courier is not None and self._courier.has(parse(to).canonical)
+        """Return whether this queue is not at home here."""
+        return self.courier is not None and self.courier.has(parse(to).canonical)
 
     def name_queues(self, names: Iterable[str]) -> None:
         """Set the dead-letter queues: `names` are all that any policy may name."""
@@ -208,10 +212,10 @@ class DeadLetterRouter:
                 f"{name} is at another hub than {origin}, where a large body can't go: give both names the same part "
                 "in braces, as in /queue/{orders}.new and /queue/{orders}.dead"
             )
-        assert self._courier is not None, "asked for before"
+        assert self.courier is not None, "asked for before"
         history = self._history(name, origin, reason, attempts_count, refused_by)
         head, wire = self._rewrite(message, {**history, **(facts or {})})
-        self._courier.carry(name, head, wire, number, done)
+        self.courier.carry(name, head, wire, number, done)
 
     def _history(
         self, name: str, origin: str, reason: str, attempts_count: int, refused_by: RefusedBy | None
@@ -269,6 +273,7 @@ class DeadLettering:
         "_environment",
         "_gate",
         "_giver",
+        "_held",
         "_letter_of",
         "_move_count",
         "_moving",
@@ -311,6 +316,8 @@ class DeadLettering:
         """Reason by sequence, in the order in which the elements are moved."""
         self._on_the_way: set[int] = set()
         """Elements of which letters are on their way to another hub; still in `_reasons`."""
+        self._held: set[int] = set()
+        """Elements that an operator moves to another hub: as little available as those given up."""
         self._doubtful: set[int] = set()
         """Elements of which a letter may have come to another hub without our knowing."""
         self._numbers: dict[int, int] = {}
@@ -341,7 +348,22 @@ class DeadLettering:
         return len(self._reasons)
 
     def __contains__(self, sequence: object) -> bool:
-        return sequence in self._reasons
+        return sequence in self._reasons or sequence in self._held
+
+    def hold(self, sequence: int) -> None:
+        """Keep an element from consumers, until `let_go` or its end."""
+        self._held.add(sequence)
+
+    def let_go(self, sequence: int) -> bool:
+        """Let go of an element that was held. False: it has left."""
+        if sequence not in self._held:
+            return False
+        self._held.remove(sequence)
+        return True
+
+    def send_to(self, to: str) -> None:
+        """Change the dead-letter queue."""
+        self._to = to
 
     def add(self, sequences: SequenceOf[int], reason: str) -> None:
         """Add elements that are given up; none of them is available any more. Call `move` then."""
@@ -351,6 +373,7 @@ class DeadLettering:
 
     def discard(self, sequences: Iterable[int]) -> None:
         """Forget elements that have left in another way."""
+        self._held.difference_update(sequences)
         for sequence in self._reasons.keys() & sequences:
             del self._reasons[sequence]
             self._doubtful.discard(sequence)
@@ -479,6 +502,7 @@ class DeadLettering:
     def close(self) -> None:
         """Close the owner's dead-lettering: elements that were not moved yet are forgotten."""
         self._reasons.clear()
+        self._held.clear()
         self._doubtful.clear()
         self._numbers.clear()
         self._source.close()

@@ -68,7 +68,8 @@ MOVES: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         State.HELD: frozenset(
             {State.AHEAD, State.RETURNED, State.SET_ASIDE, State.DELAYED, State.DEAD_LETTERING, State.GONE}
         ),
-        State.DEAD_LETTERING: frozenset({State.GONE}),
+        # What an operator moves to another hub is given up so, and comes back if that hub does not take it.
+        State.DEAD_LETTERING: frozenset({State.AHEAD, State.RETURNED, State.SET_ASIDE, State.GONE}),
         State.GONE: frozenset(),
     }
 )

@@ -42,7 +42,7 @@ class Removal:
         gives_up: messages may leave for having failed too often.
     """
 
-    __slots__ = ("_drop", "_environment", "_queue", "_states", "gives_up")
+    __slots__ = ("_drop", "_environment", "_give_back", "_queue", "_states", "gives_up")
 
     def __init__(
         self,
@@ -50,12 +50,16 @@ class Removal:
         states: ElementStates,
         environment: QueueEnvironment,
         drop: Callable[[SequenceOf[int]], None],
+        give_back: Callable[[int], None],
     ) -> None:
-        """`drop`: removes elements that no consumer holds, and frees their space."""
+        """`drop`: removes elements that no consumer holds, and frees their space; `give_back`: makes a withdrawn
+        element available again.
+        """
         self._queue = queue
         self._states = states
         self._environment = environment
         self._drop = drop
+        self._give_back = give_back
         self.gives_up = gives_up(queue.destination_name, queue.policy, environment)
 
     # ------------------------------------------------------------------ giving up
@@ -73,6 +77,7 @@ class Removal:
             queue.observer.left(Fate.GIVEN_UP, sequences, reason)
         if states.dead_lettering is None:
             states.dead_lettering = DeadLettering(queue, self, router, to, self._environment)
+        states.dead_lettering.send_to(to)
         states.withdraw(sequences)
         states.dead_lettering.add(sequences, reason)
         states.dead_lettering.move()
@@ -126,6 +131,34 @@ class Removal:
             self._gone_to(to, Fate.MOVED, sequences)
 
         when_taken(to, len(sequences), done, environment=environment, is_closed=lambda: queue.closed)
+
+    def hold(self, sequence: int) -> bool:
+        """Keep an element from consumers while it is on its way to another hub: `gone_far` or `given_back` follows.
+        False: it is not there any more, a consumer has it, or it is delayed.
+        """
+        queue, states, router = self._queue, self._states, self._environment.dead_letters
+        is_delayed = states.delayed is not None and states.delayed.holds(sequence)
+        if router is None or is_delayed or not self.may_leave(sequence):
+            return False
+        if states.dead_lettering is None:
+            to = queue.policy.dead_letter or queue.destination_name  # nothing is given up to itself
+            states.dead_lettering = DeadLettering(queue, self, router, to, self._environment)
+        states.withdraw([sequence])
+        states.dead_lettering.hold(sequence)
+        return True
+
+    def gone_far(self, sequence: int, to: FarQueue) -> None:
+        """Remove an element that a queue of another hub has taken."""
+        letters = self._states.dead_lettering
+        if letters is not None and letters.let_go(sequence):
+            self._queue.moved_count += 1
+            self._gone_to(to, Fate.MOVED, [sequence])
+
+    def given_back(self, sequence: int) -> None:
+        """Make an element available again that no other queue has taken."""
+        letters = self._states.dead_lettering
+        if letters is not None and letters.let_go(sequence):
+            self._give_back(sequence)
 
     # ------------------------------------------------------------------ past their date
 

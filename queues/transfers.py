@@ -5,7 +5,8 @@ A message is in its new queue before it leaves the old one, and on disk both hap
 and never in two places after a crash. Messages that a consumer holds stay with it. No queue drops messages for a
 transfer: where there is no room the transfer waits, as a source of that queue like any other.
 
-Everything here is synchronous: no dispatch runs between a message's arrival and its departure.
+Everything here is synchronous: no dispatch runs between a message's arrival and its departure. But for messages that go
+to another hub: no consumer gets them until they are there, and confirmed, or were refused.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 from ..flow import Flow, FlowClosedError, SourceController
 from .consumed import ConsumedQueue
-from .dead_letters import Rewrite
+from .dead_letters import Courier, FarQueue, Rewrite
 from .full_actions import QueueFullError
 from .message import Message
 from .queue import MessageQueue
@@ -80,6 +81,34 @@ class Transfer:
             return Outcome.NO_ROOM
         self._moved.setdefault(to, []).append(sequence)
         return Outcome.MOVED
+
+    def carry(
+        self,
+        sequence: int,
+        message: Message,
+        to: FarQueue,
+        changes: Mapping[str, str | None],
+        courier: Courier,
+        done: Callable[[str], None],
+    ) -> bool:
+        """Take a message to a queue of another hub; `done` gets the reason why it is not there, empty if it is. False:
+        it has left the queue, a consumer has it, it is delayed, or its body is in a file.
+        """
+        removal, queue = self._queue.removal, self._queue
+        if message.large is not None or not removal.hold(sequence):
+            return False
+
+        def carried(why_not: str, may_be_there: bool) -> None:
+            if not queue.closed:
+                if why_not:
+                    removal.given_back(sequence)
+                else:
+                    removal.gone_far(sequence, to)
+            done(f"{why_not}; some may be there already" if may_be_there else why_not)
+
+        head, wire = self._rewrite(message, changes)
+        courier.carry(to.name, head, wire, message.number, carried, is_letter=False)
+        return True
 
     def _delay_left(self, message: Message) -> dict[str, str | None]:
         """Return the rest of a message's delay, but at most its original delay."""

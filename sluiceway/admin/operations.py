@@ -19,12 +19,14 @@ from sluiceway.admin.done import Done
 from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
 from sluiceway.flow import Flow, FlowClosedError, SourceController
 from sluiceway.flow.kinds import ResourceKind
+from sluiceway.flow.latch import Latch
 from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.protocols.stomp.authorization import ForbiddenError, Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.header_codec import rewrite
 from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.dead_letters import FarQueue
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import Durable
 from sluiceway.queues.full_actions import QueueFullError
@@ -96,8 +98,10 @@ class _Room:
         return came.is_set()
 
 
-MoveTarget = tuple[MessageQueue, dict[str, str | None]]
+MoveTarget = tuple[MessageQueue | FarQueue, dict[str, str | None]]
 """Queue of a message, and its headers to set or remove."""
+CARRIED_COUNT: Final = 32
+"""Messages of one action that are on their way to another hub at a time."""
 
 
 class Operations:
@@ -209,7 +213,7 @@ class Operations:
             raise bad_request(f"{target} is where they are", "Name another destination.")
 
         def place(message: Message) -> MoveTarget:
-            return self._queue_for(target, message), {"destination": target}
+            return self._target(target, message), {"destination": target}
 
         tally = await self._transfer(destination, numbers, place)
         return self._told(tally, f"moved from {destination.name} to {target}")
@@ -244,7 +248,7 @@ class Operations:
                 return "some say that they came from here"
             if not may_send(name):
                 return f"you may not send to {name}"
-            return self._queue_for(name, message), {"destination": name, **dict.fromkeys(LETTER_HEADERS)}
+            return self._target(name, message), {"destination": name, **dict.fromkeys(LETTER_HEADERS)}
 
         tally = await self._transfer(destination, numbers, place)
         return self._told(tally, f"retried from {destination.name}")
@@ -265,6 +269,11 @@ class Operations:
         ):
             raise bad_request(f"nothing can be moved to {name[:200]!r}", "Name a queue or a topic in full.")
         return address.canonical
+
+    def _target(self, name: str, message: Message) -> MessageQueue | FarQueue:
+        """Return the queue of this name for a message, also one of another hub. Raises ApiError."""
+        courier = self._broker.shards.courier
+        return FarQueue(name) if courier is not None and courier.has(name) else self._queue_for(name, message)
 
     def _queue_for(self, name: str, message: Message) -> MessageQueue:
         try:
@@ -301,8 +310,8 @@ class Operations:
                 transfer.close()
         return tally
 
-    @staticmethod
     async def _move_run(
+        self,
         transfer: Transfer,
         run: list[Found],
         place: Callable[[Message], MoveTarget | str],
@@ -312,23 +321,32 @@ class Operations:
         """Move these. False: there is no room for the rest, and there will be none soon."""
         while run:
             left: list[Found] = []
+            far: list[tuple[int, Message, FarQueue, dict[str, str | None]]] = []
             for at, (sequence, message) in enumerate(run):
                 target = place(message)
                 if isinstance(target, str):
                     tally.skipped_count += 1
                     tally.why = target
                     continue
-                outcome = transfer.move(sequence, message, *target)
+                queue, headers = target
+                if isinstance(queue, FarQueue):
+                    far.append((sequence, message, queue, headers))
+                    continue
+                outcome = transfer.move(sequence, message, queue, headers)
                 if outcome is Outcome.MOVED:
                     tally.moved_count += 1
                 elif outcome is Outcome.UNHEARD:
                     tally.skipped_count += 1
-                    tally.why = f"{target[0].name} has no subscribers"
+                    tally.why = f"{queue.name} has no subscribers"
                 elif outcome is Outcome.NO_ROOM:
                     left = run[at:]
-                    tally.why = f"{target[0].name} has no room"
+                    tally.why = f"{queue.name} has no room"
                     break
             transfer.flush()
+            for start in range(0, len(far), CARRIED_COUNT):
+                if not await self._carry(transfer, far[start : start + CARRIED_COUNT], tally):
+                    tally.left_count += len(far[start + CARRIED_COUNT :]) + len(left)
+                    return False
             if left:
                 if not transfer.source.blocked or not await room.wait(ROOM_SECONDS):
                     tally.left_count += len(left)
@@ -336,6 +354,35 @@ class Operations:
                 tally.why = ""
             run = left
         return True
+
+    async def _carry(
+        self, transfer: Transfer, far: list[tuple[int, Message, FarQueue, dict[str, str | None]]], tally: _Tally
+    ) -> bool:
+        """Move these to other hubs, and wait until they are there. False: some could not be moved."""
+        courier = self._broker.shards.courier
+        assert courier is not None, "it has said that they are far"
+        all_done = trio.Event()
+        failed_count = 0
+
+        def carried(why_not: str) -> None:
+            nonlocal failed_count
+            if why_not:
+                failed_count += 1
+                tally.why = why_not
+            else:
+                tally.moved_count += 1
+            one_done()
+
+        one_done = Latch(len(far) + 1, all_done.set)
+        for sequence, message, queue, headers in far:
+            if not transfer.carry(sequence, message, queue, headers, courier, carried):
+                tally.skipped_count += 1
+                tally.why = f"what is delayed, or has a large body, can't go to {queue.name} at another hub"
+                one_done()
+        one_done()
+        await all_done.wait()
+        tally.left_count += failed_count
+        return not failed_count
 
     @staticmethod
     def _told(tally: _Tally, what: str) -> Done:

@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from sluiceway.config import DestinationPolicy
+from tests.cluster.links.operators import operated
 from tests.cluster.links.two_hubs import TwoHubs
 
 DEAD = "/queue/b.dead"
@@ -131,3 +132,32 @@ async def test_letters_of_another_hub_are_acknowledged_there(version: Any) -> No
         await reader.sync()
         await trio.testing.wait_all_tasks_blocked()
         assert hubs.depth_count("b", DEAD) == 0
+
+
+async def test_letters_are_retried_where_they_came_from() -> None:
+    """Moved back by an operator over the link, with their numbers; and moved on to any other destination."""
+    async with hubs_with() as hubs, operated(hubs.b) as operator:
+        numbers = await refuse(hubs, "/queue/a.x", 40)
+        await until_dead(hubs, 40)
+        await hubs.clients[0].disconnect()
+        done = await operator.act("retry", name=DEAD, confirm=DEAD, all=True)
+        assert (done["moved_count"], done["complete"]) == (40, True)
+        assert [hubs.depth_count("a", "/queue/a.x"), hubs.depth_count("b", DEAD)] == [40, 0]
+        reader = await hubs.connect()
+        await reader.subscribe("/queue/a.x", id="again", ack="client-individual", prefetch_count="1000")
+        letters = await reader.next_messages(40)
+        assert [each.headers["message-id"].partition("-")[2] for each in letters] == numbers
+        assert all("dead-letter-reason" not in each.headers for each in letters)
+
+
+async def test_what_another_hub_does_not_take_stays_in_its_order() -> None:
+    """No consumer gets it meanwhile, and all of it is available again."""
+    async with hubs_with({"count_max": 5}) as hubs, operated(hubs.a) as operator:
+        client = await hubs.connect()
+        await client.send_all("/queue/a.x", range(12))
+        await client.sent("/queue/a.x", "12")
+        done = await operator.act("move", **{"from": "/queue/a.x"}, to=DEAD, confirm="/queue/a.x", all=True)
+        assert (done["moved_count"], done["complete"]) == (5, False)
+        await client.subscribe("/queue/a.x", id="rest")
+        assert await client.next_texts(8) == [str(number) for number in range(5, 13)]
+        assert hubs.depth_count("b", DEAD) == 5

@@ -183,3 +183,21 @@ async def test_the_last_request_of_a_client_is_made(tmp_path: Path) -> None:
         logs = hubs.b.shards.logs
         assert logs is not None
         assert logs.group(logs.logs["/log/b.x"], "g").front == 2
+
+
+async def test_a_call_that_is_not_to_be_made_twice_fails_in_doubt() -> None:
+    """When its link is lost before the answer is there; the error says so."""
+    async with TwoHubs() as hubs:
+        asking, answering = hubs.a.calls, hubs.b.calls
+        assert asking is not None
+        assert answering is not None
+        asked: list[Any] = []
+        answering.serve("never", lambda *call: asked.append(call))
+        answers: list[Any] = []
+        asking.ask(lambda: Home("b"), "never", {}, b"", lambda *came: answers.append(came), again=False)
+        await trio.testing.wait_all_tasks_blocked()
+        hubs.network.cut()
+        await hubs.linked()
+        await trio.sleep(1)
+        ((head, _body),) = answers
+        assert (head["error"], head["in_doubt"], len(asked)) == ("shard-away", True, 1)
