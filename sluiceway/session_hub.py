@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.flow import FlowManager
@@ -115,6 +115,9 @@ class SessionHub:
     @property
     def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
         return self._tracking.on_marked_sends
+
+    def subscribed(self, destination: str, headers: Mapping[str, str]) -> None:
+        self._shards.foreign_names.note_headers(destination, headers)
 
     def new_session_id(self) -> str:
         return f"{self.session_prefix}{secrets.token_hex(8)}"

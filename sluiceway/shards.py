@@ -418,7 +418,7 @@ class Shards:
             attachments_max=config.broker.attachments_max,
             selectors_bytes_max=config.broker.selectors_bytes_max,
         )
-        self._foreign_names.configured = config.own_segments
+        self.foreign_names.configured = config.own_segments
         self._config = config
 
     # ------------------------------------------------------------------ part by part
@@ -470,8 +470,8 @@ class Shards:
             environment_of=self.environment_of if several else None,
             courier=self.courier,
         )
-        self._foreign_names = ForeignNames(config.own_segments)
-        self.registry.on_make = self._foreign_names.note
+        self.foreign_names = ForeignNames(config.own_segments)
+        self.registry.on_make = self.foreign_names.note
         self.registry.selectors.prepare = self._environment.prepare_selectors
         self._own = self.registry.environment
         for shard, environment in zip(shards, environments, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ...flow import FlowManager
@@ -125,6 +125,9 @@ class Hub(Protocol):
         """Abandon the objects that this exception has interrupted: a connection, a destination. Raises the exception if
         a shared part is broken.
         """
+
+    def subscribed(self, destination: str, headers: Mapping[str, str]) -> None:
+        """Notice a SUBSCRIBE to queues or topics that is in force."""
 
     def new_session_id(self) -> str:
         """Unguessable, without colon and backslash."""

@@ -234,6 +234,7 @@ class Subscriptions:
         subscription.selection = selection
         self.live[table_key] = subscription
         self._named.add(subscription)
+        self._hub.subscribed(name, headers)
         if isinstance(subscription, BrowsingSubscription):
             subscription.browse(addresses[0])
             self._replies.receipt(headers.get("receipt"))

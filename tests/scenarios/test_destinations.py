@@ -333,6 +333,20 @@ async def test_a_form_of_another_broker_is_logged_once_with_the_one_to_use(log_l
     assert "/topic/NAME.KEY" in lines[0]["remedy"]
 
 
+async def test_a_header_of_another_broker_is_logged_once_with_what_to_do(log_lines: LogLines) -> None:
+    async with Stage() as stage:
+        client = await stage.connect()
+        for number in range(2):
+            await client.subscribe("/topic/a", id=str(number), **{"x-queue-name": "shared", "durable": "true"})
+        await client.subscribe("/queue/a", id="q", **{"x-message-ttl": "1000", "x-queue-type": "quorum"})
+    lines = log_lines.of("a header of another broker has no effect")
+    assert [(line["header"], line["destination"]) for line in lines] == [
+        ("x-queue-name", "/topic/a"),
+        ("x-message-ttl", "/queue/a"),
+    ]
+    assert "durable:true" in lines[0]["remedy"] and "expires_max_ms" in lines[1]["remedy"]
+
+
 @pytest.mark.parametrize("written", ["/", "//"])
 async def test_a_slash_is_no_name(written: str) -> None:
     async with Stage({"/>": {}}) as stage:
