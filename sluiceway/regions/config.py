@@ -111,10 +111,10 @@ class RegionsConfig:
         "from all others that take topics from there, and stay. Empty: the name of the broker, `broker.name`.",
     )
     message_bytes_max: int = field(
-        64 * 1024 * 1024,
+        16 * 1024 * 1024,
         "bytes",
-        "Largest body that is taken from another region, which is held in memory meanwhile. A larger one stops the "
-        "topic, and the log says so.",
+        "Largest body that is taken from another region: it is held in memory meanwhile, and to put 16 MiB together "
+        "holds others up for some milliseconds. A larger one stops the topic, and the log says so.",
         at_least(1024),
     )
     origins: tuple[Region, ...] = attrs.field(

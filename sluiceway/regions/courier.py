@@ -15,12 +15,14 @@ from typing import Final
 
 import attrs
 
-from sluiceway.protocols.stomp.encoder import encode_frame
+from sluiceway.protocols.stomp.encoder import encode_frame, header_lines
 from sluiceway.protocols.stomp.frames import Frame
 from sluiceway.protocols.stomp.head import FORGEABLE_HEADERS, ORIGIN_HEADER
 
 CREDIT_COUNT: Final = 500
 CREDIT_BYTES: Final = 4 * 1024 * 1024
+LARGE_BYTES: Final = 64 * 1024
+"""Size of a body from which on it is a piece of its own."""
 SELECTOR: Final = f'"{ORIGIN_HEADER}" IS NULL'
 """Messages that came from a region themselves are not sent on."""
 SUBSCRIPTION: Final = "region"
@@ -82,8 +84,10 @@ class Courier:
             "receipt": SUBSCRIPTION,
         }
 
-    def take(self, message: Frame) -> bytes:
-        """Return the SEND for a MESSAGE of over there. Raises KeyError if it can't be acknowledged."""
+    def take(self, message: Frame) -> tuple[bytes, ...]:
+        """Return the SEND for a MESSAGE of over there, a large body in a piece of its own: to copy one takes long.
+        Raises KeyError if it can't be acknowledged.
+        """
         headers = message.headers
         self._last_receipt += 1
         receipt = str(self._last_receipt)
@@ -91,7 +95,12 @@ class Courier:
         sent = [("destination", self.topic), *_taken(headers)]
         if headers.get("redelivered") == "true" or headers.get("possible-duplicate") == "true":
             sent.append(_MARK)
-        return encode_frame("SEND", [*sent, ("receipt", receipt)], message.body, version="1.2")
+        sent.append(("receipt", receipt))
+        body = message.body
+        if len(body) < LARGE_BYTES:
+            return (encode_frame("SEND", sent, body, version="1.2"),)
+        lines = header_lines([*sent, ("content-length", str(len(body)))], "1.2")
+        return f"SEND\n{lines}\n".encode(), body, b"\0"
 
     def receipted(self, receipt_id: str) -> bytes:
         """Return the ACK for a RECEIPT of here; empty for one that is not known."""

@@ -27,7 +27,7 @@ from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.machine import ClientMachine
 from sluiceway.protocols.streams import MemoryStream
 from sluiceway.regions.config import Region
-from sluiceway.regions.courier import CREDIT_BYTES, SUBSCRIPTION, Courier
+from sluiceway.regions.courier import CREDIT_BYTES, LARGE_BYTES, SUBSCRIPTION, Courier
 
 CONNECT_SECONDS: Final = 10.0
 HEART_BEAT_MS: Final = 10_000
@@ -278,7 +278,7 @@ class Feed:
             sends: list[bytes] = []
             for frame in frames:
                 if frame.command == "MESSAGE":
-                    sends.append(courier.take(frame))
+                    sends += courier.take(frame)
                 elif frame.command == "RECEIPT" and frame.headers.get("receipt-id") == SUBSCRIPTION:
                     backoff.succeeded()
                     self.connected_to, self.reason = str(address), ""
@@ -286,7 +286,15 @@ class Feed:
                 elif frame.command == "ERROR":
                     raise FeedError(f"the other side says: {frame.headers.get('message', '')}")
             self._note(far)
-            await near.write(b"".join(sends))
+            small: list[bytes] = []
+            for piece in sends:
+                if len(piece) < LARGE_BYTES:
+                    small.append(piece)
+                    continue
+                await near.write(b"".join(small))
+                await near.write(piece)
+                small.clear()
+            await near.write(b"".join(small))
 
     async def _confirm(self, near: _Side, far: _Side) -> None:
         """Acknowledge there what is published here."""

@@ -8,7 +8,7 @@ from sluiceway.config.sources import ConfigError, load
 from sluiceway.protocols.stomp.frames import Frame
 from sluiceway.protocols.stomp.machine import ClientMachine
 from sluiceway.regions.config import Region, RegionsConfig
-from sluiceway.regions.courier import Courier
+from sluiceway.regions.courier import LARGE_BYTES, Courier
 
 T = "/topic/t"
 
@@ -22,7 +22,7 @@ def message(ack: str, body: bytes = b"b", **headers: str) -> Frame:
 
 def test_a_message_becomes_a_send_with_a_receipt() -> None:
     courier = Courier(T, "us")
-    sent = courier.take(message("1", key="v", persistent="true", user="anna", delay="500", content_length="1"))
+    (sent,) = courier.take(message("1", key="v", persistent="true", user="anna", delay="500", content_length="1"))
     assert sent.startswith(b"SEND\ndestination:/topic/t\nkey:v\npersistent:true\nreceipt:1\n")
     assert b"user" not in sent
     assert b"delay" not in sent
@@ -32,11 +32,19 @@ def test_a_message_becomes_a_send_with_a_receipt() -> None:
     assert courier.receipted("1") == b""
 
 
+def test_a_large_body_is_not_copied() -> None:
+    body = bytes(LARGE_BYTES)
+    head, same, end = Courier(T, "us").take(message("1", body, content_length=str(len(body))))
+    assert same is body
+    assert head == b"SEND\ndestination:/topic/t\nreceipt:1\ncontent-length:65536\n\n"
+    assert end == b"\0"
+
+
 def test_one_that_may_have_come_before_says_so() -> None:
     courier = Courier(T, "us")
-    assert b"possible-duplicate:true\n" in courier.take(message("1", redelivered="true"))
-    assert b"possible-duplicate:true\n" in courier.take(message("2", possible_duplicate="true"))
-    assert b"possible-duplicate" not in courier.take(message("3"))
+    assert b"possible-duplicate:true\n" in courier.take(message("1", redelivered="true"))[0]
+    assert b"possible-duplicate:true\n" in courier.take(message("2", possible_duplicate="true"))[0]
+    assert b"possible-duplicate" not in courier.take(message("3"))[0]
 
 
 def test_one_that_is_refused_here_is_a_dead_letter_there() -> None:

@@ -164,6 +164,20 @@ async def test_addresses_are_tried_in_turn(internet: Internet) -> None:
             assert us.regions.facts()[0]["connected_to"] == "eu:1"
 
 
+async def test_large_bodies_come_between_small_ones(internet: Internet) -> None:
+    async with broker_of("eu") as eu, broker_of("us", region("eu")) as us:
+        internet.hosts["eu"] = eu
+        await connected(us)
+        here, there = await client_of(us), await client_of(eu)
+        await here.subscribe(T)
+        sizes = [10, 5_000_000, 10, 65_536, 65_535, 10]
+        for size in sizes:
+            await there.send(T, b"\0" * size)
+        await there.sync()
+        for size in sizes:
+            assert (await here.next_message()).body == b"\0" * size
+
+
 async def test_too_large_a_message_is_told(internet: Internet) -> None:
     async with broker_of("eu") as eu, broker_of("us", region("eu"), message_bytes_max=2000) as us:
         internet.hosts["eu"] = eu
