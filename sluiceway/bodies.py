@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from sluiceway.flow import FlowManager
 from sluiceway.protocols.log import get_logger
 from sluiceway.queues.large import BodyError
 from sluiceway.store.directory import MissingError
 from sluiceway.store.io_threads import InlineRunner, IoThread, Runner
-from sluiceway.store.large import AllMissingError, BodyFiles
+from sluiceway.store.large import AllMissingError, BodyFiles, BodyShelf
 from sluiceway.store.marks import MARK, MarkedFolder
 from sluiceway.store.recovery import Recovered
 
@@ -20,18 +19,16 @@ Submit = Callable[[Callable[[], None]], None]
 
 
 def body_files(
-    folder: Path,
+    shelf: BodyShelf,
     *,
     manager: FlowManager,
     clock: Callable[[], float],
     submit: Submit | None = None,
     schedule: Submit | None = None,
     runners: tuple[Runner, Runner] | None = None,
-    marked: MarkedFolder | None = None,
 ) -> BodyFiles:
-    """Make the store of large bodies in `folder`, which exists (`marked`: the same, if it has a mark). `submit` (from
-    any thread to the loop): with threads; `schedule` (on the loop, later): without, for virtual time; `runners`: with
-    these, to write and to read. `recover` is due.
+    """Make the store of large bodies on this shelf. `submit` (from any thread to the loop): with threads; `schedule`
+    (on the loop, later): without, for virtual time; `runners`: with these, to write and to read. `recover` is due.
     """
     writer: Runner
     reader: Runner
@@ -43,10 +40,7 @@ def body_files(
     else:
         assert schedule is not None, "one of the two"
         writer, reader = InlineRunner(schedule), InlineRunner(schedule)
-    before_writing = None if marked is None else marked.before_writing
-    return BodyFiles(
-        folder, writer=writer, reader=reader, manager=manager, clock=clock, warn=_warn, before_writing=before_writing
-    )
+    return BodyFiles(shelf, writer=writer, reader=reader, manager=manager, clock=clock, warn=_warn)
 
 
 def recover_bodies(bodies: BodyFiles, recovered: Recovered | None, marked: MarkedFolder | None = None) -> None:

@@ -107,7 +107,7 @@ class Broker:
         large_folder: Path | None = None,
         journal_folder: Path | None = None,
         journal_files: Files | None = None,
-        logs_in_engine: bool = False,
+        all_in_engine: bool = False,
         boot: str | None = None,
         serving: bool = False,
         on_reading: OnProgress | None = None,
@@ -118,7 +118,7 @@ class Broker:
         """Make a broker. `engine`: a store that is open already, in place of the configured one; it is used inline,
         without threads, and closed at the end; of several, each has a shard. `large_folder`: folder of large bodies,
         likewise. `journal_folder`, `journal_files`, `boot`: folder of logs, access to their files, and the id of this
-        run of the machine, likewise; `logs_in_engine`: logs are kept in `engine`, as in a database. `serving`: this
+        run of the machine, likewise; `all_in_engine`: they are in `engine`, as in a database. `serving`: this
         process runs only the broker, so that `store.engine = "auto"` means LevelDB. `on_reading`: called with the
         progress of reading the store. `spans`: destination of traces, in place of the configured collector. `seat`:
         place of this broker among the hubs of a cluster. `work_clock`: seconds that measure the work of answers, which
@@ -133,7 +133,7 @@ class Broker:
             large_folder=large_folder,
             journal_folder=journal_folder,
             journal_files=journal_files,
-            logs_in_engine=logs_in_engine,
+            all_in_engine=all_in_engine,
             boot=boot,
             on_reading=on_reading,
         )

@@ -38,11 +38,13 @@ from sluiceway.queues.storage import DISK, SHARED
 from sluiceway.store.bigarray import Files
 from sluiceway.store.directory import LARGE, LOGS, Directory
 from sluiceway.store.engine import Engine
+from sluiceway.store.engine_bodies import EngineBodies, SharedBodies
 from sluiceway.store.engine_logs import EngineLogs
 from sluiceway.store.extents import ExtentCache
 from sluiceway.store.io_threads import InlineWorker, StoreThreads, ThreadWorker, Worker
-from sluiceway.store.large import BodyFiles
+from sluiceway.store.large import BodyFiles, BodyShelf, FolderShelf
 from sluiceway.store.log_storage import LogStorage
+from sluiceway.store.marks import MarkedFolder
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.metadata import MetadataManagers, StoredMetadata
 from sluiceway.store.recovery import Recovered
@@ -68,8 +70,8 @@ class Location:
     """Folder of logs, likewise. None: a temporary one."""
     journal_files: Files | None = None
     """Access to the files of logs. None: the ordinary one."""
-    logs_in_engine: bool = False
-    """Whether an engine that is open already keeps logs, too, as a database does."""
+    all_in_engine: bool = False
+    """Whether an engine that is open already keeps logs and large bodies, too, as a database does."""
     boot: str | None = None
     """Id of this run of the machine. None: that of the system."""
     on_reading: OnProgress | None = None
@@ -241,23 +243,32 @@ class Shard:
         recovered = None if self._folder is None else self._folder.recovered
         if location.large_folder is not None:
             schedule = shared.dispatcher.executor(label="large bodies")
-            self.bodies = body_files(
-                location.large_folder, manager=shared.manager, clock=shared.clock, schedule=schedule
-            )
+            shelf: BodyShelf = FolderShelf(location.large_folder)
+            if location.all_in_engine and self._folder is not None:
+                place = EngineBodies(self._folder.engine, "the engine", patience_seconds=0)
+                shelf = SharedBodies(place, shelf)
+            self.bodies = body_files(shelf, manager=shared.manager, clock=shared.clock, schedule=schedule)
             self._parts.opened(self._abandon_bodies, abandon=self._abandon_bodies)
             recover_bodies(self.bodies, recovered)
-        elif directory is not None:
-            marked = directory.marked(LARGE)
+        elif self._folder is not None and self._folder.local is not None:
+            marked = None if directory is None else directory.marked(LARGE)
             self.bodies = body_files(
-                marked.path,
+                self._body_shelf(marked),
                 manager=shared.manager,
                 clock=shared.clock,
                 submit=shared.dispatcher.submit,
                 runners=None if shared.threads is None else shared.threads.bodies(),
-                marked=marked,
             )
             self._parts.opened(self._close_bodies, abandon=self._abandon_bodies)
             await trio.to_thread.run_sync(recover_bodies, self.bodies, recovered, marked)
+
+    def _body_shelf(self, marked: MarkedFolder | None) -> BodyShelf:
+        """Return where bodies are: in this folder, or (None) in the database."""
+        if marked is not None:
+            return FolderShelf(marked.path, before_writing=marked.before_writing)
+        folder = self._folder
+        assert folder is not None and folder.scratch is not None, "there is a database"
+        return SharedBodies(EngineBodies(folder.engine, folder.engine_name), FolderShelf(folder.scratch.large_path))
 
     async def _close_bodies(self) -> None:
         assert self.bodies is not None, "they were opened"

@@ -135,7 +135,7 @@ class Shards:
             threads = StoreThreads(environment.dispatcher.submit)
             self._parts.opened(threads.close, abandon=threads.close)
             environment = attrs.evolve(environment, threads=threads, elsewhere_bytes=self._elsewhere_bytes)
-        if self._location.engine_kind == "postgresql" or self._location.logs_in_engine:
+        if self._location.engine_kind == "postgresql" or self._location.all_in_engine:
             extents = ExtentCache(
                 self._config.logs.extents_bytes_max, manager=environment.manager, clock=environment.clock
             )

@@ -48,11 +48,13 @@ PREFERENCES: Final = b"u"
 SUBSCRIPTION: Final = b"v"
 LOG: Final = b"j"
 EXTENT: Final = b"b"
+BODY: Final = b"y"
+PIECE: Final = b"w"
 
 FAMILIES: Final = frozenset(
     {META, QUEUE, HEAD, CHUNK, PAGED, SUMMARY, STATE, DURABLE, CURSOR, TRANSACTION, SPOOL, VALUE}
     | {OWNER, PAGE_RANGES, PREFERENCES, SUBSCRIPTION}
-    | {LOG, EXTENT}
+    | {LOG, EXTENT, BODY, PIECE}
 )
 
 META_FORMAT_KEY: Final = META + b"format"
@@ -192,6 +194,16 @@ def extent_key(
     return _pack(_EXTENT, EXTENT, log_id, first_index, count, first_ms, last_ms, size_bytes)
 
 
+def body_key(file_id: int) -> bytes:
+    """Return the key of the length of a complete large body (`file_id`: u64)."""
+    return _pack(_NUMBERED, BODY, file_id)
+
+
+def piece_key(file_id: int, place: int) -> bytes:
+    """Return the key of one piece (`place`: u32) of a large body (`file_id`: u64)."""
+    return _pack(_TRANSACTION, PIECE, file_id, place)
+
+
 def family_of(key: bytes) -> bytes:
     """The family of a key, one byte. Raises KeyFormatError if there is no such family."""
     family = key[:1]
@@ -270,6 +282,18 @@ def parse_extent_key(key: bytes) -> tuple[bytes, int, int, int, int, int]:
     _family, log_id, *numbers = _unpack(_EXTENT, key, "the key of an extent of a log", (EXTENT,))
     first_index, count, first_ms, last_ms, size_bytes = numbers
     return log_id, first_index, count, first_ms, last_ms, size_bytes  # type: ignore[return-value]
+
+
+def parse_body_key(key: bytes) -> int:
+    """file_id of the key of a body's length. Raises KeyFormatError for any other key."""
+    _family, file_id = _unpack(_NUMBERED, key, "the key of a large body", (BODY,))
+    return file_id
+
+
+def parse_piece_key(key: bytes) -> tuple[int, int]:
+    """Return (file_id, place) of the key of a piece of a large body. Raises KeyFormatError for any other key."""
+    _family, file_id, place = _unpack(_TRANSACTION, key, "the key of a piece of a large body", (PIECE,))
+    return file_id, place
 
 
 def extents_range(log_id: bytes, first_index: int = 0) -> Range:

@@ -1,8 +1,9 @@
 """Bodies in files: written while they arrive, read piece by piece, removed with the last reference.
 
-One file per body, `large/` of the data folder, named by its number in 16 hexadecimal digits; it holds the body and
-nothing else. A file is complete when its `BodyReference` is handed out, and is not changed after that. Until then there
-is no reference to it: what a crash leaves half written is removed by the next start like any other orphan.
+One file per body, in a `BodyShelf`: `large/` of the data folder (`FolderShelf`), where it is named by its number in 16
+hexadecimal digits and holds the body and nothing else; or a database (engine_bodies.py). A file is complete when its
+`BodyReference` is handed out, and is not changed after that. Until then there is no reference to it: what a crash
+leaves half written is removed by the next start like any other orphan.
 
 *What keeps a file.* References that are alive (see queues/large.py), and records of the store that name the file
 (`keep`, `forget`; `recover` adopts those of an earlier run). Both are counted on the dispatch loop. Numbers are never
@@ -32,7 +33,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -97,6 +98,79 @@ class AllMissingError(BodyError):
     """Error of a recovery that finds none of the files that records name."""
 
 
+class StagedBody(Protocol):
+    """One body while it is written. Used by the writer only; each call blocks and raises BodyError."""
+
+    def write(self, piece: bytes) -> None:
+        """Write the next bytes: `piece_bytes` of the shelf, if it has such, or fewer as the last ones."""
+
+    def finish(self) -> None:
+        """Complete the body: behind it, it can be read, and is safe if it is to be durable."""
+
+    def discard(self) -> None:
+        """Remove what there is of it."""
+
+
+class BodyShelf(Protocol):
+    """Storage of bodies by their numbers. Each call but `stage` blocks and raises BodyError."""
+
+    @property
+    def place(self) -> str:
+        """Name of the place, for people."""
+
+    @property
+    def piece_bytes(self) -> int | None:
+        """Size that all pieces of a body have, but the last one. None: any."""
+
+    def found(self) -> list[tuple[int, int]]:
+        """Return the numbers and sizes of the bodies that are there, complete or not."""
+
+    def stage(self, file_id: int, *, durable: bool) -> StagedBody:
+        """Begin a body; nothing is written yet."""
+
+    def read(self, file_id: int, offset: int, size_bytes: int) -> bytes:
+        """Return these bytes of a complete body."""
+
+    def remove(self, file_id: int) -> None:
+        """Remove a body, if it is there."""
+
+
+class FolderShelf:
+    """Bodies as files of a folder. Satisfies `BodyShelf`."""
+
+    piece_bytes: Final = None
+
+    def __init__(self, folder: Path, *, before_writing: Callable[[], None] | None = None) -> None:
+        """`folder` exists and belongs to this object alone; `before_writing` is called before each write, by the thread
+        that writes, and raises OSError if the folder is not the one that it was.
+        """
+        self._folder = folder
+        self._before_writing = before_writing or _nothing
+
+    @property
+    def place(self) -> str:
+        return str(self._folder)
+
+    def found(self) -> list[tuple[int, int]]:
+        try:
+            with os.scandir(self._folder) as entries:
+                return [(int(e.name, 16), e.stat().st_size) for e in entries if _NAME.fullmatch(e.name)]
+        except OSError as error:
+            raise _error("recover large bodies", error, self._folder) from error
+
+    def stage(self, file_id: int, *, durable: bool) -> StagedBody:
+        return _StagedFile(self._path(file_id), self._before_writing, durable=durable)
+
+    def read(self, file_id: int, offset: int, size_bytes: int) -> bytes:
+        return _read(self._path(file_id), offset, size_bytes)
+
+    def remove(self, file_id: int) -> None:
+        _remove(self._path(file_id))
+
+    def _path(self, file_id: int) -> Path:
+        return self._folder / f"{file_id:016x}"
+
+
 class BodyFiles(FlowResource):
     """The large bodies of one broker. All is for the dispatch loop, but `reference_died`."""
 
@@ -104,7 +178,7 @@ class BodyFiles(FlowResource):
 
     def __init__(
         self,
-        folder: Path,
+        shelf: BodyShelf,
         *,
         writer: Runner,
         reader: Runner,
@@ -112,20 +186,16 @@ class BodyFiles(FlowResource):
         clock: Callable[[], float],
         disk_bytes_max: int | None = None,
         warn: Callable[[BodyError], None],
-        before_writing: Callable[[], None] | None = None,
     ) -> None:
-        """`folder` exists and belongs to this object alone; `before_writing` is called before each write, by the thread
-        that writes, and raises OSError if the folder is not the one that it was. `disk_bytes_max`: limit of all bodies
-        together, None: the disk is the limit. `warn` is told of all failures: peers are not told of files. Call
-        `recover` before use.
+        """`shelf` belongs to this object alone. `disk_bytes_max`: limit of all bodies together, None: the disk is the
+        limit. `warn` is told of all failures: peers are not told of files. Call `recover` before use.
         """
         super().__init__("large bodies", ResourceKind.DISK, manager)
-        self._folder = folder
+        self._shelf = shelf
         self._writer = writer
         self._reader = reader
         self._disk_bytes_max = disk_bytes_max
         self._warn = warn
-        self._before_writing = before_writing or _nothing
         self._next_id = 1
         self._lengths: dict[int, int] = {}
         """Lengths of complete files."""
@@ -133,7 +203,7 @@ class BodyFiles(FlowResource):
         """References by file."""
         self._kept: Counter[int] = Counter()
         """Records of the store by file."""
-        self._staged: dict[int, _StagedFile] = {}
+        self._staged: dict[int, StagedBody] = {}
         self._disk_bytes = 0
         self._written_bytes = 0
         self._read_bytes = 0
@@ -161,25 +231,21 @@ class BodyFiles(FlowResource):
         """
         removed_count = removed_bytes = unnamed_count = unnamed_bytes = 0
         missing = set(kept_counts)
-        try:
-            with os.scandir(self._folder) as entries:
-                found = [(int(e.name, 16), e.stat().st_size) for e in entries if _NAME.fullmatch(e.name)]
-            if must_have_some and kept_counts and not any(file_id in kept_counts for file_id, _size_bytes in found):
-                raise AllMissingError(f"{self._folder} has none of the {len(kept_counts)} bodies that messages have")
-            for file_id, size_bytes in found:
-                if file_id in kept_counts:
-                    missing.discard(file_id)
-                    self._lengths[file_id] = size_bytes
-                    self._disk_bytes += size_bytes
-                elif keeps_all:
-                    unnamed_count += 1
-                    unnamed_bytes += size_bytes
-                else:
-                    os.unlink(self._path(file_id))
-                    removed_count += 1
-                    removed_bytes += size_bytes
-        except OSError as error:
-            raise _error("recover large bodies", error, self._folder) from error
+        found = self._shelf.found()
+        if must_have_some and kept_counts and not any(file_id in kept_counts for file_id, _size_bytes in found):
+            raise AllMissingError(f"{self._shelf.place} has none of the {len(kept_counts)} bodies that messages have")
+        for file_id, size_bytes in found:
+            if file_id in kept_counts:
+                missing.discard(file_id)
+                self._lengths[file_id] = size_bytes
+                self._disk_bytes += size_bytes
+            elif keeps_all:
+                unnamed_count += 1
+                unnamed_bytes += size_bytes
+            else:
+                self._shelf.remove(file_id)
+                removed_count += 1
+                removed_bytes += size_bytes
         self._kept = Counter({file_id: count for file_id, count in kept_counts.items() if file_id in self._lengths})
         self._next_id = max([self._next_id - 1, *kept_counts, *[file_id for file_id, _size in found]]) + 1
         return BodyRecovery(
@@ -194,7 +260,7 @@ class BodyFiles(FlowResource):
             self._writer.put(Job(staged.discard, _ignore))
         for file_id in self._lengths:
             if not self._kept[file_id]:
-                self._writer.put(Job(partial(_remove, self._path(file_id)), _ignore))
+                self._writer.put(Job(partial(self._shelf.remove, file_id), _ignore))
         self._closed = True
         self.close()
 
@@ -204,6 +270,11 @@ class BodyFiles(FlowResource):
         self._reader.close()
 
     # ------------------------------------------------------------------ in
+
+    @property
+    def piece_bytes(self) -> int | None:
+        """Size that pieces have to have, but the last one of a body. None: any."""
+        return self._shelf.piece_bytes
 
     def begin(
         self, length_bytes: int, *, durable: bool, source: SourceController, failed: Callable[[BodyError], None]
@@ -217,23 +288,21 @@ class BodyFiles(FlowResource):
         self._reserve(max(0, length_bytes))
         file_id = self._next_id
         self._next_id += 1
-        file = self._staged[file_id] = _StagedFile(self._path(file_id), self._before_writing, durable=durable)
+        file = self._staged[file_id] = self._shelf.stage(file_id, durable=durable)
         return Staging(self, file_id, file, length_bytes, source, failed)
 
     def _reserve(self, size_bytes: int) -> None:
         most = self._disk_bytes_max
         if most is not None and self._disk_bytes + size_bytes > most:
             error = BodyError(
-                f"{self._folder} has {self._disk_bytes} bytes of large bodies, and may have {most}: consume them, or "
-                "raise the limit"
+                f"{self._shelf.place} has {self._disk_bytes} bytes of large bodies, and may have {most}: consume them, "
+                "or raise the limit"
             )
             self._note_failure(error)
             raise error
         self._disk_bytes += size_bytes
 
-    def _put_piece(
-        self, file: _StagedFile, piece: bytes, source: SourceController, done: Callable[[Any], None]
-    ) -> None:
+    def _put_piece(self, file: StagedBody, piece: bytes, source: SourceController, done: Callable[[Any], None]) -> None:
         self.waiting.charge(0, len(piece), source)
         self._writer.put(Job(partial(file.write, piece), partial(self._piece_done, len(piece), done)))
 
@@ -269,9 +338,8 @@ class BodyFiles(FlowResource):
         self, body: BodyReference, offset: int, size_bytes: int, done: Callable[[bytes | Exception], None]
     ) -> None:
         """`done` is called with these bytes of a body, or with the BodyError why they can't be had."""
-        self._reader.put(
-            Job(partial(_read, self._path(body.file_id), offset, size_bytes), partial(self._read_done, done))
-        )
+        work = partial(self._shelf.read, body.file_id, offset, size_bytes)
+        self._reader.put(Job(work, partial(self._read_done, done)))
 
     def _read_done(self, done: Callable[[bytes | Exception], None], result: bytes | BodyError) -> None:
         if isinstance(result, BodyError):
@@ -345,7 +413,7 @@ class BodyFiles(FlowResource):
             else:
                 self._note_failure(result)  # the file still takes its space; the next start removes it
 
-        self._writer.put(Job(partial(_remove, self._path(file_id)), removed))
+        self._writer.put(Job(partial(self._shelf.remove, file_id), removed))
 
     # ------------------------------------------------------------------ what people see
 
@@ -366,9 +434,6 @@ class BodyFiles(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         return {"files": len(self._lengths), "arriving": len(self._staged), "disk_bytes": self._disk_bytes}
-
-    def _path(self, file_id: int) -> Path:
-        return self._folder / f"{file_id:016x}"
 
 
 class Staging:
@@ -392,7 +457,7 @@ class Staging:
         self,
         files: BodyFiles,
         file_id: int,
-        file: _StagedFile,
+        file: StagedBody,
         length_bytes: int,
         source: SourceController,
         failed: Callable[[BodyError], None],
@@ -415,14 +480,33 @@ class Staging:
         if self._length_bytes < 0:
             self._files._reserve(size_bytes)
         self._written_bytes += size_bytes
+        if self._files.piece_bytes is not None:
+            self._write_exactly(piece, self._files.piece_bytes)
+            return
         if size_bytes >= PIECE_BYTES:
             self._send()
             self._files._put_piece(self._file, piece, self._source, self._piece_done)
             return
-        self._collected.append(piece)
-        self._collected_bytes += size_bytes
+        self._collect(piece)
         if self._collected_bytes >= PIECE_BYTES or len(self._collected) >= PIECE_BYTES // 64:
             self._send()
+
+    def _write_exactly(self, piece: bytes, piece_bytes: int) -> None:
+        """Send pieces of this size only; the rest is collected."""
+        view = memoryview(piece)
+        while self._collected_bytes + len(view) >= piece_bytes:
+            room_bytes = piece_bytes - self._collected_bytes
+            self._collect(bytes(view[:room_bytes]))
+            self._send()
+            view = view[room_bytes:]
+        if view:
+            self._collect(bytes(view))
+            if len(self._collected) >= PIECE_BYTES // 64:  # many small ones take more memory than they have bytes
+                self._collected = [b"".join(self._collected)]
+
+    def _collect(self, piece: bytes) -> None:
+        self._collected.append(piece)
+        self._collected_bytes += len(piece)
 
     def _send(self) -> None:
         if self._collected:

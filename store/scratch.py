@@ -2,6 +2,7 @@
 
     lock      locked by the process that uses the folder
     paged/    blocks of messages that are not persistent, paged out; emptied at each start
+    large/    large bodies of messages that are not persistent; likewise
     attic/    copies of damaged records, bounded
 
 The size of its disk says nothing of the room for messages: pages that do not fit stay in memory (paged.py), and a
@@ -14,7 +15,7 @@ import os
 from pathlib import Path
 
 from ..flow.bounds import UNBOUNDED
-from .directory import PAGED, locked, told_of
+from .directory import LARGE, PAGED, locked, told_of
 from .folders import make_private_folder
 from .keys import FORMAT_VERSION_MIN
 from .pages import clear
@@ -36,6 +37,7 @@ class Scratch:
             try:
                 make_private_folder(self.paged_path)
                 clear(self.paged_path)
+                make_private_folder(self.large_path)
                 make_private_folder(path / "attic")
             except BaseException:
                 self.close()
@@ -45,6 +47,11 @@ class Scratch:
     def paged_path(self) -> Path:
         """Folder of blocks that were only paged out."""
         return self.path / PAGED
+
+    @property
+    def large_path(self) -> Path:
+        """Folder of large bodies that need not survive."""
+        return self.path / LARGE
 
     def free_bytes(self) -> int:
         """Return that there is room: the database says itself when there is none."""

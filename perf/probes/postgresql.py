@@ -3,7 +3,9 @@
 Brokers with both engines run in turns, each on a store of its own: LevelDB in a temporary folder, PostgreSQL in the
 database of the URL, in a new schema each time. Prints medians of RUNS: receipts a second with a window of 100 and with
 ten producers that wait for each, with the messages to a batch (a round trip and a commit); and filling and draining of
-a backlog, with the peak of the broker's resident memory. No consumer is there while receipts are measured.
+a backlog, with the peak of the broker's resident memory. No consumer is there while receipts are measured. With `logs`
+as a second argument the same for a log, which is read from its beginning by messages and by batches; beside LevelDB
+logs are mapped files.
 """
 
 from __future__ import annotations
@@ -63,12 +65,14 @@ def broker(url: str | None) -> Iterator[Probed]:
             process.wait(60)
 
 
-def _sends(first: int, count: int) -> bytes:
-    head = b"SEND\ndestination:/queue/probe\npersistent:true\ncontent-length:%d\n" % len(BODY)
+def _sends(first: int, count: int, name: bytes = b"/queue/probe") -> bytes:
+    head = b"SEND\ndestination:%s\npersistent:true\ncontent-length:%d\n" % (name, len(BODY))
     return b"".join([b"%sreceipt:%d\n\n%s\0" % (head, first + place, BODY) for place in range(count)])
 
 
-def receipts(probed: Probed, connections_count: int, window_count: int) -> tuple[float, float]:
+def receipts(
+    probed: Probed, connections_count: int, window_count: int, name: bytes = b"/queue/probe"
+) -> tuple[float, float]:
     """Send with a receipt for each, so many in flight on each connection. Returns receipts a second, and messages to a
     batch.
     """
@@ -78,7 +82,7 @@ def receipts(probed: Probed, connections_count: int, window_count: int) -> tuple
         for sock in socks:
             sock.setblocking(True)
             selector.register(sock, selectors.EVENT_READ)
-            sock.sendall(_sends(0, window_count))
+            sock.sendall(_sends(0, window_count, name))
         got_count = 0
         began_seconds = time.monotonic()
         while (now_seconds := time.monotonic()) < began_seconds + SECONDS:
@@ -88,7 +92,7 @@ def receipts(probed: Probed, connections_count: int, window_count: int) -> tuple
                 count = sock.recv(1 << 16).count(b"\0")
                 got_count += count
                 if count:
-                    sock.sendall(_sends(got_count, count))
+                    sock.sendall(_sends(got_count, count, name))
     after = _store(probed)
     for sock in socks:
         sock.close()
@@ -133,6 +137,56 @@ def backlog(probed: Probed, count: int) -> tuple[float, float, float]:
     )
 
 
+def log_backlog(probed: Probed, count: int) -> tuple[float, float, float, float]:
+    """Fill a log, then read it from its beginning, by messages and by batches of 1 MiB. Returns records a second of the
+    three, and MiB of resident memory at the peak.
+    """
+    sock = probed.connect()
+    sock.setblocking(True)
+    began_seconds = time.monotonic()
+    for at in range(0, count, 1000):
+        plain = b"SEND\ndestination:/log/probe\ncontent-length:%d\n\n%s\0" % (len(BODY), BODY)
+        sock.sendall(plain * min(1000, count - at))
+    sock.sendall(b"SEND\ndestination:/log/probe\nreceipt:last\n\nlast\0")
+    while not sock.recv(1 << 16):
+        pass
+    rates = [count / (time.monotonic() - began_seconds)]
+    sock.close()
+    for lines in (b"", b"batch:1048576\n"):
+        sock = probed.connect()
+        sock.setblocking(True)
+        began_seconds = time.monotonic()
+        sock.sendall(
+            b"SUBSCRIBE\nid:s\ndestination:/log/probe\nack:auto\nfrom:earliest\nto:%d\n%s\n\0" % (count, lines)
+        )
+        tail = b""
+        while b"range-end:true" not in tail:
+            tail = tail[-64:] + sock.recv(1 << 20)
+        rates.append(count / (time.monotonic() - began_seconds))
+        sock.close()
+    added, by_message, by_batch = rates
+    return added, by_message, by_batch, probed.status_bytes("VmHWM") / MIB
+
+
+def logs(url: str, count: int) -> None:
+    """Measure logs, and print."""
+    for name, place in {"files": None, "postgresql": url}.items():
+        found: dict[str, list[float]] = {"window of 100": [], "ten lonely producers": []}
+        for _ in range(RUNS):
+            for load, sizes in zip(found, ((1, 100), (10, 1)), strict=True):
+                with broker(place) as probed:
+                    found[load].append(receipts(probed, *sizes, b"/log/probe")[0])
+        for load, rates in found.items():
+            print(f"{load}, log in {name}: {statistics.median(rates):,.0f} receipts a second", flush=True)
+        with broker(place) as probed:
+            added, by_message, by_batch, peak = log_backlog(probed, count)
+        print(
+            f"{count:,} records, {name}: {added:,.0f} in, {by_message:,.0f} out by messages, {by_batch:,.0f} by "
+            f"batches a second, peak {peak:.0f} MiB",
+            flush=True,
+        )
+
+
 def _store(probed: Probed) -> Mapping[str, object]:
     with Link(Address("127.0.0.1", probed.port)) as link:
         store: Mapping[str, object] = link.ask("stat", timeout_seconds=60.0)["store"]
@@ -141,6 +195,9 @@ def _store(probed: Probed) -> Mapping[str, object]:
 
 def main(arguments: list[str]) -> None:
     """Measure, and print."""
+    if arguments[1:2] == ["logs"]:
+        logs(arguments[0], int(arguments[2]) if len(arguments) > 2 else 200_000)
+        return
     url, count = arguments[0], int(arguments[1]) if len(arguments) > 1 else 200_000
     engines: dict[str, str | None] = {"leveldb": None, "postgresql": url}
     loads: dict[str, Callable[[Probed], tuple[float, ...]]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -35,9 +34,6 @@ class LogStage(Stage):
     """The broker of a Stage, with logs in `folder` (None: one that goes with the stage; not the temporary one of a
     broker without a data folder, which promises nothing)."""
 
-    in_engine = bool(os.environ.get("LOGS_IN_ENGINE"))
-    """Whether logs are in the engine of the stage, as in a database, and not in files."""
-
     def __init__(
         self,
         policies: Mapping[str, Mapping[str, Any]] | None = None,
@@ -63,7 +59,7 @@ class LogStage(Stage):
             engine=MemoryEngine() if engine is None else engine,
             journal_folder=folder,
             journal_files=files,
-            logs_in_engine=self.in_engine if in_engine is None else in_engine,
+            all_in_engine=self.in_engine if in_engine is None else in_engine,
             boot=boot,
         )
 

@@ -6,6 +6,7 @@ holds anything, no resource is registered but destinations, and every message th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,9 @@ def wall_clock_ms() -> int:
 class Stage:
     """A broker and its clients. An async context manager; leaving it in peace checks that all is accounted for."""
 
+    in_engine = bool(os.environ.get("ALL_IN_ENGINE"))
+    """Whether an engine of the stage has logs and large bodies, too, as a database does, and not files."""
+
     def __init__(
         self,
         policies: Mapping[str, Mapping[str, Any]] | None = None,
@@ -60,6 +64,7 @@ class Stage:
             now_ms=wall_clock_ms,
             large_folder=large_folder,
             engine=engine,
+            all_in_engine=self.in_engine and engine is not None,
         )
         self._large_folder = large_folder
         self.clients: list[Client] = []

@@ -28,7 +28,8 @@ def url() -> str:
 @pytest.fixture
 def start(tmp_path: Path, url: str) -> Callable[[], BrokerProcess]:
     config = tmp_path / "sluiceway.toml"
-    config.write_text(f'[store]\nengine = "postgresql"\nurl = "{url}"\n')
+    limits = "[[listeners]]\naddress = '127.0.0.1:0'\nlimits = { large_body_bytes = 1048576 }\n"
+    config.write_text(f'[store]\nengine = "postgresql"\nurl = "{url}"\n{limits}')
 
     def starts() -> BrokerProcess:
         return BrokerProcess(tmp_path, "--config", str(config), "--data", str(tmp_path / "data"))
@@ -158,8 +159,9 @@ def test_a_stopped_owner_that_wakes_up_confirms_nothing(start: Callable[[], Brok
         other.close()
 
 
-def test_logs_are_shared_and_there_after_kill_9(start: Callable[[], BrokerProcess]) -> None:
-    """By index, by time, and for a group that goes on."""
+def test_logs_and_large_bodies_are_shared_and_there_after_kill_9(start: Callable[[], BrokerProcess]) -> None:
+    """Records by index, by time, and for a group that goes on; a body that is larger than any message in memory."""
+    body = bytes(range(256)) * (3 << 12)  # 3 MiB
     with start() as broker, RawClient(broker.address) as client:
         client.connect()
         assert append(client, "one", "two") == [0, 1]
@@ -167,9 +169,14 @@ def test_logs_are_shared_and_there_after_kill_9(start: Callable[[], BrokerProces
         between_ms = time.time_ns() // 1_000_000 + 1
         wait_until(lambda: time.time_ns() // 1_000_000 > between_ms)
         assert append(client, "three") == [2]
+        head = f"SEND\ndestination:/queue/large\npersistent:true\nreceipt:large\ncontent-length:{len(body)}"
+        client.send(head.encode() + b"\n\n" + body + b"\0")
+        assert client.expect("RECEIPT")["durability"] == "shared"
         broker.kill()
     with start() as broker, RawClient(broker.address) as client:
         client.connect()
+        client.send(b"SUBSCRIBE\ndestination:/queue/large\nid:large\n\n\0")
+        assert client.expect("MESSAGE").body == body
         assert append(client, "four") == [3]
         assert read_log(client, 2, f"from:time:{between_ms}") == [(2, "three"), (3, "four")]
         assert read_log(client, 4, "from:earliest") == [(0, "one"), (1, "two"), (2, "three"), (3, "four")]

@@ -15,6 +15,7 @@ import sluiceway.store.keys
 from sluiceway.queues.logs.batches import encode, split, stamped
 from sluiceway.queues.message import Message
 from sluiceway.store import chunks, durables, keys, spool_records, states, valuecodec
+from sluiceway.store.engine_bodies import EngineBodies
 from sluiceway.store.engine_log import LogHead
 from sluiceway.store.extents import Contents, Extent
 from sluiceway.store.metadata import records
@@ -256,6 +257,16 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
         lambda key: keys.log_key(keys.parse_log_key(key)),
         lambda key, value: (keys.parse_log_key(key), *astuple(LogHead.decoded("it", value))),
         lambda _key, reads: LogHead(*reads[1:]).encoded(),
+    ),
+    "body-length": (
+        lambda key: keys.body_key(keys.parse_body_key(key)),
+        lambda _key, value: EngineBodies._length(value),
+        lambda _key, reads: reads.to_bytes(8, "little"),
+    ),
+    "body-piece": (
+        lambda key: keys.piece_key(*keys.parse_piece_key(key)),
+        lambda _key, value: value,
+        lambda _key, reads: reads,
     ),
     "extent": (lambda key: keys.extent_key(*keys.parse_extent_key(key)), extent_reads, extent_again),
 }

@@ -17,7 +17,7 @@ from sluiceway.dispatcher import DispatcherClosedError
 from sluiceway.flow import Flow, FlowManager, FlowResource, SourceController
 from sluiceway.queues.large import BodyError, BodyReference
 from sluiceway.store.io_threads import InlineRunner, IoThread, Job
-from sluiceway.store.large import PIECE_BYTES, SYNC_BYTES, WAITING_BYTES_MAX, BodyFiles, Staging
+from sluiceway.store.large import PIECE_BYTES, SYNC_BYTES, WAITING_BYTES_MAX, BodyFiles, FolderShelf, Staging
 
 
 class Rig:
@@ -29,7 +29,7 @@ class Rig:
         self.manager = FlowManager(lambda: 0.0)
         self.warnings: list[str] = []
         self.files = BodyFiles(
-            folder,
+            FolderShelf(folder),
             writer=InlineRunner(self.loop.append),
             reader=InlineRunner(self.loop.append),
             manager=self.manager,
@@ -223,7 +223,7 @@ def test_recovery_keeps_what_records_name(rig: Rig, tmp_path: Path) -> None:
     manager = FlowManager(lambda: 0.0)
     loop: deque[Callable[[], None]] = deque()
     files = BodyFiles(
-        tmp_path,
+        FolderShelf(tmp_path),
         writer=InlineRunner(loop.append),
         reader=InlineRunner(loop.append),
         manager=manager,
@@ -246,7 +246,7 @@ def test_where_records_may_be_lost_no_file_is_removed(rig: Rig, tmp_path: Path) 
     one, two = rig.store(b"x" * 100), rig.store(b"y" * 50)
     (tmp_path / "empty").mkdir()
     again = Rig(tmp_path / "empty")
-    again.files._folder = tmp_path
+    again.files._shelf = FolderShelf(tmp_path)
     found = again.files.recover({one.file_id: 1}, keeps_all=True)
     assert (found.kept_count, found.removed_count, found.unnamed_count, found.unnamed_bytes) == (1, 0, 1, 50)
     assert all((tmp_path / f"{body.file_id:016x}").exists() for body in (one, two))

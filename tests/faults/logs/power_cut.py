@@ -195,7 +195,7 @@ class Round:
             engine=engine,
             journal_folder=self._folder,
             journal_files=files,
-            logs_in_engine=self.plan.in_engine,
+            all_in_engine=self.plan.in_engine,
             boot=f"boot {self._boot}",
             random=Random(self.random.random()),
             pace=self.plan.pace,

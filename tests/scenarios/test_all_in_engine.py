@@ -1,5 +1,5 @@
-"""Logs, groups, claims and staged commits over an engine that keeps the records as well, as a database does: a chosen
-part of what is played with files. All of it: `LOGS_IN_ENGINE=1 scripts/test tests/scenarios/test_log*.py`.
+"""Logs, groups, claims, staged commits and large bodies over an engine that keeps all of them, as a database does: a
+chosen part of what is played with files. All of it: `ALL_IN_ENGINE=1 scripts/test tests/scenarios/test_log*.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import pytest
 import trio
 
 from sluiceway.queues.logs.ports import AwayError
-from sluiceway.store import engine_log
-from tests.scenarios.log_stage import LOG, LogLives, LogStage, records_of
+from sluiceway.store import engine_log, keys
+from sluiceway.store.engine import Engine
+from tests.scenarios.lives import Lives, durability
+from tests.scenarios.log_stage import LOG, LogLives, records_of
+from tests.scenarios.stage import Stage
 from tests.scenarios.test_claims import (
     test_claims_outlive_the_broker,
     test_consumers_and_claims_share_a_queue,
     test_retention_does_not_touch_claims,
     test_staged_records_are_published_once_over_restarts,
 )
+from tests.scenarios.test_large_messages_stored import BODY, Q, bodies, files_count, send_large, settled
 from tests.scenarios.test_log_groups import (
     test_a_committed_acknowledgement_outlives_the_broker,
     test_a_run_that_comes_back_is_served_to_plain_consumers,
@@ -51,7 +55,7 @@ __all__ = [
 
 @pytest.fixture(autouse=True)
 def in_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogStage, "in_engine", True)
+    monkeypatch.setattr(Stage, "in_engine", True)
 
 
 async def test_places_by_time_are_found_in_records_that_are_away(
@@ -85,3 +89,26 @@ async def test_places_by_time_are_found_in_records_that_are_away(
         await asker.asked("cursor", log=LOG, group="g", **{"from": f"time:{times[3]}"})
         assert stage.group().front == 3
         assert (await asker.asked("seek", log=LOG, group="g", to=f"time:{times[1]}"))["front"] == 1
+
+
+def bodies_count(engine: Engine) -> int:
+    return len(list(engine.iterate_keys(*keys.family_range(keys.BODY))))
+
+
+@pytest.mark.parametrize("end", ["in order", "crash", "power cut"])
+async def test_a_large_body_outlives_the_broker_in_the_engine(tmp_path: Path, end: str) -> None:
+    """Until it is consumed. One that is not persistent is in a file, and goes with the broker."""
+    lives = Lives(None, large_folder=tmp_path, large_body_bytes=1000)
+    async with lives.life(end=end) as stage:
+        producer = await stage.connect()
+        await send_large(producer, Q, 1, persistent="true")
+        await send_large(producer, Q, 2)
+        await send_large(producer, Q, 3, persistent="true")
+        assert durability(producer) == ["disk", "memory", "disk"]
+        assert (bodies_count(lives.engine), files_count(tmp_path)) == (2, 1)
+    async with lives.life() as stage:
+        assert files_count(tmp_path) == 0
+        assert await bodies(stage, 2) == [b"1 " + BODY, b"3 " + BODY]
+        await settled(stage)
+        assert bodies_count(lives.engine) == 0
+        assert list(lives.engine.iterate_keys(*keys.family_range(keys.PIECE))) == []
