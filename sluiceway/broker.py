@@ -362,7 +362,9 @@ class Broker:
         if config.admin.address:
             await self._bind_admin()
         self.listening.listen()
-        if self.admin is not None:
+        # A hub that comes back to others leaves the common port to them until it is ready.
+        answers_late = self._seat is not None and self._seat.admin_secret is not None and self._seat.has_run
+        if self.admin is not None and not answers_late:
             self.admin.open_door(self._nursery)
         opened(self.memory.close)
         opened(self.pulse.stop)
@@ -388,6 +390,8 @@ class Broker:
         self.look_after_certificates()
         self.is_ready = True
         if self.admin is not None:
+            if answers_late:
+                self.admin.open_door(self._nursery)
             self.admin.start()
 
     async def _bind_admin(self) -> None:
@@ -511,6 +515,11 @@ class Broker:
     def connect_stream(self, stream: ByteStream) -> None:
         """Serve the client at the other end of a stream. Limits are those of the first listener."""
         self._begin(stream, self.config.listeners[0].limits, "memory")
+
+    @property
+    def seat(self) -> Seat | None:
+        """Place in a cluster; None: the broker is alone."""
+        return self._seat
 
     @property
     def listeners(self) -> list[SocketListener]:

@@ -33,8 +33,7 @@ class Connections:
         self._spawn = spawn
         self._contain = contain
         self._open: dict[Connection, None] = {}
-        self.proxies_count = 0
-        """Open connections whose clients are at other hubs: they have another one there."""
+        self._proxies: set[Connection] = set()
         self._asked_at: float | None = None
         """Time at which all connections were asked to end. None: they were not."""
         self._cut_at = math.inf
@@ -50,23 +49,34 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def proxies(self) -> list[Connection]:
+        """Open connections whose clients are at other hubs."""
+        return [each for each in self._open if each in self._proxies]
+
+    @property
+    def clients(self) -> list[Connection]:
+        """Open connections without those whose clients are at other hubs: they have another one there."""
+        return [each for each in self._open if each not in self._proxies] if self._proxies else list(self._open)
+
     def begin(self, connection: Connection, listener: SocketListener | None, *, is_proxy: bool = False) -> None:
         """Serve a connection from now on. `listener` counts its connections; None: the peer came without one.
         `is_proxy`: the client is at another hub.
         """
         self._sessions.began(connection.session)
         self._open[connection] = None
-        self._spawn(partial(self._serve, connection, listener, is_proxy=is_proxy))
+        if is_proxy:
+            self._proxies.add(connection)
+        self._spawn(partial(self._serve, connection, listener))
 
-    async def _serve(self, connection: Connection, listener: SocketListener | None, *, is_proxy: bool) -> None:
-        self.proxies_count += is_proxy
+    async def _serve(self, connection: Connection, listener: SocketListener | None) -> None:
         try:
             await connection.run()
         except Exception as error:  # noqa: BLE001 - an outermost shell
             self._contain(error)
         finally:
             del self._open[connection]
-            self.proxies_count -= is_proxy
+            self._proxies.discard(connection)
             if listener is not None:
                 listener.connection_ended()
             if self._asked_at is not None and not self._open:

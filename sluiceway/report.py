@@ -95,20 +95,21 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any
 
 def _hub_of(broker: Broker) -> dict[str, Any]:
     """Return the facts of this hub, where there may be several."""
-    links = broker.links
-    if links is None:
-        return {}
-    shards = broker.shards
+    return {} if broker.links is None else {"hub": hub_facts(broker)}
+
+
+def hub_facts(broker: Broker) -> dict[str, Any]:
+    """Return what people are told of a hub of a cluster."""
+    links, shards = broker.links, broker.shards
+    assert links is not None, "it is in a cluster"
     return {
-        "hub": {
-            "name": links.seat.hub,
-            "pid": os.getpid(),
-            "address": next(iter(links.addresses), None),
-            "connections_count": len(broker.connections) - broker.connections.proxies_count,
-            "destinations_count": len(broker.registry.destinations),
-            "shards": [] if shards.count == 1 else sorted(shards.open_shards),
-            "links": links.facts(),
-        }
+        "name": links.seat.hub,
+        "pid": os.getpid(),
+        "address": next(iter(links.addresses), None),
+        "connections_count": len(broker.connections.clients),
+        "destinations_count": len(broker.registry.destinations),
+        "shards": [] if shards.count == 1 else sorted(shards.open_shards),
+        "links": links.facts(),
     }
 
 

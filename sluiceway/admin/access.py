@@ -26,7 +26,7 @@ import ipaddress
 import secrets
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -49,6 +49,9 @@ for then the configuration's generation is another.
 BASIC_MAX: Final = 256
 SESSION_BYTES: Final = 1536
 BASIC_ENTRY_BYTES: Final = 1024
+COOKIE_LENGTH_MAX: Final = 256
+_OF_HUB: Final = "~"
+"""Between the hub that has a session and the rest of its cookie."""
 LOGINS_MAX: Final = 16
 """Logins under way at a time: each may be made to wait some seconds."""
 LISTENER: Final = "admin"
@@ -73,6 +76,8 @@ class Caller:
     csrf: str = ""
     """Token that actions must send; empty: none."""
     session_key: bytes = b""
+    cookie: str = ""
+    """Cookie of a session that another hub has; empty: it has not."""
 
     @property
     def is_known(self) -> bool:
@@ -87,14 +92,26 @@ class Access:
     """One per admin server."""
 
     def __init__(
-        self, guard: SecurityGate, config: AdminConfig, *, keep: Callable[[int], None], clock: Callable[[], float]
+        self,
+        guard: SecurityGate,
+        config: AdminConfig,
+        *,
+        keep: Callable[[int], None],
+        clock: Callable[[], float],
+        secret: bytes | None = None,
+        hub: str = "",
     ) -> None:
-        """Make an empty table. `keep` is called with the change of the kept bytes; `clock`: monotonic seconds."""
+        """Make an empty table. `keep` is called with the change of the kept bytes; `clock`: monotonic seconds.
+        `secret`: of the hubs that share one port; None: one of this process; `hub`: id of this one.
+        """
         self._guard = guard
         self._keep = keep
         self._clock = clock
         self.configure(config)
-        self._key = secrets.token_bytes(32)
+        self._key = secrets.token_bytes(32) if secret is None else secret
+        self._hub = hub
+        self.elsewhere: Callable[..., Awaitable[Caller | None]] | None = None
+        """Finds (or with `ends=True` ends) the session of a cookie at another hub, from its id and the cookie."""
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         """Sessions by hash of the cookie, the one idle for longest first."""
         self._basic: OrderedDict[bytes, tuple[Identity, int, float]] = OrderedDict()
@@ -130,11 +147,23 @@ class Access:
             return Caller(await self._by_basic(authorization, peer), "basic")
         cookie = cookies.get(COOKIE)
         if cookie:
-            key = _hashed(cookie)
-            session = self._live_session(key)
-            if session is not None:
-                return Caller(session.identity, "cookie", session.csrf, key)
+            caller = self.session_of(cookie) or await self._session_elsewhere(cookie)
+            if caller is not None:
+                return caller
         return STRANGER
+
+    def session_of(self, cookie: str) -> Caller | None:
+        """Return the caller of a session of this hub; None: there is none."""
+        key = _hashed(cookie)
+        session = self._live_session(key)
+        return None if session is None else Caller(session.identity, "cookie", session.csrf, key)
+
+    async def _session_elsewhere(self, cookie: str) -> Caller | None:
+        hub, separator, _token = cookie.partition(_OF_HUB)
+        if self.elsewhere is None or not separator or hub == self._hub or len(cookie) > COOKIE_LENGTH_MAX:
+            return None
+        found = await self.elsewhere(hub, cookie)
+        return None if found is None else attrs.evolve(found, cookie=cookie)
 
     async def _by_basic(self, authorization: str, peer: str) -> Identity:
         scheme, _, encoded = authorization.partition(" ")
@@ -194,7 +223,7 @@ class Access:
         """Begin a session; returns its cookie and the identity. Raises ApiError."""
         identity = await self._log_in(login, passcode, peer)
         self._forget_idle()
-        cookie = secrets.token_urlsafe(32)
+        cookie = f"{self._hub}{_OF_HUB}{secrets.token_urlsafe(32)}" if self._hub else secrets.token_urlsafe(32)
         key = _hashed(cookie)
         session = _Session(identity, self._token(cookie), self._guard.generation, self._clock())
         self._sessions[key] = session
@@ -203,8 +232,14 @@ class Access:
         self._count()
         return cookie, Caller(identity, "cookie", session.csrf, key)
 
+    async def log_out_anywhere(self, caller: Caller) -> None:
+        """End its session, if it has one, also at another hub."""
+        self.log_out(caller)
+        if caller.cookie and self.elsewhere is not None:
+            await self.elsewhere(caller.cookie.partition(_OF_HUB)[0], caller.cookie, ends=True)
+
     def log_out(self, caller: Caller) -> None:
-        """End its session, if it has one."""
+        """End its session at this hub, if it has one."""
         self._sessions.pop(caller.session_key, None)
         self._count()
 

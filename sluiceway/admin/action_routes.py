@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from sluiceway.admin import schema
+from sluiceway.admin import merging, schema
 from sluiceway.admin.done import Done
 from sluiceway.admin.errors import bad_request, conflict, not_found
 from sluiceway.admin.limits import change_limits, configured_limits
+from sluiceway.admin.reach import Reach, Together
+from sluiceway.admin.read_routes import log_home
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door
 from sluiceway.admin.schema import Schema
 from sluiceway.admin.tables import Row
@@ -192,6 +194,7 @@ def _action(
     may: dict[str, Schema] | None = None,
     door: Door = Door.ADMIN,
     doc: str = "",
+    reach: Reach | Together,
 ) -> ApiRoute:
     return ApiRoute(
         f"{PREFIX}/actions/{name}",
@@ -202,7 +205,14 @@ def _action(
         method="POST",
         doc=doc,
         body=schema.strict(needs, optional=may),
+        reach=reach,
     )
+
+
+_AT_HOME: Final = Together(home=lambda call: str(call.body["name"]))
+_AT_TARGET: Final = Together(home=lambda call: call.services.operations.place(call.body["to"]))
+_AT_SOURCE: Final = Together(home=lambda call: str(call.body["from"]))
+_AT_LOG: Final = Together(home=lambda call: log_home(call.body["log"]))
 
 
 ACTING: Final[tuple[ApiRoute, ...]] = (
@@ -213,8 +223,9 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         _NAME,
         door=Door.ADMIN_OF,
         doc="The destination takes messages until it is full; consumers may still acknowledge. A restart ends it.",
+        reach=_AT_HOME,
     ),
-    _action("resume", "Deliver again.", _resume, _NAME, door=Door.ADMIN_OF),
+    _action("resume", "Deliver again.", _resume, _NAME, door=Door.ADMIN_OF, reach=_AT_HOME),
     _action(
         "limit",
         "Change limits of a queue or a topic at run time.",
@@ -232,6 +243,7 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         doc="`limits`: `memory_bytes`, `count_max`, `bytes_max` and, of a topic, `lead_bytes`; null: no limit; bytes "
         "may be a text such as `64 MiB`. In force at once, until the broker restarts, or a reload changes the same "
         "limit. `configured`: as the configuration says. Lowering a limit loses nothing. `confirm` repeats the name.",
+        reach=_AT_HOME,
     ),
     _action(
         "purge",
@@ -241,6 +253,7 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         may={"message_ids": _IDS},
         door=Door.ADMIN_OF,
         doc="Messages held by consumers stay with them. `confirm` repeats the name. `message_ids`: only these.",
+        reach=_AT_HOME,
     ),
     _action(
         "publish",
@@ -250,6 +263,7 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         may={"headers": {"type": "object", "additionalProperties": _TEXT, "maxProperties": PUBLISHED_HEADERS_MAX}},
         door=Door.KNOWN,
         doc="Needs `send` there. A destination without room, or a topic without subscribers, refuses it.",
+        reach=_AT_TARGET,
     ),
     _action(
         "move",
@@ -259,6 +273,7 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         may=_WHICH,
         door=Door.KNOWN,
         doc="Needs `admin` on both. A message is added there before it is removed here. `confirm` repeats `from`.",
+        reach=_AT_SOURCE,
     ),
     _action(
         "retry",
@@ -270,6 +285,7 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         doc="`confirm` repeats the name. A message that a subscription of a topic rejected goes to the topic, and "
         "so to all of its subscribers, only with `republish`. Messages are left out if you may "
         "neither `send` to nor `admin` their origin.",
+        reach=_AT_HOME,
     ),
     _action(
         "close-connection",
@@ -277,6 +293,7 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         _close_connection,
         {"session": _TEXT, **_CONFIRM},
         doc="Its unacknowledged messages are requeued. `confirm` repeats the session.",
+        reach=Reach.SESSION,
     ),
     _action(
         "seek-group",
@@ -286,6 +303,7 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         door=Door.KNOWN,
         doc="`to`: earliest, latest, next, an index, or time:MS. `confirm` repeats the group. Needs `admin` on the "
         "log.",
+        reach=_AT_LOG,
     ),
     _action(
         "remove-durable",
@@ -296,14 +314,17 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         door=Door.KNOWN,
         doc="No consumer may be connected to it. `confirm` repeats the name. `destination`: its topic, where several "
         "have one of this name without a client id. Needs `admin` on its topic.",
+        reach=Reach.FIRST,
     ),
     _action(
         "drain",
         "Refuse new connections, let consumers finish, then stop the broker.",
         _drain,
         _CONFIRM,
-        may={"seconds": {"type": "number", "minimum": 0, "maximum": DRAIN_SECONDS_MAX}},
-        doc="`confirm` is the broker's name. After `seconds` (60 by default) it stops in any case.",
+        may={"seconds": {"type": "number", "minimum": 0, "maximum": DRAIN_SECONDS_MAX}, "hub": _TEXT},
+        doc="`confirm` is the broker's name. After `seconds` (60 by default) it stops in any case. "
+        "`hub`: which one, where there are several.",
+        reach=Reach.NAMED,
     ),
-    _action("reload", "Read the configuration again.", _reload, {}),
+    _action("reload", "Read the configuration again.", _reload, {}, reach=Together(merging.done)),
 )

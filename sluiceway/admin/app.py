@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
+import attrs
 import trio
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
@@ -21,16 +22,18 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from sluiceway import metrics
+from sluiceway.admin.access import Caller
 from sluiceway.admin.action_routes import ACTING
 from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.openapi import document
 from sluiceway.admin.pages import ConsoleFiles, File
 from sluiceway.admin.read_routes import LOOKING
-from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, read_query, refuse_stopped
+from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, let_in, read_query, refuse_stopped
 from sluiceway.admin.services import Services
+from sluiceway.admin.tables import Row
 from sluiceway.config.admin import AdminConfig
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.authorization import Action
+from sluiceway.protocols.stomp.authorization import Action, Identity
 from sluiceway.steps import json_in_steps, read_json
 
 log = get_logger("sluiceway.admin")
@@ -91,6 +94,7 @@ class AdminApp:
         self._services = services
         self.config = config
         """A reload changes it."""
+        self._routes = {(route.method, route.path): route for route in ROUTES}
         self._pages = ConsoleFiles()
         self._document = json.dumps(document(ROUTES), separators=(",", ":")).encode()
         router = Router(
@@ -165,23 +169,44 @@ class AdminApp:
                 peer=peer,
                 secure=scheme == "https" or self._services.access.is_proxied(request.headers),
             )
-            _let_in(call, route.door)
+            let_in(call, route)
             if route.method == "POST":
                 access = self._services.access
                 access.check_origin(request.headers, scheme)
                 if route.csrf:
                     access.check_csrf(caller, request.headers)
                 assert route.body is not None, "every action says what it needs"
-                call = _with_body(call, check_body(await self._body(request), route.body))
+                call = attrs.evolve(call, body=check_body(await self._body(request), route.body))
                 if route.door is Door.ADMIN_OF:
-                    call.require(Action.ADMIN, str(call.body["name"]))
+                    let_in(call, route)
             with self._time_limit():
-                answer = await route.handler(call)
+                together = self._services.together
+                answer = await (route.handler(call) if together is None else together.answer(route, call))
                 data = await self._services.pace.run(json_in_steps(answer))
             headers = {"Cache-Control": "no-store", **call.reply.headers}
             return Response(data, call.reply.status, headers, "application/json")
 
         return endpoint
+
+    async def answer_hub(self, facts: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[int, Row]:
+        """Answer a request that has come to another hub, which knows the caller. Raises ApiError."""
+        route = self._routes.get((facts["method"], facts["path"]))
+        if route is None:
+            raise ApiError(404, "not-found", f"{facts['path']} is not known", "Run the same version on all hubs.")
+        identity = Identity(facts["user"], frozenset(facts["groups"]))
+        call = Call(
+            services=self._services,
+            caller=Caller(identity, facts["way"]),
+            query=facts["query"],
+            body=body,
+            peer=facts["peer"],
+            secure=facts["secure"],
+            together=facts["together"],
+        )
+        let_in(call, route)
+        with self._time_limit():
+            row = await route.handler(call)
+        return call.reply.status, row
 
     @contextmanager
     def _time_limit(self) -> Iterator[None]:
@@ -249,7 +274,8 @@ class AdminApp:
             access.require(await access.caller(request.headers, request.cookies, _peer_of(request)), Action.ADMIN)
         openmetrics = metrics.wants_openmetrics(request.headers.get("accept", ""))
         with self._time_limit():
-            data = await broker.metrics_page(openmetrics=openmetrics)
+            together = self._services.together
+            data = await (broker.metrics_page if together is None else together.metrics_page)(openmetrics=openmetrics)
         kind = metrics.OPENMETRICS if openmetrics else metrics.TEXT
         return Response(data, headers={"Cache-Control": "no-store", "Content-Type": kind})
 
@@ -261,29 +287,6 @@ class AdminApp:
         if found is None:
             raise ApiError(404, "not-found", "the console has no such file", "Load the page again.")
         return _sent(found, request)
-
-
-def _let_in(call: Call, door: Door) -> None:
-    """Raises ApiError if the caller may not ask this at all."""
-    if door is Door.OPEN:
-        return
-    if door is Door.ADMIN:
-        call.require(Action.ADMIN)
-    elif door is Door.BROWSE:
-        call.require(Action.BROWSE, call.query["name"])
-    elif not call.caller.is_known:
-        call.require(Action.ADMIN)  # names the required permission
-
-
-def _with_body(call: Call, body: Any) -> Call:
-    return Call(
-        services=call.services,
-        caller=call.caller,
-        query=call.query,
-        body=body,
-        peer=call.peer,
-        secure=call.secure,
-    )
 
 
 def _sent(file: File, request: Request) -> Response:

@@ -43,6 +43,8 @@ _CLIENTS_AND_DESTINATIONS: Final = (Role.CONNECTION, Role.DESTINATION, Role.SUBS
 LIMITERS_MAX: Final = 12
 """Maximum of limiters that one node shows: those closest to their capacity."""
 CHAINS_MAX: Final = 50
+TOGETHER_MAX: Final = 1_000
+"""Chains that are told to another hub."""
 BOTTLENECKS_MAX: Final = 20
 
 
@@ -86,12 +88,13 @@ class FlowMaps:
         drawing = await self._current()
         return await self._pace.run(drawing.chain(wanted))
 
-    async def summary(self) -> tuple[FlowSnapshot, dict[str, list[dict[str, Any]]]]:
+    async def summary(self, *, together: bool = False) -> tuple[FlowSnapshot, dict[str, list[dict[str, Any]]]]:
         """Return the survey (its `resources` are those that wait or block), and its worst bottlenecks, its
-        longest waits and the stalled subscriptions.
+        longest waits and the stalled subscriptions. `together`: waits with the fields by which they are joined with
+        those of other hubs.
         """
         drawing = await self._current()
-        return drawing.survey, await self._pace.run(drawing.summary())
+        return drawing.survey, await self._pace.run(drawing.summary(together=together))
 
     async def rows(self) -> RowStates:
         """Return the states of destinations, connections and subscriptions."""
@@ -431,8 +434,10 @@ class _Drawing:
             "age_seconds": edge.age_seconds,
         }
 
-    def summary(self) -> Steps[dict[str, list[dict[str, Any]]]]:
-        """Return the worst bottlenecks, the longest waits in words, and the stalled subscriptions."""
+    def summary(self, *, together: bool = False) -> Steps[dict[str, list[dict[str, Any]]]]:
+        """Return the worst bottlenecks, the longest waits in words, and the stalled subscriptions. `together`: as
+        `FlowMaps.summary`.
+        """
         bottlenecks: list[dict[str, Any]] = []
         for bottleneck in self.survey.bottlenecks:
             yield
@@ -444,6 +449,7 @@ class _Drawing:
                 continue
             bottlenecks.append(
                 {
+                    **({"sink": bottleneck.sink.title} if together else {}),
                     "id": node_id(first),
                     "title": bottleneck.sink.title,
                     "words": bottleneck_in_words(bottleneck.sink, waiting),
@@ -456,11 +462,18 @@ class _Drawing:
         chains: dict[str, dict[str, Any]] = {}
         for chain in self.survey.chains:
             yield
-            if len(chains) == CHAINS_MAX:
+            if len(chains) == (TOGETHER_MAX if together else CHAINS_MAX):
                 break
             first_id = node_id(self._first_of(chain.source.resource_id))
-            if first_id not in chains:
-                chains[first_id] = {"id": first_id, "words": chain.words, "age_seconds": chain.edges[0].age_seconds}
+            # Of a node every wait may be the one that is joined.
+            key = f"{first_id} {chain.flow}" if together else first_id
+            if key not in chains:
+                chains[key] = {
+                    **(chain.to_dict() if together else {}),
+                    "id": first_id,
+                    "words": chain.words,
+                    "age_seconds": chain.edges[0].age_seconds,
+                }
         stalled: list[dict[str, Any]] = []
         known = self.standings.stalled()
         worst, _total = yield from best_in_steps(known, lambda first: known[first][0], BOTTLENECKS_MAX)

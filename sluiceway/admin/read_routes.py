@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from sluiceway.admin import schema
+from sluiceway.admin import merging, schema
 from sluiceway.admin.access import COOKIE
 from sluiceway.admin.errors import ApiError, bad_request
+from sluiceway.admin.reach import Reach, Together
 from sluiceway.admin.records import RECORDS_MAX, records_of
 from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, Parameter
 from sluiceway.admin.tables import LIMIT_MAX, Row
@@ -38,7 +39,7 @@ async def _log_in(call: Call) -> Row:
 
 
 async def _log_out(call: Call) -> Row:
-    call.services.access.log_out(call.caller)
+    await call.services.access.log_out_anywhere(call.caller)
     call.reply.headers["Set-Cookie"] = f"{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
     return {"ok": True}
 
@@ -90,7 +91,7 @@ async def _ready(call: Call) -> Row:
 
 
 async def _overview(call: Call) -> Row:
-    return await call.services.state.overview()
+    return await call.services.state.overview(together=call.together)
 
 
 async def _map(call: Call) -> Row:
@@ -139,7 +140,7 @@ async def _subscriptions(call: Call) -> Row:
 
 
 async def _connections(call: Call) -> Row:
-    return await call.services.state.connections(call.page)
+    return await call.services.state.connections(call.page, together=call.together)
 
 
 async def _durables(call: Call) -> Row:
@@ -213,6 +214,19 @@ async def _trails(call: Call) -> Row:
     return {"items": found}
 
 
+def log_home(name: str) -> str:
+    """Return the canonical name of a log that is named with or without `/log/`."""
+    return name if name.startswith("/log/") else f"/log/{name}"
+
+
+def _history_home(call: Call) -> str:
+    return str(call.query["name"])
+
+
+_AT_HOME: Final = Together(home=lambda call: str(call.query["name"]))
+_AT_LOG: Final = Together(home=lambda call: log_home(call.query["name"]))
+
+
 def _get(
     name: str, summary: str, handler: Any, answer: schema.Schema, door: Door = Door.ADMIN, **more: Any
 ) -> ApiRoute:
@@ -256,7 +270,13 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         method="POST",
         body=schema.strict({}),
     ),
-    _get("overview", "The broker in some numbers, and what blocks it.", _overview, schema.OVERVIEW),
+    _get(
+        "overview",
+        "The broker in some numbers, and what blocks it.",
+        _overview,
+        schema.OVERVIEW,
+        reach=Together(merging.overview),
+    ),
     _get(
         "history",
         "The last hour, a point every ten seconds: of the broker and its store, or of one destination or log.",
@@ -266,6 +286,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         query=(Parameter("name", "A destination or a log; left out: the broker.", default=""),),
         doc="The oldest point comes first; null: not known. The 250 destinations that did something last "
         "have a history.",
+        reach=Together(merging.history, _history_home),
     ),
     _get(
         "map",
@@ -274,6 +295,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         schema.MAP,
         query=(Parameter("limit", "Nodes at most.", "count", NODES_DEFAULT, least=1, most=NODES_MAX),),
         doc="Nodes that others wait for come first, then those that wait, then the busiest.",
+        reach=Together(merging.flow_map),
     ),
     _get(
         "chains",
@@ -281,6 +303,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         _chains,
         schema.CHAIN_OF_NODE,
         query=(Parameter("id", "The id of a node."),),
+        reach=Reach.NODE,
     ),
     _get(
         "destinations",
@@ -290,6 +313,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         Door.KNOWN,
         query=PAGING,
         doc="Users without `admin` on the broker see those that they may `browse` or `admin`.",
+        reach=Together(merging.page_of("-depth_count")),
     ),
     _get(
         "destination",
@@ -298,6 +322,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         schema.ONE_DESTINATION,
         Door.KNOWN,
         query=(NAME,),
+        reach=_AT_HOME,
     ),
     _get(
         "subscriptions",
@@ -305,11 +330,40 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         _subscriptions,
         schema.table(schema.SUBSCRIPTION),
         query=(*PAGING, Parameter("destination", "Only those that asked for just this.", default="")),
+        reach=Together(merging.page_of("-unsettled_count")),
     ),
-    _get("connections", "Connections.", _connections, schema.table(schema.CONNECTION), query=PAGING),
-    _get("durables", "Durable subscriptions.", _durables, schema.table(schema.DURABLE), query=PAGING),
-    _get("logs", "Logs with their groups.", _logs, schema.table(schema.LOG), query=PAGING),
-    _get("log", "One log with its groups.", _log, schema.LOG, query=(Parameter("name", "/log/NAME, or NAME."),)),
+    _get(
+        "connections",
+        "Connections.",
+        _connections,
+        schema.table(schema.CONNECTION),
+        query=PAGING,
+        reach=Together(merging.page_of("-blocked_seconds")),
+    ),
+    _get(
+        "durables",
+        "Durable subscriptions.",
+        _durables,
+        schema.table(schema.DURABLE),
+        query=PAGING,
+        reach=Together(merging.page_of("-backlog_count")),
+    ),
+    _get(
+        "logs",
+        "Logs with their groups.",
+        _logs,
+        schema.table(schema.LOG),
+        query=PAGING,
+        reach=Together(merging.page_of("name")),
+    ),
+    _get(
+        "log",
+        "One log with its groups.",
+        _log,
+        schema.LOG,
+        query=(Parameter("name", "/log/NAME, or NAME."),),
+        reach=_AT_LOG,
+    ),
     _get(
         "records",
         "Records of a log by index or time. Nothing is consumed.",
@@ -322,6 +376,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         ),
         doc="`from` of the answer is where the next page begins, null at the end. A row with `missing` stands for "
         "records up to before `end` that are lost or damaged.",
+        reach=_AT_LOG,
     ),
     _get(
         "groups",
@@ -329,8 +384,15 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         _groups,
         schema.table(schema.GROUP),
         query=PAGING,
+        reach=Together(merging.page_of("-lag")),
     ),
-    _get("store", "The store; null without one.", _store, schema.record({"store": schema.STORE})),
+    _get(
+        "store",
+        "The store; null without one.",
+        _store,
+        schema.record({"store": schema.STORE}),
+        reach=Together(merging.store),
+    ),
     _get("config", "The configuration in force; secrets are not shown.", _config, schema.CONFIG),
     _get(
         "messages",
@@ -344,6 +406,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
             Parameter("limit", "How many at most.", "count", 50, least=1, most=LIMIT_MAX),
             Parameter("q", "Only those with this text in their first 8 KiB, headers or body.", default=""),
         ),
+        reach=_AT_HOME,
     ),
     _get(
         "message",
@@ -356,6 +419,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
             Parameter("message_id", "Its message-id."),
             Parameter("place", "Where it was seen: then it is found at once.", default=""),
         ),
+        reach=_AT_HOME,
     ),
     _get(
         "dead-letters",
@@ -363,6 +427,7 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         _dead_letters,
         schema.DEAD_LETTERS,
         Door.KNOWN,
+        reach=Together(merging.joined_items),
     ),
     _get(
         "trails",
@@ -374,5 +439,6 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
             Parameter("correlation_id", "its correlation-id.", optional=True),
             Parameter("limit", "Messages at most.", "count", 20, least=1, most=TRAILS_MAX),
         ),
+        reach=Together(merging.joined_items),
     ),
 )

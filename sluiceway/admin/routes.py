@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from sluiceway.admin.errors import ApiError, bad_request
+from sluiceway.admin.reach import Reach, Together
 from sluiceway.admin.schema import Schema
 from sluiceway.admin.tables import LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, PageRequest, Row
 from sluiceway.protocols.stomp.authorization import Action
@@ -86,6 +87,16 @@ class Call:
     secure: bool
     """Whether the request came over TLS."""
     reply: Reply = attrs.field(factory=Reply)
+    together: bool = False
+    """Whether the answer will be put together with those of other hubs."""
+
+    def with_query(self, changes: Mapping[str, Any]) -> Call:
+        """Return the same request with other parameters."""
+        return attrs.evolve(self, query={**self.query, **changes})
+
+    def for_hubs(self) -> Call:
+        """Return the same request, to be answered for other hubs."""
+        return attrs.evolve(self, together=True)
 
     @property
     def page(self) -> PageRequest:
@@ -119,6 +130,7 @@ class ApiRoute:
     body: Schema | None = None
     statuses: tuple[int, ...] = ()
     """Statuses other than 200 that are no errors."""
+    reach: Reach | Together = Reach.HERE
     csrf: bool = True
     """An action: it must come with the token. Not for logging in, which has none yet."""
 
@@ -127,6 +139,22 @@ class ApiRoute:
         """Id of the operation, for programs."""
         words = self.path.removeprefix(PREFIX).strip("/").replace("/", "-").replace(".", "-")
         return f"{self.method.lower()}-{words}"
+
+
+def let_in(call: Call, route: ApiRoute) -> None:
+    """Raises ApiError if the caller may not ask this at all."""
+    door = route.door
+    if door is Door.ADMIN:
+        call.require(Action.ADMIN)
+    elif door is Door.BROWSE:
+        call.require(Action.BROWSE, call.query["name"])
+    elif door is Door.KNOWN and not call.caller.is_known:
+        call.require(Action.ADMIN)  # names the required permission
+    elif door is Door.ADMIN_OF:
+        if call.body:
+            call.require(Action.ADMIN, str(call.body["name"]))
+        elif not call.caller.is_known:
+            call.require(Action.ADMIN)  # likewise, before the body is read
 
 
 PAGING: Final = (

@@ -115,6 +115,8 @@ class AdminServer:
         services.reader.open()
         services.history.start()
         self._gate = make_app(services, config)
+        if services.together is not None:
+            services.together.begin(self._gate.answer_hub)
         for key in LIVE:
             broker.reloading.takes(f"admin.{key}", lambda changed: self._configure(changed.admin))
         self._started.set()
@@ -196,7 +198,32 @@ def make_services(broker: Broker, config: AdminConfig) -> Services:
     sampler = Sampler(broker.shards, broker.connections, pace, contain=broker.contain)
     maps = FlowMaps(broker.manager, broker.shards, broker.connections, sampler, pace)
     reader = MessageReader(broker.manager)
-    access = Access(broker.guard, config, keep=broker.manager.keep, clock=broker.clock)
+    seat = broker.seat
+    access = Access(
+        broker.guard,
+        config,
+        keep=broker.manager.keep,
+        clock=broker.clock,
+        secret=None if seat is None else seat.admin_secret,
+        hub="" if seat is None else seat.hub,
+    )
+    together = None
+    if seat is not None:
+        from sluiceway.admin.together import HubsTogether  # a broker without a cluster does without
+
+        assert broker.questions is not None and broker.calls is not None, "they are made with the seat"
+        together = HubsTogether(
+            seat.hub,
+            broker.questions,
+            broker.calls,
+            access,
+            pace,
+            request_seconds=config.request_seconds,
+            own_metrics=broker.metrics_page,
+            shares_port=seat.admin_secret is not None,
+            proxies=lambda: broker.connections.proxies,
+        )
+        access.elsewhere = together.session_at
     return Services(
         broker=broker,
         access=access,
@@ -215,4 +242,5 @@ def make_services(broker: Broker, config: AdminConfig) -> Services:
             clock=broker.clock,
         ),
         operations=Operations(broker, reader),
+        together=together,
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sluiceway.admin.operations import Operations
     from sluiceway.admin.sampling import Sampler
     from sluiceway.admin.state import StateAnswers
+    from sluiceway.admin.together import HubsTogether
     from sluiceway.broker import Broker
     from sluiceway.steps import StepPace
 
@@ -32,3 +33,5 @@ class Services:
     reader: MessageReader
     messages: Messages
     operations: Operations
+    together: HubsTogether | None = None
+    """The other hubs; None: this broker is alone."""

@@ -28,7 +28,7 @@ from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.names import meant_by
-from sluiceway.report import rss_bytes
+from sluiceway.report import hub_facts, rss_bytes
 from sluiceway.steps import StepPace
 from sluiceway.version import VERSION
 from sluiceway.views.connections import connection_figure, connection_report, id_of
@@ -93,10 +93,10 @@ class StateAnswers:
 
     # ------------------------------------------------------------------ all of it
 
-    async def overview(self) -> Row:
-        """The broker in some numbers, and what blocks it."""
+    async def overview(self, *, together: bool = False) -> Row:
+        """The broker in some numbers, and what blocks it. `together`: with what joins it with that of other hubs."""
         await self._sampler.ready()
-        survey, waits = await self._maps.summary()
+        survey, waits = await self._maps.summary(together=together)
         broker, totals = self._broker, self._sampler.totals
         return {
             "broker": {
@@ -120,6 +120,7 @@ class StateAnswers:
             },
             **waits,
             "store": (await self.store())["store"],
+            **({"hub": hub_facts(broker)} if together else {}),
         }
 
     # ------------------------------------------------------------------ destinations
@@ -301,8 +302,8 @@ class StateAnswers:
             )
         )
 
-    async def connections(self, page: PageRequest) -> Row:
-        """A page of them."""
+    async def connections(self, page: PageRequest, *, together: bool = False) -> Row:
+        """A page of them. `together`: without those whose clients are at other hubs, which list them."""
         await self._sampler.ready()
         states = await self._maps.rows()
         came, went = self._sampler.connection_in.rates, self._sampler.connection_out.rates
@@ -323,7 +324,7 @@ class StateAnswers:
         return await self._pace.run(
             page_in_steps(
                 page,
-                list(self._broker.connections),
+                self._broker.connections.clients if together else list(self._broker.connections),
                 name_of=lambda c: " ".join([connection_figure(name, c) or "" for name in _SEARCHED]),
                 keys={
                     "peer": partial(connection_figure, "peer"),

@@ -313,17 +313,23 @@ def close(admin: AdminLink, connection: str, yes: bool, as_json: bool) -> None:
 
 @click.command()
 @click.option("--seconds", type=click.FloatRange(0, 86_400), help="Stop after this many seconds [default: 60].")
+@click.option("--hub", metavar="NAME", help="Drain this one of several hubs.")
 @_yes_option
 @admin_options
-def drain(admin: AdminLink, seconds: float | None, yes: bool, as_json: bool) -> None:
+def drain(admin: AdminLink, seconds: float | None, hub: str | None, yes: bool, as_json: bool) -> None:
     """Accept no new connections, let consumers finish, then stop the broker.
+
+    Of several hubs (`serve --hubs`) one is drained, and started again by the supervisor: name it with --hub.
 
     \b
     Examples:
       sluiceway drain
       sluiceway drain --seconds 300 --yes
+      sluiceway drain --hub hub-2
     """
     name = str(admin.ask("overview")["broker"]["name"])
-    _confirmed(f"Drain the broker {name}, and stop it?", yes=yes)
-    limit = {} if seconds is None else {"seconds": seconds}
+    _confirmed(f"Drain {f'{hub} of ' if hub else ''}the broker {name}, and stop it?", yes=yes)
+    limit: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
+    if hub is not None:
+        limit["hub"] = hub
     _tell(admin.act("drain", {"confirm": name, **limit}), as_json=as_json)

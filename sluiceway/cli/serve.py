@@ -87,7 +87,7 @@ def serve(
 
     With --hubs, a supervisor starts several processes and restarts those that fail. Clients connect to any of them by
     the same address. Destinations are dealt out, so each needs a data folder with shards (`sluiceway cluster init`; a
-    new folder gets 32). The admin ports are PORT, PORT + 1, … SIGHUP restarts one hub after another.
+    new folder gets 32). One admin port answers for all. SIGHUP restarts one hub after another.
 
     \b
     Examples:

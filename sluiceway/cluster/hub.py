@@ -21,6 +21,8 @@ from sluiceway.cluster.placement import TablePlacement
 from sluiceway.queues.shard_hash import shard_of
 
 VARIABLE: Final = "SLUICEWAY_HUB"
+HAS_RUN_VARIABLE: Final = "SLUICEWAY_HUB_HAS_RUN"
+"""Set for a hub that was ready before: others answer at the admin port while it starts."""
 
 
 def hub_name(number: int) -> str:
@@ -42,12 +44,17 @@ class HubPlace:
     """Folder of the sockets."""
     lifeline: int
     """Descriptor of a pipe that the supervisor holds open: its end of file is the end of the supervisor."""
+    admin_secret: str
+    """Secret of the hubs for tokens of their one admin port, in hexadecimal."""
+    has_run: bool = False
+    """Whether the hub was ready before, under this supervisor."""
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str] = os.environ) -> HubPlace | None:
         """Take the place from the variable, and remove it. None: this process is no hub of a supervisor."""
         said = environment.pop(VARIABLE, "")
-        return cls(**json.loads(said)) if said else None
+        has_run = bool(environment.pop(HAS_RUN_VARIABLE, ""))
+        return cls(**{**json.loads(said), "has_run": has_run}) if said else None
 
     def told(self) -> str:
         """Return the value of the variable."""
@@ -80,6 +87,8 @@ class HubPlace:
             listen=self._link(self.name),
             shards=self.shards,
             sockets=sockets,
+            admin_secret=bytes.fromhex(self.admin_secret),
+            has_run=self.has_run,
         )
 
     def _link(self, hub: str) -> str:

@@ -79,6 +79,12 @@ class Seat:
     """Shards that this hub opens at its start; None: all."""
     sockets: InheritedSockets = attrs.field(factory=lambda: InheritedSockets({}))
     """Sockets of listeners that this process was started with."""
+    admin_secret: bytes | None = attrs.field(default=None, repr=False)
+    """Secret of the hubs that answer at one admin port, for tokens that are good at each of them; None: this hub has a
+    port of its own.
+    """
+    has_run: bool = False
+    """Whether the hub has run before under the same supervisor: others answer at the admin port while it starts."""
     dial: Callable[[str], Awaitable[ByteStream]] | None = None
     """Opens a stream to an address, in place of a socket."""
 

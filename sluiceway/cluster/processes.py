@@ -28,6 +28,7 @@ from typing import Final
 import attrs
 import trio
 
+from sluiceway.cluster.hub import HAS_RUN_VARIABLE
 from sluiceway.protocols.log import get_logger
 
 PAUSE_SECONDS_MIN: Final = 0.1
@@ -165,6 +166,8 @@ class HubProcess:
         self.move(HubState.STARTING)
         self._forget_reports()
         environment = {**os.environ, **self.command.environment, "NOTIFY_SOCKET": self._address}
+        if self._was_ready:
+            environment[HAS_RUN_VARIABLE] = "1"
         self._process = process = await trio.lowlevel.open_process(
             list(self.command.arguments),
             env=environment,

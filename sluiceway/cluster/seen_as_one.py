@@ -111,7 +111,7 @@ def merged_in_steps(
         for name, count in report.get("omitted", {}).items():
             omitted[name] = omitted.get(name, 0) + count
     if "connections" in lists:
-        lists["connections"] = yield from _clients_in_steps(lists["connections"])
+        lists["connections"] = yield from clients_in_steps(lists["connections"])
     if "chains" in lists:
         yield from _join_in_steps(lists, {} if is_page else missing, is_whole=not is_page)
     for name, rows in lists.items():
@@ -201,7 +201,7 @@ def _chain_words(chain: Row) -> str:
     return f"{chain['source']} {', '.join(said)}"
 
 
-def _clients_in_steps(rows: list[Row]) -> Steps[list[Row]]:
+def clients_in_steps(rows: list[Row]) -> Steps[list[Row]]:
     """Return a row for each client: what its proxy sessions hold is added to its own."""
     clients = {(row["hub"], row.get("peer")): row for row in rows if "at" not in row}
     kept = []
@@ -348,7 +348,7 @@ def _sums_of(reports: Mapping[str, Report], asked: str) -> Row:
     if "memory" in own:
         merged["memory"] = _memory_of(reports)
     if "store" in own:
-        merged["store"] = _store_of([report.get("store") for report in reports.values()])
+        merged["store"] = store_of([report.get("store") for report in reports.values()])
     if "shards" in own:
         merged["shards"] = _shards_of(reports, asked)
     if "dispatcher" in own:
@@ -391,7 +391,7 @@ def _memory_of(reports: Mapping[str, Report]) -> Row:
     }
 
 
-def _store_of(stores: Sequence[Mapping[str, Any] | None]) -> Row | None:
+def store_of(stores: Sequence[Mapping[str, Any] | None]) -> Row | None:
     known = [store for store in stores if store is not None]
     if not known:
         return None

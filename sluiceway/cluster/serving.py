@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -21,7 +22,7 @@ from sluiceway.cluster.inherited import VARIABLE as SOCKETS_VARIABLE
 from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.cluster.processes import HubCommand, HubProcesses, private_folder
 from sluiceway.config import Config, ConfigError
-from sluiceway.protocols.listener import bind, bind_shared, name_of, split_address, start_listening
+from sluiceway.protocols.listener import bind, bind_shared, name_of, start_listening
 from sluiceway.protocols.log import get_logger
 from sluiceway.store.shard_folders import ShardFolders, look_for_shards, make_shards
 from sluiceway.supervision import Supervisor
@@ -49,7 +50,7 @@ async def serve_hubs(
     after another, with the settings and the code of that moment.
 
     `arguments`: command line of one hub; `on_ready` gets the URLs when all hubs are ready, `on_admin` those of the
-    admin ports; `source` reads the settings again (raises ConfigError). Raises ListenError, DirectoryError,
+    admin port; `source` reads the settings again (raises ConfigError). Raises ListenError, DirectoryError,
     HubsConfigError, and StartFailedError (in a group) if a hub ends before it is ready.
     """
     folders = await trio.to_thread.run_sync(_shards_of, config, hubs_count)
@@ -61,10 +62,11 @@ async def serve_hubs(
         stack.callback(os.close, lifeline)
         stack.callback(os.close, held)
         cluster = folders.token.decode()
+        secret = secrets.token_hex(32)
         processes = HubProcesses(
             [
                 _command(
-                    HubPlace(number, hubs_count, folders.shards_count, cluster, str(folder), lifeline),
+                    HubPlace(number, hubs_count, folders.shards_count, cluster, str(folder), lifeline, secret),
                     arguments,
                     sockets,
                 )
@@ -117,15 +119,8 @@ async def _bind(config: Config, hubs_count: int, stack: ExitStack) -> list[dict[
     for listener in config.listeners:
         add(listener.address, await bind_shared(listener.address, hubs_count))
     if config.admin.address:
-        host, port = split_address(config.admin.address)
-        host = f"[{host}]" if ":" in host else host
-        bound: list[list[socket.socket]] = []
-        for number in range(hubs_count):
-            some = await bind(f"{host}:{port + number if port else 0}")
-            bound.append(some)
-            for each in some:
-                stack.callback(each.close)
-        add(config.admin.address, bound)
+        # One socket for all hubs: a hub that starts or stands takes no connection, and another one does.
+        add(config.admin.address, [await bind(config.admin.address)] * hubs_count)
     for sockets in by_hub:
         for address, some in sockets.items():
             start_listening(address, some)
@@ -143,7 +138,7 @@ def _command(place: HubPlace, arguments: Sequence[str], sockets: Mapping[str, li
 
 def _admin_urls(config: Config, by_hub: Sequence[Mapping[str, list[socket.socket]]]) -> list[str]:
     scheme = "https" if config.admin.tls.is_on else "http"
-    return [f"{scheme}://{name_of(each.getsockname())}" for sockets in by_hub for each in sockets[config.admin.address]]
+    return [f"{scheme}://{name_of(each.getsockname())}" for each in by_hub[0][config.admin.address]]
 
 
 async def _obey(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sluiceway.cli.answers import mapping_of, words_of
+from sluiceway.cli.answers import mapping_of, rows_of, words_of
 from sluiceway.config import Config
 from sluiceway.doctor.facts import Facts, Folder, Port
 from sluiceway.doctor.findings import Finding, warning
@@ -527,6 +527,7 @@ def running(facts: Facts) -> Iterator[Finding]:
             f"the broker is {version}, this command is {VERSION}",
             "restart the broker if it was upgraded, or use the command of its environment",
         )
+    yield from _hubs(it.report)
     yield from _state(it.report)
 
 
@@ -540,6 +541,26 @@ def _not_asked(config: Config | None) -> Iterator[Finding]:
                 f"(--url 'stomp+ssl://HOST:{listener.port}?ca=FILE')",
             )
             return
+
+
+def _hubs(report: Any) -> Iterator[Finding]:
+    """Check the processes of a broker that has several."""
+    hubs = rows_of(report, "hubs")
+    for hub in hubs:
+        name = str(hub.get("name"))
+        if hub.get("missing"):
+            yield Finding(
+                "hubs",
+                f"{name} is missing: {hub['missing']}",
+                "look into the log of the supervisor: it starts a hub again that ends, or hangs for long",
+            )
+        elif hub.get("version") not in (None, mapping_of(report, "broker").get("version")):
+            yield warning("hubs", f"{name} runs version {hub['version']}", "restart all hubs in turn: send SIGHUP")
+    away = [row.get("shard") for row in rows_of(report, "shards") if row.get("hub") is None and "hub" in row]
+    if away and not any(hub.get("missing") for hub in hubs):
+        yield warning("hubs", f"{len(away)} shards are open at no hub", "`sluiceway stat --json` says why (`shards`)")
+    elif hubs and not any(hub.get("missing") for hub in hubs):
+        yield Finding("hubs", f"all {len(hubs)} answer")
 
 
 def _state(report: Any) -> Iterator[Finding]:

@@ -332,6 +332,11 @@ SECTIONS: Final = (
         ("process_max_fds", "How many there may be."),
         ("process_start_time_seconds", "When the process started, in seconds since 1970."),
     ),
+    _section(
+        "Several hubs",
+        "One scrape has the metrics of all hubs of a host (`serve --hubs`), each with the label `hub`.",
+        ("sluiceway_hub_up", "1: the hub has answered; 0: it is missing, and all that it has.", ("hub",)),
+    ),
 )
 
 FAMILIES: Final = {family.name: family for section in SECTIONS for family in section.families}

@@ -28,7 +28,7 @@ from sluiceway.flow.words import age_in_words
 from sluiceway.top.chains import Chain
 from sluiceway.top.columns import GAP, SORT_BY, Column, arranged, cell, cut, fitting
 from sluiceway.top.feed import Gone, News, gone_in_words
-from sluiceway.top.lines import head_line, key_line, trouble_lines, view_line
+from sluiceway.top.lines import head_line, key_line, trouble_lines, view_line, views_of
 from sluiceway.top.picture import Painter, Picture, Row, View
 from sluiceway.top.screens import ChainScreen, HelpScreen
 
@@ -189,12 +189,19 @@ class TopApp(App[None]):
 
     def action_view(self, step: int) -> None:
         """The next view, or the one before."""
-        views = list(View)
+        views = self._views
         self._choose(views[(views.index(self._view) + step) % len(views)])
 
     def action_choose(self, number: int) -> None:
-        """The view of that number, from 1."""
-        self._choose(list(View)[number - 1])
+        """The view of that number, from 1; nothing happens if there is none."""
+        if number <= len(self._views):
+            self._choose(self._views[number - 1])
+
+    @property
+    def _views(self) -> list[View]:
+        picture = self._picture
+        counts = {} if picture is None else {view: len(rows) for view, rows in picture.views.items()}
+        return views_of({**counts, self._view: counts.get(self._view) or 1})
 
     def _choose(self, view: View) -> None:
         self._view = view

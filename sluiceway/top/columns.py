@@ -118,6 +118,7 @@ BARS_WIDTH: Final = 8
 COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
     View.DESTINATIONS: (
         Column("name", "destination", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("hub", "hub", say_text, 8, 12, right=False, about="process that has it, of several"),
         Column("in_per_second", "in/s", say_rate, 6, 1, about="messages taken in"),
         Column("in_rates", "lately", say_bars, BARS_WIDTH, 10, right=False, about="how in/s went"),
         Column("out_per_second", "out/s", say_rate, 6, 4, about="messages acknowledged"),
@@ -134,6 +135,7 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
     ),
     View.CONNECTIONS: (
         Column("client", "connection", say_text, 18, 0, right=False, about="by its client-id, or its address"),
+        Column("hub", "hub", say_text, 8, 12, right=False, about="process that has it, of several"),
         Column("user", "user", say_text, 10, 7, right=False),
         Column("in_per_second", "in/s", say_rate, 6, 1, about="messages that it sends"),
         Column("in_bytes_per_second", "read/s", say_size, 9, 6, about="bytes read from it"),
@@ -148,6 +150,7 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
     ),
     View.SUBSCRIPTIONS: (
         Column("name", "subscription", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("hub", "hub", say_text, 8, 10, right=False, about="process that has it, of several"),
         Column("client", "of", say_text, 21, 2, right=False, about="connection, by its client-id, or its address"),
         Column("unacked", "unacked", say_count, 7, 1, about="given to it, not acknowledged"),
         Column("idle_seconds", "idle", say_age, 6, 3, about="since it last acknowledged"),
@@ -160,6 +163,7 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
     ),
     View.LOGS: (
         Column("log", "log", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("hub", "hub", say_text, 8, 10, right=False, about="process that has it, of several"),
         Column("in_per_second", "in/s", say_rate, 6, 1, about="records appended"),
         Column("in_rates", "lately", say_bars, BARS_WIDTH, 8, right=False, about="how in/s went"),
         Column("size", "records", say_count, 7, 2),
@@ -187,6 +191,18 @@ COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
         Column("value", "value", say_text, 12, 1),
         Column("per_second", "per second", say_rate, 10, 2),
     ),
+    View.HUBS: (
+        Column("name", "hub", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("in_per_second", "in/s", say_rate, 6, 1, about="messages taken in"),
+        Column("out_per_second", "out/s", say_rate, 6, 4, about="messages acknowledged"),
+        Column("connections_count", "conns", say_count, 6, 3, about="connections of clients"),
+        Column("destinations_count", "dests", say_count, 6, 6, about="destinations that it has"),
+        Column("shards_count", "shards", say_count, 6, 7, about="shards that it has open"),
+        Column("rss_bytes", "memory", say_size, 9, 5, about="of the process"),
+        Column("uptime_seconds", "up", say_age, 6, 8),
+        Column("pid", "process", say_text, 8, 9),
+        Column("state", "state", say_text, 20, 2, right=False),
+    ),
 }
 """All columns, in the order in which they stand."""
 
@@ -197,6 +213,7 @@ SORT_BY: Final[Mapping[View, tuple[str, bool]]] = {
     View.LOGS: ("in_per_second", True),
     View.GROUPS: ("lag", True),
     View.STORE: ("", False),
+    View.HUBS: ("", False),
 }
 """Initial sort column of each view, and whether the largest come first; empty: the order of the report."""
 

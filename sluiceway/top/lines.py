@@ -5,7 +5,7 @@ out.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
@@ -20,6 +20,7 @@ SHORT_NAMES: Final = {
     View.LOGS: "logs",
     View.GROUPS: "grps",
     View.STORE: "store",
+    View.HUBS: "hubs",
 }
 
 
@@ -63,11 +64,16 @@ def trouble_lines(found: Sequence[Trouble], width: int, lines_max: int) -> list[
     return lines
 
 
+def views_of(counts: Mapping[View, int]) -> list[View]:
+    """Return the views that there are, from the number of their rows: hubs only where there are several."""
+    return [view for view in View if view is not View.HUBS or counts.get(view)]
+
+
 def view_line(chosen: View, counts: dict[View, int], width: int) -> list[tuple[str, bool]]:
     """Return the headings of all views with their numbers; True: the one shown. Short names where they must be."""
     for names in ({view: view.value for view in View}, SHORT_NAMES, dict.fromkeys(View, "")):
         pieces = []
-        for number, view in enumerate(View, 1):
+        for number, view in enumerate(views_of(counts), 1):
             name = names[view] or (SHORT_NAMES[view] if view is chosen else "")
             count = f" {counts.get(view, 0):,}" if names[view] == view.value and view is not View.STORE else ""
             text = f"{number} {name}{count}".rstrip()

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from sluiceway.cli.answers import mapping_of, number_of, rows_of, title_of
+from sluiceway.cli.answers import list_of, mapping_of, number_of, rows_of, title_of
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.words import part_and_owner
 from sluiceway.top.chains import Chain, FlowMap, troubles
@@ -42,6 +42,8 @@ class View(Enum):
     LOGS = "Logs"
     GROUPS = "Groups"
     STORE = "Store"
+    HUBS = "Hubs"
+    """Shown where the broker has several."""
 
 
 @attrs.frozen(slots=True)
@@ -114,6 +116,7 @@ class Painter:
             View.GROUPS: tuple(self._group_rows(report, flow_map, at_seconds)),
             View.STORE: tuple(self._store_rows(report, at_seconds)),
         }
+        views[View.HUBS] = tuple(_hub_rows(report, views))
         self._at_seconds = at_seconds
         found = tuple(Trouble(age_seconds, words) for age_seconds, words in troubles(report))
         head = Head(
@@ -235,6 +238,25 @@ class Painter:
             if key in _STORE_GROWING:
                 per_second = self._store.see(key, _count(store, key), 0.0).in_per_second
             yield {"key": key, "title": "store", "what": words, "value": value, "per_second": per_second}
+
+
+def _hub_rows(report: Mapping[str, Any], views: Mapping[View, tuple[Row, ...]]) -> Iterator[Row]:
+    """Yield the hubs, with the rates of all that is there."""
+    for row in rows_of(report, "hubs"):
+        name = row.get("name")
+        missing = row.get("missing")
+        there = [each for view in (View.DESTINATIONS, View.LOGS) for each in views[view] if each.get("hub") == name]
+        yield {
+            **row,
+            "key": str(name),
+            "title": None,
+            "in_per_second": None if missing else _total("in_per_second", tuple(there)),
+            "out_per_second": None
+            if missing
+            else _total("out_per_second", tuple(each for each in there if "out_per_second" in each)),
+            "shards_count": None if missing else len(list_of(row, "shards")),
+            "state": f"missing: {missing}" if missing else "ok",
+        }
 
 
 _STORE_WORDS: Final = {

@@ -21,7 +21,7 @@ from sluiceway.top.picture import View
 HELP_KEYS: Final = """\
 q, Ctrl-C       end
 ?               this page; Escape leaves it
-Tab, ←, →, 1-6  another view
+Tab, ←, →, 1-7  another view
 ↑, ↓, PgUp …    another row
 Enter           why is it blocked? follows "waits on …" step by step
 /               show only rows that have this text; Escape shows all again

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import stomp  # type: ignore[import-untyped]
 
@@ -241,6 +242,48 @@ def test_stat_shows_both_hubs_and_says_which_one_is_missing(tmp_path: Path) -> N
             assert [row["missing"] for row in report["hubs"]] == [None, "it has not answered within 1 s"]
         shown = stat(supervisor)
         assert "Hubs: 2" in shown and "hub-2" in shown and "is missing" not in shown
+
+
+def test_one_admin_port_answers_for_both_hubs_even_while_one_stands(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, "--admin", "127.0.0.1:0") as supervisor,
+        client_at(supervisor, "hub-1") as sender,
+    ):
+        until(lambda: len(lines(supervisor, "admin port ready")) == 2)
+        (admin_url,) = {url for line in lines(supervisor, "admin port ready") for url in line["urls"]}
+
+        def get(path: str, **query: str) -> Any:
+            # Each request may come to another hub.
+            response = httpx.get(f"{admin_url}{path}", params=query, timeout=DEADLINE_SECONDS)
+            assert response.status_code == 200, response.text
+            return response
+
+        for queue in QUEUES:
+            sender.send(queue, f"first {queue}")
+        sender.until(lambda: len(sender.receipts) == len(QUEUES))
+        for _ in range(5):
+            rows = get("/api/v1/destinations").json()["items"]
+            assert {row["name"] for row in rows} >= set(QUEUES)
+            assert {row["hub"] for row in rows if row["name"] in QUEUES} == {"hub-1", "hub-2"}
+            page = get("/metrics").text
+            assert all(f'sluiceway_hub_up{{hub="{hub}"}} 1.0' in page for hub in ("hub-1", "hub-2"))
+        token = get("/api/v1/session").json()["csrf"]  # of either hub, and good at both
+        for queue in QUEUES:
+            for action in ("pause", "resume"):
+                response = httpx.post(
+                    f"{admin_url}/api/v1/actions/{action}",
+                    json={"name": queue}, headers={"X-Sluiceway-CSRF": token}, timeout=DEADLINE_SECONDS,
+                )  # fmt: skip
+                assert response.status_code == 200, response.text
+        stopped = pids(supervisor)["hub-2"]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            for _ in range(3):  # new connections are taken by the other hub
+                found = get("/api/v1/destinations").json()
+                assert found["missing"] == {"hub-2": "it has not answered within 1 s"}
+            assert 'sluiceway_hub_up{hub="hub-2"} 0.0' in get("/metrics").text
+        finally:
+            os.kill(stopped, signal.SIGCONT)
 
 
 def test_hubs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:

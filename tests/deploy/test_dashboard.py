@@ -18,6 +18,7 @@ PANELS: Final[list[dict[str, Any]]] = DASHBOARD["panels"]
 QUERIES: Final = [(panel["title"], target) for panel in PANELS for target in panel.get("targets", [])]
 
 LEFT_OUT: Final = {
+    "sluiceway_hub_up",
     # What others on it say better, or what is for one destination at a time.
     "sluiceway_destination_bytes",
     "sluiceway_destination_memory_bytes",

@@ -421,6 +421,7 @@ NOT_IN_VIRTUAL_TIME = {"sluiceway_store_disk_free_bytes", "sluiceway_store_disk_
 ONLY_IF_CONFIGURED = {
     "sluiceway_store_bytes_max",
     "sluiceway_certificate_expires_timestamp_seconds",
+    "sluiceway_hub_up",
 }
 
 

@@ -57,4 +57,5 @@ def test_the_chosen_view_stands_in_brackets_at_any_width(width: int) -> None:
     assert sum(len(text) for text, _chosen in pieces) <= width
     [chosen] = [text for text, is_chosen in pieces if is_chosen]
     assert chosen.startswith("[4 ")
-    assert len(pieces) == len(View)
+    assert len(pieces) == len(View) - 1  # hubs are shown where there are several
+    assert len(view_line(View.HUBS, {View.HUBS: 2}, 120)) == len(View)

@@ -195,15 +195,15 @@ function placeOf({ where, index, time }) {
   return where;
 }
 
-/** Drain the broker. */
-export function drain(context, broker) {
+/** Drain the broker, or one of its hubs. */
+export function drain(context, broker, hub = null) {
   confirm({
-    title: `Drain ${broker}`,
+    title: `Drain ${hub ?? broker}`,
     words: "New connections are refused, and connections that only send are closed. Consumers finish, for a minute at most; then the broker stops. This can't be undone.",
     label: "Drain",
     danger: true,
     typed: broker,
-    go: asked(context, "drain", { confirm: broker }),
+    go: asked(context, "drain", hub ? { confirm: broker, hub } : { confirm: broker }),
   });
 }
 

@@ -35,6 +35,7 @@ export function shell({ overview, session, page, view, lost, refused, failure, a
       "div",
       {},
       lost && h("div", { class: ["notice", "bad"], role: "alert" }, h("i", { class: "spin", "aria-hidden": "true" }), refused ? `The broker can't answer now, trying again: ${failure} What is below was true ${age} ago.` : [`Connection to the broker lost, reconnecting. What is below was true ${age} ago.`, h("span", { class: "unseen" }, failure)]),
+      !lost && (overview?.hubs ?? []).filter((hub) => hub.missing).map((hub) => h("div", { key: hub.name, class: ["notice", "bad"], role: "alert" }, `${hub.name} is missing: ${hub.missing}. What is there is not shown.`)),
       !lost && broker?.draining && h("div", { class: "notice", role: "status" }, mark("paused"), "Draining: nothing new is taken, consumers empty what is there, then the broker stops."),
       h(
         "div",

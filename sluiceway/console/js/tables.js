@@ -73,6 +73,8 @@ export function sorted(rows, sort) {
   });
 }
 
+const HUB = { name: "Hub", cell: (row) => row.hub ?? "–" };
+
 /** A list of which the broker gives a page at a time. */
 export class Paged {
   constructor(context, path, { sort, limit = 50 }) {
@@ -108,6 +110,8 @@ export class Paged {
   }
 
   table(columns, more) {
+    // Of several hubs each row says where it is.
+    if (this.items.some((row) => row.hub)) columns = [columns[0], HUB, ...columns.slice(1)];
     return [
       table({ columns, rows: this.items, sort: this.sort, onsort: (sort) => this.change({ sort }), ...more, empty: this.q ? `Nothing has «${this.q}» in its name.` : more.empty }),
       this.pager(),

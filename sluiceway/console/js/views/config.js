@@ -35,7 +35,7 @@ export function config(context) {
               {},
               h("h2", {}, "This broker"),
               h("span", { class: "hint" }, found.file ? `configured by ${found.file}` : "runs without a configuration file"),
-              h("span", { class: "end" }, h("button", { class: ["button", "tiny"], type: "button", onclick: () => reload(context) }, "Reload the file"), h("button", { class: ["button", "tiny", "danger"], type: "button", onclick: () => drain(context, name) }, "Drain for shutdown")),
+              h("span", { class: "end" }, h("button", { class: ["button", "tiny"], type: "button", onclick: () => reload(context) }, "Reload the file"), drains(context, name)),
             ),
           ),
         h(
@@ -61,4 +61,11 @@ function valued(row, value) {
   if (typeof value === "number" && row.unit === "bytes") return format.size(value);
   if (typeof value === "number" && row.unit === "seconds") return format.age(value);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+/** A button for each process to be drained. */
+function drains(context, name) {
+  const button = (words, hub) => [" ", h("button", { class: ["button", "tiny", "danger"], type: "button", onclick: () => drain(context, name, hub) }, words)];
+  const hubs = context.overview().hubs;
+  return hubs ? hubs.map((hub) => button(`Drain ${hub.name}`, hub.name)) : button("Drain for shutdown", null);
 }

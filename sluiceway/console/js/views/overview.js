@@ -8,6 +8,7 @@ import { isHour, loadHour, points } from "../history.js";
 import { MapView } from "../map_view.js";
 import { alarmOf, culprits, LASTING_SECONDS } from "../overview_facts.js";
 import { remedies } from "../standings.js";
+import { table } from "../tables.js";
 
 const LINES_MAX = 4;
 
@@ -25,7 +26,7 @@ export function overview(context) {
     load: () => Promise.all([map.load(), ask_remedy(), loadHour()]),
     key: (event) => map.pageKey(event),
     close: () => map.close(),
-    draw: () => [verdict(context, context.overview(), map, remedy), h("div", { class: "row" }, h("span", { class: "end" }, spanChoice(context))), tiles(context.overview()), map.draw()],
+    draw: () => [verdict(context, context.overview(), map, remedy), h("div", { class: "row" }, h("span", { class: "end" }, spanChoice(context))), tiles(context.overview()), hubs(context.overview()), map.draw()],
   };
 }
 
@@ -79,6 +80,33 @@ function stalled(context, found, map) {
       h("button", { class: ["button", "tiny", "end"], type: "button", onclick: () => map.pick(one.id), "aria-label": `Show ${one.title} in the map` }, "Follow"),
     ),
   );
+}
+
+/** The processes that are this broker, where there are several, and what each has. */
+function hubs(found) {
+  if (!found.hubs) return null;
+  const columns = [
+    { name: "Hub", lead: true, cell: (row) => h("span", { class: "name" }, row.name) },
+    { name: "State", cell: (row) => (row.missing ? h("span", { class: "bad-text" }, icon("alarm"), ` missing: ${row.missing}`) : "answers") },
+    { name: "Process", num: true, cell: (row) => row.pid ?? "–" },
+    { name: "Connections", num: true, cell: (row) => (row.missing ? "–" : format.count(row.connections_count)) },
+    { name: "Destinations", num: true, cell: (row) => (row.missing ? "–" : format.count(row.destinations_count)) },
+    { name: "In", num: true, cell: (row) => (row.missing ? "–" : format.rate(row.in_per_second)) },
+    { name: "Out", num: true, cell: (row) => (row.missing ? "–" : format.rate(row.out_per_second)) },
+    { name: "Shards", cell: (row) => (row.missing ? "–" : shards(row.shards)) },
+  ];
+  return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Hubs")), h("div", { class: ["body", "flush"] }, table({ columns, rows: found.hubs, idOf: (row) => row.name, caption: "Hubs" })));
+}
+
+/** Numbers of shards, as ranges where they follow each other. */
+function shards(numbers) {
+  const ranges = [];
+  for (const number of numbers ?? []) {
+    const last = ranges.at(-1);
+    if (last && last[1] + 1 === number) last[1] = number;
+    else ranges.push([number, number]);
+  }
+  return ranges.map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`)).join(", ") || "–";
 }
 
 const headline = (one, map) => `${map.nameOf(one)} blocks ${format.things(one.flows_count, "sender")}, for ${format.age(one.age_seconds)}`;
