@@ -271,6 +271,7 @@ class FlowStream:
             self._lost = reason
             if self._session is not None:
                 self._session.outbound.doubt()
+                self._session.sends_come_again = True
             self._writable.unpark_all()
             self._cut()
 

@@ -84,6 +84,11 @@ class ParkedRun:
         """Whether the run is a part of a COMMIT, which must not be split: no queue drops or refuses the run."""
         return self.owed is not None and self.owed.is_commit
 
+    @property
+    def is_owed_whole(self) -> bool:
+        """Whether each message of the run has a RECEIPT to come."""
+        return self.owed is not None and len(self.owed.receipt_ids) >= len(self.messages)
+
     def leave(self) -> int:
         """Return the number of bytes to release for a run that leaves the stash."""
         if self.shared is None:

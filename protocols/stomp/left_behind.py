@@ -47,6 +47,10 @@ class Leaving(Protocol):
     lost_count: int
 
     @property
+    def sends_come_again(self) -> bool:
+        """Whether the other hub sends anew what it has no RECEIPT of: the session was there for a client of it."""
+
+    @property
     def session_id(self) -> str: ...
     @property
     def lanes(self) -> Lanes: ...
@@ -197,13 +201,22 @@ class LeftBehind(FlowResource):
         lanes.hand_over()
         self._charge(size_bytes)
         self._remains[session.session_id] = remains
-        return self._adopting(parked, remains)
+        return self._adopting(parked, remains, without_owed=session.sends_come_again)
 
-    def _adopting(self, parked: list[Lane], remains: _Remains) -> Iterator[None]:
+    def _adopting(self, parked: list[Lane], remains: _Remains, *, without_owed: bool) -> Iterator[None]:
+        """Take over each lane. `without_owed`: but for SENDs that are sent anew, marked: both copies would wait,
+        and the first one, unmarked, could come behind the second one.
+        """
         for number, lane in enumerate(parked, 1):
             runs = [run for run in reversed(lane.parked) if isinstance(run, ParkedRun)]
             lane.parked.clear()
-            self._lane(lane.target, lane.inlet).estates.append((runs, remains))
+            if without_owed:
+                self._charge(-sum([run.leave() for run in runs if run.is_owed_whole]))
+                runs = [run for run in runs if not run.is_owed_whole]
+            if runs:
+                self._lane(lane.target, lane.inlet).estates.append((runs, remains))
+            else:
+                self._left(remains)
             if not number % LANES_PER_STEP:
                 yield
 

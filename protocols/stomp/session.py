@@ -134,6 +134,8 @@ class Session:
         """
         self.lost_count = 0
         """Messages that were parked when the connection ended, and that there was no room for any more."""
+        self.sends_come_again = False
+        """Whether the client is at another hub, the flow to that was lost, and it sends anew what has no RECEIPT."""
         self._changed, self._wake_writer = changed, wake_writer
         self._machine = ServerMachine(
             limits, server_name=hub.server_name, stages=hub.bodies is not None, heads=hub.manager.heads_account

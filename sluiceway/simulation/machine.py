@@ -23,7 +23,7 @@ from sluiceway.queues.names import parse
 from sluiceway.simulation.faults import Chance, Faults
 from sluiceway.simulation.faulty_engine import Failure, FaultyEngine, WriteTimes
 from sluiceway.simulation.faulty_files import FaultyFiles, LifeFiles
-from sluiceway.simulation.network import Connection
+from sluiceway.simulation.network import BrokerEnd, Connection
 
 NO_STORE: Final = "none"
 _FAILURES: Final = (Failure.WRITE, Failure.SYNC, Failure.DISK_FULL)
@@ -113,7 +113,7 @@ class SimulatedBroker:
         self._tell = tell
         self._disk = None if config.store.engine == NO_STORE else _Disk(chance, faults, self._tell_of)
         self._broker: Broker | None = None
-        self._connections: list[Connection] = []
+        self._connections: list[tuple[Connection, BrokerEnd]] = []
         self._scope = trio.CancelScope()
         self._stop_wanted = trio.Event()
         self._ended = trio.Event()
@@ -159,7 +159,7 @@ class SimulatedBroker:
                 return
             await self._ended.wait()
             self._ended = trio.Event()
-            for connection in self._connections:
+            for connection, _end in self._connections:
                 connection.cut()  # a machine that is back refuses what belongs to an earlier run
             self._connections.clear()
             await nursery.start(self._live)
@@ -211,8 +211,8 @@ class SimulatedBroker:
         self._is_killed = True
         if self._disk is not None:
             self._disk.end(power_cut=power_cut)
-        for connection in self._connections:
-            connection.broker_end.abandon()
+        for connection, end in self._connections:
+            end.abandon()
             if power_cut:
                 connection.lose()  # no machine is there to tell the clients
             else:
@@ -232,11 +232,15 @@ class SimulatedBroker:
         """Serve a client. Raises ConnectionRefusedError while the broker is down."""
         if self._broker is None:
             raise ConnectionRefusedError(f"{self.name} is down")
-        self._connections = [each for each in self._connections if not each.is_over]
-        self._connections.append(connection)
+        self.hold(connection, connection.broker_end)
         self._broker.connect_stream(connection.broker_end)
+
+    def hold(self, connection: Connection, end: BrokerEnd) -> None:
+        """Have a connection break when this machine crashes; `end` is the end at this machine."""
+        self._connections = [each for each in self._connections if not each[0].is_over]
+        self._connections.append((connection, end))
 
     @property
     def connections(self) -> list[Connection]:
         """Connections that are not over."""
-        return [each for each in self._connections if not each.is_over]
+        return [connection for connection, _end in self._connections if not connection.is_over]

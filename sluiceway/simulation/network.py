@@ -190,6 +190,7 @@ class Connection:
         that is sent.
         """
         self.name = name
+        self.broker_name = broker_name
         there, back = f"{name} to {broker_name}", f"{broker_name} to {name}"
         self.there = _Direction(there, faults, chance(there), tell, self.cut, seen)
         self.back = _Direction(back, faults, chance(back), tell, self.cut, seen)

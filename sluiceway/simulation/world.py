@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -105,13 +106,18 @@ class Simulation:
             raise TypeError(f"a broker takes a Config or {', '.join(tables)}, not both: use attrs.evolve")
         if name in self._brokers:
             raise ValueError(f"there is a broker called {name!r}: give this one another name")
+        return await self._add(name, embedded_config(tables) if config is None else config)
+
+    async def _add(self, name: str, config: Config, options: Callable[[], dict[str, Any]] = dict) -> SimulatedBroker:
+        """Start a broker. `options`: further arguments of each `Broker`."""
         machine = self._brokers[name] = SimulatedBroker(
             name,
-            embedded_config(tables) if config is None else config,
+            config,
             chance=self.chance(f"{name}'s disk"),
             faults=lambda: self.faults,
             tell=self.note,
             now_ms=self.now_ms,
+            options=options,
         )
         await machine.start(self._nursery)
         if self._faults.crash_seconds is not None:

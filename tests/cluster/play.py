@@ -1,6 +1,7 @@
 """Plays clusters from many seeds, and prints the smallest history that breaks a law.
 
-python -m tests.cluster.play --seeds 1000            from seed 0 on
+python -m tests.cluster.play --seeds 1000            owners of shards, from seed 0 on (simulation.py)
+python -m tests.cluster.play --messages --seeds 100  whole hubs with their messages (whole.py)
 python -m tests.cluster.play --seeds 1 --first 4711  one of them again
 """
 
@@ -11,20 +12,43 @@ import sys
 import time
 from collections import Counter
 
+from sluiceway.simulation import SeedError, run_seeds
 from tests.cluster.simulation import Cluster, Plan, failure_of, smallest
+from tests.cluster.whole import laws_hold
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.cluster.play", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster.play", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: 200)")
     parser.add_argument("--first", type=int, default=0, help="the first one (default: 0)")
     parser.add_argument("--steps", type=int, default=25, help="faults and moves of each (default: 25)")
+    parser.add_argument("--messages", action="store_true", help="whole hubs, in place of owners alone")
     arguments = parser.parse_args()
+    if arguments.messages:
+        return play_messages(arguments.first, arguments.seeds)
+    return play_owners(arguments.first, arguments.seeds, arguments.steps)
+
+
+def play_messages(first: int, seeds_count: int) -> int:
+    """Play whole hubs. Returns the exit code."""
+    try:
+        played = run_seeds(laws_hold, first=first, seeds=seeds_count)
+    except SeedError as error:
+        print(error)
+        return 1
+    print(played)
+    return 0
+
+
+def play_owners(first: int, seeds_count: int, steps_count: int) -> int:
+    """Play owners of shards. Returns the exit code."""
     injected: Counter[str] = Counter()
     refused_count = 0
     started = time.monotonic()
-    for seed in range(arguments.first, arguments.first + arguments.seeds):
-        plan = Plan.of(seed, arguments.steps)
+    for seed in range(first, first + seeds_count):
+        plan = Plan.of(seed, steps_count)
         cluster = Cluster(plan)
         try:
             cluster.play()
@@ -37,7 +61,7 @@ def main() -> int:
             return 1
         injected.update(cluster.injected)
         refused_count += cluster.engine.refused_count
-    print(f"{arguments.seeds} seeds in {time.monotonic() - started:.1f} s, no law broken")
+    print(f"{seeds_count} seeds in {time.monotonic() - started:.1f} s, no law broken")
     print("  " + ", ".join(f"{what} {count}" for what, count in sorted(injected.items())))
     print(f"  writes refused by the epoch: {refused_count}")
     return 0
