@@ -19,6 +19,7 @@ from sluiceway.admin.sampling import Sampler
 from sluiceway.admin.services import Services
 from sluiceway.admin.starting import answer_that_it_starts
 from sluiceway.admin.state import StateAnswers
+from sluiceway.cluster.inherited import ADMIN
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.model import ADMIN_NAME
 from sluiceway.listeners import is_loopback
@@ -65,7 +66,7 @@ class AdminServer:
         """Bind the address if it is not inherited, and read the certificate; clients can't connect before `open_door`.
         Raises ListenError and CertificateError.
         """
-        server = cls(broker, config, inherited.take(config.address) or await bind(config.address))
+        server = cls(broker, config, inherited.take(ADMIN) or await bind(config.address))
         try:
             server._tls = await trio.to_thread.run_sync(server.read_certificate)
         except BaseException:

@@ -1,8 +1,8 @@
 """Listening sockets that a process inherits from the supervisor that has started it.
 
-The variable `SLUICEWAY_SOCKETS` has a JSON object: the configured address (HOST:PORT) of a listener or of the admin
-port, and the numbers of its file descriptors. The sockets are bound and listen already, so that clients wait in the
-backlog while the process starts. An address that is not named there is bound as usual.
+The variable `SLUICEWAY_SOCKETS` has a JSON object: the configured address (HOST:PORT) of a listener, or `admin` for the
+admin port, and the numbers of its file descriptors. The sockets are bound and listen already, so that clients wait in
+the backlog while the process starts. An address that is not named there is bound as usual.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Final
 
 VARIABLE: Final = "SLUICEWAY_SOCKETS"
+ADMIN: Final = "admin"
+"""Name of the sockets of the admin port, whose address may be that of a listener: any free port."""
 
 
 class InheritedSockets:

@@ -18,8 +18,8 @@ import trio
 
 from sluiceway.cluster.hub import VARIABLE as HUB_VARIABLE
 from sluiceway.cluster.hub import HubPlace
+from sluiceway.cluster.inherited import ADMIN, InheritedSockets
 from sluiceway.cluster.inherited import VARIABLE as SOCKETS_VARIABLE
-from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.cluster.processes import HubCommand, HubProcesses, private_folder
 from sluiceway.config import Config, ConfigError
 from sluiceway.protocols.listener import bind, bind_shared, name_of, start_listening
@@ -120,10 +120,10 @@ async def _bind(config: Config, hubs_count: int, stack: ExitStack) -> list[dict[
         add(listener.address, await bind_shared(listener.address, hubs_count))
     if config.admin.address:
         # One socket for all hubs: a hub that starts or stands takes no connection, and another one does.
-        add(config.admin.address, [await bind(config.admin.address)] * hubs_count)
+        add(ADMIN, [await bind(config.admin.address)] * hubs_count)
     for sockets in by_hub:
         for address, some in sockets.items():
-            start_listening(address, some)
+            start_listening(config.admin.address if address == ADMIN else address, some)
     return by_hub
 
 
@@ -138,7 +138,7 @@ def _command(place: HubPlace, arguments: Sequence[str], sockets: Mapping[str, li
 
 def _admin_urls(config: Config, by_hub: Sequence[Mapping[str, list[socket.socket]]]) -> list[str]:
     scheme = "https" if config.admin.tls.is_on else "http"
-    return [f"{scheme}://{name_of(each.getsockname())}" for each in by_hub[0][config.admin.address]]
+    return [f"{scheme}://{name_of(each.getsockname())}" for each in by_hub[0][ADMIN]]
 
 
 async def _obey(
