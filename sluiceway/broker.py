@@ -77,7 +77,9 @@ from sluiceway.version import VERSION
 if TYPE_CHECKING:
     from sluiceway.admin.server import AdminServer
     from sluiceway.cluster.calls import Calls
+    from sluiceway.cluster.host import Member
     from sluiceway.cluster.links import Links, Seat
+    from sluiceway.cluster.proxies import Proxies
     from sluiceway.cluster.questions import Questions
     from sluiceway.regions.service import Regions
     from sluiceway.tracing.spans import SpanSink
@@ -149,6 +151,8 @@ class Broker:
         """Questions to all other hubs, likewise."""
         self.regions: Regions | None = None
         """Topics of other regions; None: none are configured."""
+        self.member: Member | None = None
+        """Part of this broker in a cluster whose shards move; None: they are fixed."""
         self.now_ms = now_ms
         self._nursery: trio.Nursery
         self._parts = OpenParts()
@@ -223,7 +227,7 @@ class Broker:
                 prepare_selectors=self.selector_preparation.wait,
             ),
             engines=self._engines,
-            opens=None if self._seat is None else self._seat.shards,
+            opens=self._first_shards,
             observe=lambda token: self.tracking.begin(token),
         )
         pace = StepPace(lambda: self.dispatcher.statistics().turns_count, self._work_clock)
@@ -278,13 +282,13 @@ class Broker:
         from sluiceway.cluster.asking import FarRequests  # a broker without a cluster does without
         from sluiceway.cluster.calls import Calls
         from sluiceway.cluster.letters import Letters
-        from sluiceway.cluster.links import Links, session_prefix
+        from sluiceway.cluster.links import session_prefix
         from sluiceway.cluster.proxies import Proxies
         from sluiceway.cluster.questions import Questions
         from sluiceway.cluster.stat_of_all import StatOfAll
 
         proxies = Proxies(self._hub, self.connections, spawn=self._spawn, contain=self.contain)
-        self.links = Links(self._seat, self._hub, proxies, spawn=self._spawn)
+        self.links = self._links_with(proxies)
         self.calls = proxies.calls = Calls(
             self.links,
             manager=self.manager,
@@ -303,6 +307,34 @@ class Broker:
         self.shards.courier = Letters(self.calls, lambda: self.shards.registry, manager=self.manager, clock=self.clock)
         self._hub.elsewhere = self.links
         self._hub.session_prefix = session_prefix(self._seat.hub)
+
+    def _links_with(self, proxies: Proxies) -> Links:
+        from sluiceway.cluster.links import Links
+
+        seat = self._seat
+        assert seat is not None, "the caller has asked"
+        if seat.membership is None:
+            return Links(seat, self._hub, proxies, spawn=self._spawn)
+        from sluiceway.cluster.host import Member
+
+        member = self.member = Member(
+            seat,
+            seat.membership,
+            self.shard_moves,
+            loop=self.dispatcher,
+            clock=self.clock,
+            spawn=self._spawn,
+            contain=self.contain,
+        )
+        self._seat = attrs.evolve(seat, placement=member.placement, peers=member.peers)
+        return Links(
+            self._seat,
+            self._hub,
+            proxies,
+            spawn=self._spawn,
+            open_shards=lambda: member.open_shards,
+            shards_changed=member.shards_changed,
+        )
 
     async def _close_links(self) -> None:
         assert self.links is not None and self.calls is not None, "they were made"
@@ -381,6 +413,9 @@ class Broker:
         if self.links is not None:
             opened(self._close_links, abandon=self.links.abandon)
             await self.links.begin()
+            if self.member is not None:
+                opened(self.member.leave)
+                self.member.begin(self.links)
         opened(self._close_connections, abandon=self.connections.abandon)
         opened(self.listening.close)
         self.listening.open(self._nursery)
@@ -406,6 +441,13 @@ class Broker:
 
     async def _recover_shards(self) -> None:
         await self.shards.recover()
+
+    @property
+    def _first_shards(self) -> frozenset[int] | None:
+        """Shards that are opened at the start; None: all."""
+        if self._seat is None:
+            return None
+        return self._seat.shards if self._seat.membership is None else frozenset()
 
     @property
     def _sockets(self) -> InheritedSockets:

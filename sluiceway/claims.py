@@ -209,14 +209,21 @@ class Claims:
     async def restore(self) -> None:
         """Read what an earlier run left; commits that were begun are carried on. Raises MetadataError."""
         await self.restore_groups(list(self._table.logs))
+        self.sinks.restore(await self._sink_states(self._managers))
+        self._looks.start()
+
+    async def restore_sinks(self, managers: HasSubscriptions) -> None:
+        """Read the states of queries in a shard that is opened while others serve. Raises MetadataError."""
+        self.sinks.arrive(await self._sink_states(managers))
+
+    async def _sink_states(self, managers: HasSubscriptions) -> list[SinkState]:
         states = []
-        for query, found in (await read_all(self._managers, SINK_TOPIC)).items():
+        for query, found in (await read_all(managers, SINK_TOPIC)).items():
             try:
                 states.append(sink_state_of(query, found.value.preferences.values))
             except (ValueError, KeyError) as error:
                 log.error("state of a query can't be read", query=query, error=str(error))
-        self.sinks.restore(states)
-        self._looks.start()
+        return states
 
     async def restore_groups(self, names: Iterable[str]) -> None:
         """Read what an earlier run left of the groups whose claims are in logs among these. Raises MetadataError."""

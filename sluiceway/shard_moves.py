@@ -1,14 +1,15 @@
 """Closing and opening of one shard while the broker serves the others.
 
-A shard is closed in this order: no client is given a destination of it any more; connections that use one are ended,
-with the ERROR `shard-away`, and what they had not acknowledged is requeued; then the rest is written, and the store is
-closed. Consumers of wildcards stay, but for those that hold a message of the shard. When the shard is opened again its
-destinations are those that are stored, and wildcards have them again.
+A shard is closed in this order: no client is given a destination of it any more; connections that use one do so by way
+of the hub that will have it, or, where there is none or that can't be, are ended with the ERROR `shard-away`; what they
+had not acknowledged is requeued; then the rest is written, and the store is closed. Consumers of wildcards stay, but
+for those that hold a message of the shard. When the shard is opened again its destinations are those that are stored,
+and wildcards have them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import trio
@@ -36,6 +37,23 @@ class ShardMoves:
         self._connections = connections
         self._one_at_a_time = trio.Lock()
 
+    def leave(self, number: int, why: str) -> None:
+        """Give no destination of a shard to clients any more, at once. `close` is to follow. Does nothing if the shard
+        is closed.
+        """
+        if number in self.usable:
+            self._shards.leave(number, why)
+
+    @property
+    def open_count(self) -> int:
+        """Number of open shards."""
+        return len(self._shards.open_shards)
+
+    @property
+    def usable(self) -> frozenset[int]:
+        """Open shards that are not about to be closed."""
+        return frozenset(self._shards.open_shards.keys() - self._shards.registry.away.keys())
+
     async def close(self, number: int, why: str) -> None:
         """Close a shard; `why`: told to clients. Does nothing if it is closed. Raises EngineError if the rest can't be
         written: then it is as after a crash.
@@ -43,28 +61,41 @@ class ShardMoves:
         async with self._one_at_a_time:
             if number not in self._shards.open_shards:
                 return
-            self._shards.leave(number, why)
+            self.leave(number, why)
             using = [session for session in self._sessions() if self._uses(session, number)]
-            for session in using:
-                session.fail(
-                    ProtocolError(
-                        ShardAwayError.code,
-                        self._shards.registry.away[number],
-                        "Connect again later, or to the broker that has it: nothing that was confirmed is lost.",
-                    ),
-                    peers_fault=False,
-                )
+            ended = [session for session in using if not session.let_go(number)]
+            self._end(ended, number)
             with trio.move_on_after(LEAVING_SECONDS):
-                await self._left(using, number)
+                await self._left(ended, number)
+            late = [session for session in self._sessions() if self._uses(session, number)]
+            if late:  # they hold messages that came by wildcards, or that they do not take
+                self._end(late, number)
+                with trio.move_on_after(LEAVING_SECONDS):
+                    await self._left(late, number)
             await self._shards.close_shard(number)
-            log.info("shard closed", shard=number, because=why, ended_connections=len(using))
+            log.info("shard closed", shard=number, because=why, ended_connections=len({*ended, *late}))
 
-    async def open(self, number: int) -> None:
-        """Open a shard that was closed. Raises the exceptions of its parts: then it stays closed."""
+    async def open(
+        self, number: int, epoch: int | None = None, *, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Open a shard that was closed; `epoch`: that of this owner, if other hubs may have it; `is_wanted`: asked when
+        it is its turn. Raises the exceptions of its parts: then it stays closed.
+        """
         async with self._one_at_a_time:
-            if number not in self._shards.open_shards:
-                await self._shards.open_shard(number)
+            if number not in self._shards.open_shards and is_wanted():
+                await self._shards.open_shard(number, epoch)
                 log.info("shard opened", shard=number, destinations=len(self._shards.destinations_of(number)))
+
+    def _end(self, sessions: list[Session], number: int) -> None:
+        for session in sessions:
+            session.fail(
+                ProtocolError(
+                    ShardAwayError.code,
+                    self._shards.registry.away[number],
+                    "Connect again later, or to the broker that has it: nothing that was confirmed is lost.",
+                ),
+                peers_fault=False,
+            )
 
     async def _left(self, using: list[Session], number: int) -> None:
         """Wait until these sessions have ended, and no consumer holds a message of the shard."""

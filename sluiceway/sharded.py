@@ -145,6 +145,9 @@ class _Subscriptions:
             self._managers_of(topic).subscriptions.read_subscriptions(topic, done)
             return
         managers = list(self._everyone())
+        if not managers:
+            done({})
+            return
         found: dict[str, Versioned[SubscriptionData]] = {}
         errors: list[MetadataError] = []
         one_done = Latch(len(managers), lambda: done(errors[0] if errors else found))

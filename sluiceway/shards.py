@@ -106,6 +106,9 @@ class Shards:
         """Logs of a shard that is being opened."""
         self._together = Together(lambda: self.stores)
         self._bodies = ManyBodies(self._open_bodies)
+        self._has_registry = False
+        self._is_inline = False
+        """Whether stores work on the dispatch loop, without threads."""
         self.count = 1
         """Number of shards of the broker."""
         self.token = b""
@@ -142,15 +145,16 @@ class Shards:
             environment = attrs.evolve(environment, extents=extents)
         self._environment = environment
         self._locations = {location.shard: location for location in locations}
+        self._is_inline = locations[0].engine is not None or locations[0].engine_kind in ("none", "memory")
         self._parts.opened(self._close_shards, abandon=self._abandon_shards)
         for location in locations:
             if self._opens is not None and location.shard not in self._opens:
                 continue
             shard = self.open_shards[location.shard] = Shard(self._config, location, environment)
             await shard.open()
-        first = next(iter(self.open_shards.values()))
-        self.token = first.token
-        self.take_numbers = first.take_numbers if self.count == 1 else _own_numbers().take
+        first = next(iter(self.open_shards.values()), None)
+        self.token = locations[0].token or secrets.token_hex(4).encode() if first is None else first.token
+        self.take_numbers = _own_numbers().take if first is None or self.count > 1 else first.take_numbers
         self._make_registry()
         for number in self._locations.keys() - self.open_shards.keys():
             self.leave(number, "another hub has it open")
@@ -264,6 +268,7 @@ class Shards:
         try:
             for each in [each for each in logs.table if each.environment.shard == number]:
                 self.claims.leave(each)
+            self.claims.sinks.leave(lambda query: self.shard_of(query) == number)
             await logs.leave(number, inline=shard.is_inline)
             await shard.close()
         except BaseException:
@@ -273,11 +278,15 @@ class Shards:
             self.registry.leave(number, self.registry.away[number])
             del self.open_shards[number]
 
-    async def open_shard(self, number: int) -> None:
-        """Open a shard that was closed: its destinations are those that are stored. Raises the exceptions of the parts,
+    async def open_shard(self, number: int, epoch: int | None = None) -> None:
+        """Open a shard that was closed: its destinations are those that are stored. `epoch`: that of this owner, which
+        a database checks with each write; None: no other hub can have the shard. Raises the exceptions of the parts,
         with nothing left open.
         """
-        shard, logs = Shard(self._config, self._locations[number], self._environment), self._logs
+        location = self._locations[number]
+        if location.shared is not None and epoch is not None:
+            location = attrs.evolve(location, shared=attrs.evolve(location.shared, epoch=epoch))
+        shard, logs = Shard(self._config, location, self._environment), self._logs
         assert logs is not None and self.claims is not None, "the broker serves"
         try:
             await shard.open()
@@ -290,6 +299,7 @@ class Shards:
             logs.table.restore(part.opened, part.groups)
             self._restoring = ()
             await self.claims.restore_groups(list(part.opened))
+            await self.claims.restore_sinks(shard.managers)
             if shard.spools is not None and shard.spools.left:
                 await SpoolRecovery(shard.spools, self.registry, clock=self._environment.clock).run()
         except BaseException:
@@ -360,7 +370,10 @@ class Shards:
     @property
     def bodies_to_read(self) -> Bodies | None:
         """Large bodies of all shards; None: every body is held in memory."""
-        return self.bodies if self.count == 1 or self.bodies is None else self._bodies
+        if self.count == 1:
+            return self.bodies
+        keeps_files = self._location.large_folder is not None or not self._is_inline
+        return self._bodies if keeps_files else None
 
     def _open_bodies(self) -> list[BodyFiles]:
         return [shard.bodies for shard in self.open_shards.values() if shard.bodies is not None]
@@ -369,7 +382,7 @@ class Shards:
         """Return the place of the large body of a SEND to this destination, or composite, and the store that knows
         whether the disk has room. Raises ValueError if it would have to be in several shards.
         """
-        shard = next(iter(self.open_shards.values()))
+        shard = next(iter(self.open_shards.values()), None)
         if self.count > 1:
             named = [address for address in parse_composite(destination) if not address.is_temporary]
             numbers = {self.shard_of(address.canonical) for address in named}
@@ -380,6 +393,8 @@ class Shards:
                 if number in self.registry.away:
                     raise ValueError(self.registry.away[number])
                 shard = self.open_shards[number]
+        if shard is None:
+            raise ValueError("no shard is open here now, and a large body has no other place")
         assert shard.bodies is not None, "sessions were told so"
         return shard.bodies, shard.store
 
@@ -406,7 +421,10 @@ class Shards:
     def folder(self) -> Path | None:
         """Folder of persistent data. None: there is none."""
         folders = [shard.folder for shard in self.open_shards.values()]
-        return None if not folders or folders[0] is None else self._location.folder
+        if not folders:
+            has_folder = self._location.engine is None and not self._engines and self._location.engine_kind == "leveldb"
+            return self._location.folder if has_folder and self._locations else None
+        return None if folders[0] is None else self._location.folder
 
     def reconfigure(self, config: Config) -> None:
         """Put other policies and limits of destinations in force."""
@@ -427,6 +445,11 @@ class Shards:
         return sum([each.store.size_bytes for each in self if each.store is not None and each.number != shard])
 
     def _queue_environment(self, shard: Shard, observer_of: ObserverOf | None) -> QueueEnvironment:
+        environment = self._environment_of_none(observer_of)
+        return attrs.evolve(environment, store=shard.store, take_numbers=shard.take_numbers, shard=shard.number)
+
+    def _environment_of_none(self, observer_of: ObserverOf | None) -> QueueEnvironment:
+        """Return the environment of queues in no shard."""
         shared = self._environment
         return QueueEnvironment(
             manager=shared.manager,
@@ -434,11 +457,11 @@ class Shards:
             clock=shared.clock,
             now_ms=shared.now_ms,
             resume=shared.dispatcher.executor(label="resuming sources"),
-            store=shard.store,
+            store=None,
             contain=shared.contain,
             observer_of=observer_of,
-            take_numbers=shard.take_numbers,
-            shard=shard.number,
+            take_numbers=self.take_numbers,
+            shard=None,
         )
 
     def _make_registry(self) -> None:
@@ -446,15 +469,13 @@ class Shards:
         observer_of = self._observer_of = self._observe(self.token)
         shards = list(self)
         environments = [self._queue_environment(shard, observer_of) for shard in shards]
-        if several:
+        if several or not shards:
             managers_of = lambda name: self.of(name).managers  # noqa: E731
             self._metadata = Metadata(managers_of, lambda: [shard.managers for shard in self])
         else:
             self._metadata = shards[0].managers
         self._durables = DurableRecords(self._metadata)
-        common = environments[0]
-        if several:
-            common = attrs.evolve(common, store=None, shard=None, take_numbers=self.take_numbers)
+        common = self._environment_of_none(observer_of) if several or not shards else environments[0]
         self.registry = DestinationRegistry(
             common,
             config.policy_for,
@@ -472,6 +493,7 @@ class Shards:
         )
         self.foreign_names = ForeignNames(config.own_segments)
         self.registry.on_make = self.foreign_names.note
+        self._has_registry = True
         self.registry.selectors.prepare = self._environment.prepare_selectors
         self._own = self.registry.environment
         for shard, environment in zip(shards, environments, strict=True):
@@ -479,14 +501,20 @@ class Shards:
         self._parts.opened(self._durables.close, abandon=self._durables.close)
 
     def _close_destinations(self) -> None:
-        if self.open_shards:
+        if self._has_registry:
             self.registry.close()
+
+    @property
+    def _keeps_logs(self) -> bool:
+        """Whether logs of shards that are opened later outlive the process."""
+        location = self._location
+        return not self._is_inline or location.journal_folder is not None or location.logs_in_engine
 
     async def _open_logs(self) -> None:
         """Open the logs of an earlier run, before clients connect."""
         config = self._config
         # Data in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
-        inline = any(shard.is_inline for shard in self)
+        inline = self._is_inline
         dispatcher, environment = self._environment.dispatcher, self.registry.environment
         disk = LogDisk.inline(dispatcher.executor(label="logs")) if inline else LogDisk.threads(dispatcher.submit)
         if (extents := self._environment.extents) is not None:
@@ -495,10 +523,10 @@ class Shards:
         several = self.count > 1
         cabinet: Cabinet = Cabinets(lambda name: parts[self.shard_of(name)].storage)
         keeper: GroupKeeper = Places(lambda name: parts[self.shard_of(name)].keeper)
-        if not several:
+        if not several and parts:
             (part,) = parts.values()
             cabinet, keeper = part.storage, part.keeper
-        is_temporary = not any(part.storage.keeps for part in parts.values())
+        is_temporary = not any(part.storage.keeps for part in parts.values()) if parts else not self._keeps_logs
         logs = self._logs = open_logs(
             config.logs,
             parts,

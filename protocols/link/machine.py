@@ -16,8 +16,9 @@ happens once.
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
@@ -85,7 +86,7 @@ ARRIVALS: Final[Mapping[LinkState, frozenset[Kind]]] = MappingProxyType(
     {
         LinkState.GREETING: frozenset({Kind.HELLO}),
         LinkState.PROVING: frozenset({Kind.PROOF, Kind.GOODBYE}),
-        LinkState.OPEN: frozenset({Kind.GOODBYE, Kind.PING, Kind.PONG, *_FLOW_KINDS}),
+        LinkState.OPEN: frozenset({Kind.GOODBYE, Kind.PING, Kind.PONG, Kind.SHARDS, *_FLOW_KINDS}),
         LinkState.ENDED: frozenset(),
     }
 )
@@ -138,6 +139,10 @@ class LinkMachine:
         self.goodbye: str | None = None
         """Reason for which the peer leaves in order; None: it has not said so."""
         self._has_parted = False
+        self.shards: frozenset[int] | None = None
+        """Shards that the peer has open; None: it has not said so."""
+        self.shards_changed: Callable[[], None] = _nothing
+        """Callback when the peer has said which shards it has open."""
 
     # ------------------------------------------------------------------ in
 
@@ -221,6 +226,9 @@ class LinkMachine:
             self._say(Kind.PONG)
         elif kind is Kind.GOODBYE:
             self.goodbye = payload.decode("utf-8", "replace")
+        elif kind is Kind.SHARDS:
+            self.shards = _shards_of(payload)
+            self.shards_changed()
 
     def _take_open(self, number: int, payload: bytes) -> None:
         if number % 2 == (1 if self._dialled else 0):
@@ -275,6 +283,10 @@ class LinkMachine:
         if not self._has_parted and self.state is not LinkState.ENDED:
             self._has_parted = True
             self._say(Kind.GOODBYE, reason.encode("utf-8", "replace")[:1000])
+
+    def announce(self, shards: Iterable[int]) -> None:
+        """Say which shards this hub has open. What flows say later comes later. Only while the link is OPEN."""
+        self._say(Kind.SHARDS, json.dumps(sorted(shards)).encode())
 
     def _say(self, kind: Kind, payload: bytes = b"") -> None:
         self._own.append(encode(kind, 0, payload))
@@ -339,3 +351,18 @@ class LinkMachine:
             if not was_over:
                 flow.user.ended(reason, lost=True)
             flow.user.settle()
+
+
+def _shards_of(payload: bytes) -> frozenset[int]:
+    """Read numbers of shards. Raises LinkFault."""
+    try:
+        shards = json.loads(payload)
+    except ValueError:
+        shards = None
+    if not isinstance(shards, list) or not all(type(shard) is int and shard >= 0 for shard in shards):
+        raise LinkFault("the peer named shards in an invalid record")
+    return frozenset(shards)
+
+
+def _nothing() -> None:
+    return

@@ -51,6 +51,8 @@ class Kind(IntEnum):
     """Reason of an orderly end (text). No new flow is opened behind it."""
     PING = 4
     PONG = 5
+    SHARDS = 6
+    """Numbers of the shards that the hub has open (JSON), from now on."""
     OPEN = 16
     """First record of a flow: for whom the flow is (JSON)."""
     DATA = 17

@@ -141,9 +141,9 @@ class Far:
         self._is_over = False
         self.is_leaving = False
 
-    def has_message(self, token: bytes, shard: int) -> bool:
+    def has_message(self, token: bytes, shard: int, elsewhere: Elsewhere) -> bool:
         """Return whether a message-id with this token, and a number of this shard, is of the other hub."""
-        return token in self.tokens and shard in self.shards
+        return token in self.tokens and (shard in self.shards or shard in elsewhere.shards_at(self.hub))
 
     @property
     def kept_count(self) -> int:

@@ -26,6 +26,7 @@ import attrs
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
 from ...flow.kinds import ResourceKind
 from ...queues.destination import Destination
+from ...queues.large import LargeMessage
 from ...queues.logs.log import Log
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
 from ...queues.message_sink import MessageSink, SinkOwner
@@ -496,6 +497,31 @@ class Lanes(FlowResource):
         lane.target.producers_count -= 1
         lane.source.close()
 
+    def give_away(self, shard: int) -> list[ParkedRun] | None:
+        """Drop the lanes to queues of a shard, and return what was parked there, in order within each lane. None: part
+        of it belongs to a COMMIT, a log or a large body, and nothing has changed.
+        """
+        lanes = [(key, lane) for key, lane in self._lanes.items() if lane.inlet.environment.shard == shard]
+        for _key, lane in lanes:
+            if lane.parked and (lane.is_log or self.in_use_count):
+                return None
+            for run in lane.parked:
+                if isinstance(run, Barrier) or run.is_committed or any(map(_is_large, run.messages)):
+                    return None
+        given: list[ParkedRun] = []
+        for key, lane in lanes:
+            while lane.parked:
+                run = lane.parked.popleft()
+                assert isinstance(run, ParkedRun), "looked at before"
+                self._unparked(run)
+                given.append(run)
+            self._ready.pop(lane, None)
+            lane.source.end_turn()
+            self._drop(key, lane)
+        if lanes:
+            self._forget_routes()
+        return given
+
     # ------------------------------------------------------------------ the stash
 
     def park(
@@ -756,6 +782,10 @@ class ParkingLimit:
             headers = {"destination": destination}
             error.identify("SEND", {**headers, "receipt": receipt_ids[0]} if receipt_ids else headers)
             raise error
+
+
+def _is_large(message: Message) -> bool:
+    return isinstance(message, LargeMessage)
 
 
 class _BlockedQueues(Container[object]):

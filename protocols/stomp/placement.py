@@ -82,3 +82,6 @@ class Elsewhere(Protocol):
 
     def unwatch(self, callback: Callable[[], None]) -> None:
         """Call this no more."""
+
+    def shards_at(self, hub: str) -> frozenset[int]:
+        """Return the shards that another hub has open, as far as it has said so since the link was made."""

@@ -33,6 +33,7 @@ from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from ...flow.kinds import ResourceKind
 from ...flow.latch import Latch
 from ...queues.durables import DurableNameError
+from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.names import DestinationNameError, parse_composite
 from ...queues.shard_hash import shard_of_number
 from ..framing import PLAIN, Framing
@@ -40,6 +41,7 @@ from ..link.records import WORDS_BYTES_MAX, OpeningTooLargeError
 from ..outbound import Outbound
 from ..reading import ReadGate, Reason
 from .authorization import Identity
+from .browsing import wants_to_browse
 from .delivery import SessionTotals
 from .errors import ProtocolError
 from .escaping import Version, escape_value, unescape
@@ -47,7 +49,7 @@ from .far import ENTRY_BYTES, NUL_LF, Far, Kept
 from .frames import AckRun, Event, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
 from .head import SendHead
 from .hub import Hub
-from .lanes import Lanes
+from .lanes import Lanes, ParkedRun
 from .limits import StompLimits
 from .placement import Elsewhere
 from .replies import MEMORY, Leg, Owed, Replies
@@ -122,16 +124,19 @@ class Relay:
         totals: SessionTotals,
         *,
         take_here: Callable[[Event], None],
+        flush_here: Callable[[], None],
         fail: Callable[[ProtocolError], None],
         pass_on_error: Callable[[bytes], None],
         unsettled_here: Callable[[], int],
         is_live_here: Callable[[str], bool],
+        give_back: Callable[[str], None],
         owned_client_id: Callable[[], str],
         opening: Callable[[], Mapping[str, object]],
     ) -> None:
-        """Make a relay. `take_here`: let an event take effect at this hub; `pass_on_error`: end the connection with an
-        ERROR frame of another hub; `is_live_here`: whether a local subscription has this id; `opening`: facts about
-        the client for another hub.
+        """Make a relay. `take_here`: let an event take effect at this hub; `flush_here`: publish what that has put off,
+        as at the end of a read; `pass_on_error`: end the connection with an ERROR frame of another hub;
+        `is_live_here`: whether a local subscription has this id; `give_back`: end it without the client; `opening`:
+        facts about the client for another hub.
         """
         self._hub = hub
         self._elsewhere = elsewhere
@@ -142,10 +147,14 @@ class Relay:
         self._lanes = lanes
         self._totals = totals
         self._take_here = take_here
+        self._flush_here = flush_here
         self._fail = fail
         self._pass_on_error = pass_on_error
         self._unsettled_here = unsettled_here
         self._is_live_here = is_live_here
+        self._give_back = give_back
+        self._subs_here: dict[str, Frame] = {}
+        """SUBSCRIBEs to destinations of this hub alone, without their receipts."""
         self._owned_client_id = owned_client_id
         self._opening = opening
         self._hold = reading.hold(
@@ -525,12 +534,15 @@ class Relay:
                 "Give each subscription of a connection its own id, and UNSUBSCRIBE before you reuse it.",
             )
         legs = self._legs_of(destination)
-        if legs is None:
-            self._take_here(frame)
-            return
         if self._is_live_here(key):
             self._take_here(frame)  # its ERROR is made there
             return
+        if legs is None:
+            if not _is_pattern(destination):
+                self._take_here(frame)
+                self._subs_here[key] = _without_receipt(frame)
+                return
+            legs = ((_HERE, destination),)  # hubs may come
         self._subscribe_at(key, frame, legs, None)
 
     def _subscribe_at(self, key: str, frame: Frame, legs: Legs, made: Callable[[], None] | None) -> None:
@@ -539,11 +551,12 @@ class Relay:
         receipt_id = headers.get("receipt")
         if len(legs) > 1 and receipt_id is not None:
             made = Latch(len(legs), partial(self._replies.receipt, receipt_id))
-        wildcard = len(legs) > 1 and _is_pattern(headers["destination"])
         sub = self._subs.get(key)
         if sub is None:
-            kept = {name: value for name, value in headers.items() if name != "receipt"}
-            sub = self._subs[key] = _Sub(Frame("SUBSCRIBE", kept), set(), wildcard)
+            wildcard = _is_pattern(headers["destination"])
+            sub = self._subs[key] = _Sub(_without_receipt(frame), set(), wildcard)
+            if wildcard:
+                self._watch()
         for hub, name in legs:
             leg = Frame("SUBSCRIBE", {**headers, "destination": name} if len(legs) > 1 else {**headers})
             if len(legs) > 1:
@@ -560,9 +573,7 @@ class Relay:
                 self._orphans.append((key, leg, made))
                 continue
             sub.hubs.add(hub)
-            far.subs[key] = Frame(
-                "SUBSCRIBE", {name: value for name, value in leg.headers.items() if name != "receipt"}
-            )
+            far.subs[key] = _without_receipt(leg)
             if made is not None:
                 leg.headers["receipt"] = self._own_receipt(made)
             far.send_frame(leg, self.version)
@@ -577,6 +588,7 @@ class Relay:
                 key = named[0]
         sub = self._subs.pop(key, None)
         if sub is None:
+            self._subs_here.pop(key, None)
             self._unsubscribe_durable(frame, name)
             return
         self._orphans = [orphan for orphan in self._orphans if orphan[0] != key]
@@ -699,7 +711,7 @@ class Relay:
             return some[0] if len(some) == 1 and not self._unsettled_here() else _HERE
         shard = shard_of_number(number)
         for far in self._fars.values():
-            if far.has_message(token, shard):
+            if far.has_message(token, shard, self._elsewhere):
                 return far
         if token.startswith(_LOG_TOKEN):
             name = None if subscription_id is None else subscription_id.decode()
@@ -773,7 +785,8 @@ class Relay:
                 if passed:
                     self._outbound.send_control(NUL_LF.join(passed) + b"\0", len(passed))
                     passed = []
-                if b"\ncode:shutdown\n" not in frame:  # else the flow ends, and another hub has its destinations
+                # Else the flow ends, and another hub has its destinations, or will have them.
+                if b"\ncode:shutdown\n" not in frame and b"\ncode:shard-away\n" not in frame:
                     self._pass_on_error(self._with_asked_receipt(frame) + b"\0")
             elif not frame.startswith(b"CONNECTED\n"):
                 passed.append(frame)  # a notice, such as the end of what a browser sees
@@ -841,6 +854,60 @@ class Relay:
             self._shelter(each)
         self.look()
 
+    def can_let_go(self, shard: int) -> bool:
+        """Return whether all that this client has in a shard of this hub can be made again elsewhere: not the place of
+        a reader of a log, and not what a browser has seen.
+        """
+        if self._leaving is not None:
+            return False
+        for key, frame in self._found_in(shard):
+            headers = frame.headers
+            if key in self._subs and len(self._subs[key].hubs) > 1:
+                return False
+            if wants_to_browse(headers) or (headers["destination"].startswith(LOG_PREFIX) and "group" not in headers):
+                return False
+        return True
+
+    def let_go(self, shard: int, parked: Sequence[ParkedRun]) -> None:
+        """Have subscriptions to a shard of this hub, and SENDs that wait for it, look for another home: it leaves."""
+        for key, frame in self._found_in(shard):
+            self._subs_here.pop(key, None)
+            self._give_back(key)
+            self._subs[key] = _Sub(frame, set(), covers_all=False)
+            self._orphans.append((key, frame, None))
+        newer = list(self._homeless)
+        self._homeless.clear()
+        for kept in (*map(self._kept_of, parked), *newer):
+            self._shelter(kept)
+        self._watch()
+
+    def _found_in(self, shard: int) -> list[tuple[str, Frame]]:
+        """Return the subscriptions to destinations of a shard of this hub, but for wildcards."""
+        found = list(self._subs_here.items())
+        found += [(key, sub.frame) for key, sub in self._subs.items() if _HERE in sub.hubs and not sub.covers_all]
+        return [(key, frame) for key, frame in found if self._is_in(frame.headers["destination"], shard)]
+
+    def _is_in(self, destination: str, shard: int) -> bool:
+        shard_of = self._hub.shard_of
+        try:
+            named = [address.canonical for address in parse_composite(destination) if not address.is_temporary]
+        except DestinationNameError:
+            return False  # its ERROR is being made
+        return shard_of is not None and any(shard_of(name) == shard for name in named)
+
+    def _kept_of(self, run: ParkedRun) -> Kept:
+        messages = run.messages if run.shared is None else run.shared.rewritten(run.messages)[0]
+        head = messages[0].head
+        assert isinstance(head, SendHead), "it came in a SEND"
+        receipts: list[str] | None = None
+        owed = run.owed
+        if owed is not None:
+            receipts = owed.receipt_ids
+            if not owed.is_single:
+                done = Latch(len(messages), partial(self._replies.leg_done, owed))
+                receipts = [self._own_receipt(done) for _message in messages]
+        return Kept(head, [message.wire for message in messages], receipts, 0)
+
     def refused(self, far: Far, reason: str) -> None:
         """Fail the connection: another flow to that hub would be refused, too."""
         if self._fars.get(far.hub) is far:
@@ -861,6 +928,7 @@ class Relay:
             return
         try:
             self._look()
+            self._flush_here()
         except ProtocolError as error:
             self._fail(error)
 
@@ -1005,6 +1073,7 @@ class Relay:
         self._homeless_names.clear()
         self._go_behind()
         self._subs.clear()
+        self._subs_here.clear()
         self._orphans.clear()
         self._transactions.clear()
         self._awaited.clear()
@@ -1031,6 +1100,10 @@ def _places_of(headers: Mapping[str, str]) -> Iterator[tuple[str, tuple[int, int
     for place in headers["indexes"].split(",") if "indexes" in headers else ():
         log, _sign, index = place.rpartition("=")
         yield log, (int(index), int(headers["count"]))
+
+
+def _without_receipt(frame: Frame) -> Frame:
+    return Frame(frame.command, {name: value for name, value in frame.headers.items() if name != "receipt"})
 
 
 def _is_pattern(destination: str) -> bool:

@@ -250,10 +250,12 @@ class Session:
                 reading,
                 self.totals,
                 take_here=self._take_here,
+                flush_here=self._sender.flush,
                 fail=self.fail,
                 pass_on_error=self._pass_on_error,
                 unsettled_here=lambda: self.unsettled_count,
                 is_live_here=self.subscriptions.live.__contains__,
+                give_back=self.subscriptions.give_back,
                 owned_client_id=lambda: self.subscriptions.client_id,
                 opening=self._opening,
             )
@@ -559,6 +561,24 @@ class Session:
     def is_drained(self) -> bool:
         """Closed, and nothing is parked any more."""
         return self.state is SessionState.ENDED and not self.is_closing
+
+    def let_go(self, shard: int) -> bool:
+        """Use the destinations of a shard by way of the hub that will have it: it is about to be closed here. What
+        waits for them goes there, subscriptions are made again there, and what was not acknowledged comes again,
+        marked. False: that can't be, for instance because of a transaction, and nothing has changed.
+        """
+        relay = self._relay
+        if relay is None or self.state is not _OPEN or not relay.can_let_go(shard):
+            return False
+        if self._large is not None and self._large.is_under_way:
+            return False
+        if any(transaction.shard == shard for transaction in self.transactions):
+            return False
+        parked = self.lanes.give_away(shard)
+        if parked is None:
+            return False
+        relay.let_go(shard, parked)
+        return True
 
     # ------------------------------------------------------------------ frames
 

@@ -131,6 +131,11 @@ class LargeSends:
         """Bytes of an arriving body that are held in memory."""
         return 0 if self._staging is None else self._staging.collected_bytes
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a body is arriving, or is being completed."""
+        return self._staging is not None or self.is_committing
+
     def take(self, event: LargeSendStart | LargeSendPiece | LargeSendEnd) -> None:
         """Raises ProtocolError, about that SEND, if its body can't be stored."""
         try:

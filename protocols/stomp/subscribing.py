@@ -475,6 +475,12 @@ class Subscriptions:
         self.forget_if_settled(subscription)
         self._replies.receipt(receipt_id)
 
+    def give_back(self, table_key: str) -> None:
+        """End a subscription of which the client knows nothing: its shard leaves this hub. In steps."""
+        subscription = self.live.pop(table_key, None)
+        if subscription is not None:
+            self.work.do_later(self._ending(subscription, None))
+
     def _ending_for_good(
         self, subscription: StompSubscription, durable_name: str, receipt_id: str | None
     ) -> Iterator[None]:

@@ -147,6 +147,21 @@ class Sinks:
                 commit = self._commits[state.query] = _Commit(state, [])
                 self._begin(commit)
 
+    def arrive(self, states: SequenceOf[SinkState]) -> None:
+        """Take the states of a shard that is opened while others serve. A batch that was begun is carried on when it is
+        committed again: its logs may be in shards that are opened later.
+        """
+        for state in sorted(states, key=lambda state: state.used_ms):
+            self._set(state)
+
+    def leave(self, is_left: Callable[[str], bool]) -> None:
+        """Forget the states of these queries: their shard is closed. Commits under way fail, and can be repeated."""
+        for query in [query for query in self.states if is_left(query)]:
+            commit = self._commits.get(query)
+            if commit is not None:
+                self._failed(commit, LogError("shard-away", f"the shard of query {query} is closed: commit it again"))
+            del self.states[query]
+
     def describe(self, query: str) -> dict[str, Any]:
         """Return one query as plain data."""
         state = self.states.get(query, SinkState(query))

@@ -1,28 +1,38 @@
 """Place of one process among the hubs of `sluiceway serve --hubs N`.
 
-The shards of the data folder are dealt out by their number: hub 1 of 4 has shards 0, 4, 8, … The division holds for one
-start; the next one may have another number of hubs, since all of them use the same folder. Links are Unix sockets in a
-folder that only the user may enter. A hub ends when the supervisor is gone, whatever ended it.
+All hubs use the same data folder. Who has which shard open is agreed upon at the coordination service of the supervisor
+(`Ownership`); the lock of a shard's folder makes sure of it. Links are Unix sockets in a folder that only the user may
+enter. A hub ends when the supervisor is gone, whatever ended it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from sluiceway.cluster.coordination.client import ServiceClient
+from sluiceway.cluster.coordination.port import Coordination
+from sluiceway.cluster.coordination.supervised import SupervisedChannel
 from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.cluster.links import UNIX_PREFIX, Seat
-from sluiceway.cluster.placement import TablePlacement
-from sluiceway.queues.shard_hash import shard_of
+from sluiceway.cluster.membership import Loop, Membership, Spawn
 
 VARIABLE: Final = "SLUICEWAY_HUB"
 HAS_RUN_VARIABLE: Final = "SLUICEWAY_HUB_HAS_RUN"
 """Set for a hub that was ready before: others answer at the admin port while it starts."""
+SESSION_SECONDS: Final = 10.0
+"""Time of silence behind which a hub counts as gone. One whose process ends is gone at once."""
+
+
+def coordination_socket(folder: Path) -> Path:
+    """Return the path of the supervisor's coordination service. `folder`: that of the sockets."""
+    return folder / "coordination.socket"
 
 
 def hub_name(number: int) -> str:
@@ -65,31 +75,24 @@ class HubPlace:
         """Name of the hub."""
         return hub_name(self.number)
 
-    @property
-    def shards(self) -> frozenset[int]:
-        """Shards that this hub opens."""
-        return frozenset(range(self.number - 1, self.shards_count, self.hubs_count))
-
     def seat(self, sockets: InheritedSockets) -> Seat:
         """Return the place of a broker in the cluster. `sockets`: of its listeners."""
-        hubs = [hub_name(number) for number in range(1, self.hubs_count + 1)]
-
-        def hub_of(name: str) -> str:
-            return hubs[shard_of(name, self.shards_count) % self.hubs_count]
-
-        peers = {hub: self._link(hub) for hub in hubs if hub != self.name}
         return Seat(
             cluster=self.cluster,
             hub=self.name,
             shards_count=self.shards_count,
-            placement=TablePlacement(self.name, hub_of, hubs),
-            peers=lambda: peers,
             listen=self._link(self.name),
-            shards=self.shards,
+            membership=Membership(coordination=self._coordination, expected_count=self.hubs_count),
             sockets=sockets,
             admin_secret=bytes.fromhex(self.admin_secret),
             has_run=self.has_run,
         )
+
+    def _coordination(self, loop: Loop, clock: Callable[[], float], spawn: Spawn) -> Coordination:
+        channel = SupervisedChannel(coordination_socket(Path(self.folder)))
+        client = ServiceClient(channel, loop, clock, session_seconds=SESSION_SECONDS)
+        spawn(partial(channel.run, client))
+        return client
 
     def _link(self, hub: str) -> str:
         return f"{UNIX_PREFIX}{Path(self.folder) / hub}.link"

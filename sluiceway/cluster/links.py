@@ -18,7 +18,7 @@ import secrets
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -27,10 +27,11 @@ import attrs
 import trio
 
 from sluiceway.cluster.inherited import InheritedSockets
-from sluiceway.cluster.placement import Peers, Placement, WithTemporaries, session_prefix
+from sluiceway.cluster.membership import Membership
+from sluiceway.cluster.placement import Peers, Placement, TablePlacement, WithTemporaries, session_prefix
 from sluiceway.protocols.link.flow import Flow, FlowUser
 from sluiceway.protocols.link.greeting import CHALLENGE_BYTES, Greeting
-from sluiceway.protocols.link.machine import LinkMachine
+from sluiceway.protocols.link.machine import LinkMachine, LinkState
 from sluiceway.protocols.link.records import LinkFault
 from sluiceway.protocols.link.shell import HANDSHAKE_SECONDS, LinkConnection, LinkHub
 from sluiceway.protocols.listener import ListenError, bind, name_of, split_address, start_listening
@@ -64,8 +65,9 @@ class Seat:
     hub: str
     """Id of this hub: letters, digits, `.`, `_` and `-`."""
     shards_count: int
-    placement: Placement
-    peers: Peers
+    placement: Placement = TablePlacement("", lambda _name: "", ())
+    """Homes of destinations, where they are fixed."""
+    peers: Peers = dict
     """Addresses of all other live hubs: HOST:PORT, or unix:PATH. Call `Links.look` when they change."""
     listen: str = ""
     """Address of this hub for links; empty: it only dials."""
@@ -77,6 +79,10 @@ class Seat:
     """TLS of accepted links, which asks for certificates."""
     shards: frozenset[int] | None = None
     """Shards that this hub opens at its start; None: all."""
+    membership: Membership | None = None
+    """Part in dividing the shards up, in place of `placement`, `peers` and `shards`. None: they are fixed."""
+    advertised: str = ""
+    """Address for links that others are told, where it is not that of `listen`."""
     sockets: InheritedSockets = attrs.field(factory=lambda: InheritedSockets({}))
     """Sockets of listeners that this process was started with."""
     admin_secret: bytes | None = attrs.field(default=None, repr=False)
@@ -111,9 +117,15 @@ class Links:
         proxies: FlowTaker,
         *,
         spawn: Callable[[Callable[[], Awaitable[object]]], None],
+        open_shards: Callable[[], Iterable[int]] | None = None,
+        shards_changed: Callable[[str], None] = lambda _hub: None,
     ) -> None:
-        """Make the links; `begin` dials. `spawn` starts a task that lives no longer than the broker."""
+        """Make the links; `begin` dials. `spawn` starts a task that lives no longer than the broker; `open_shards`:
+        shards that are open here, where that changes; `shards_changed`: another hub has opened or closed some.
+        """
         self.seat = seat
+        self._open_shards = open_shards
+        self._shards_changed = shards_changed
         self.placement = WithTemporaries(seat.hub, seat.placement, seat.peers)
         self._hub = hub
         self._proxies = proxies
@@ -230,6 +242,20 @@ class Links:
             {"hub": peer, "address": link.address, "flows_count": len(link.machine.flows)}
             for peer, link in sorted(self._open.items())
         ]
+
+    def shards_at(self, hub: str) -> frozenset[int]:
+        """Do `Elsewhere.shards_at`."""
+        link = self._open.get(hub)
+        return frozenset() if link is None else link.machine.shards or frozenset()
+
+    def announce(self) -> None:
+        """Tell all hubs which shards are open here now."""
+        for link in self._open.values():
+            self._announce_to(link)
+
+    def _announce_to(self, link: LinkConnection) -> None:
+        if self._open_shards is not None and link.machine.state is LinkState.OPEN:
+            link.machine.announce(self._open_shards())
 
     # ------------------------------------------------------------------ dialling
 
@@ -391,6 +417,8 @@ class Links:
         if older is not None:
             older.end("a newer link has taken its place")
         log.info("link opened", hub=peer, address=link.address)
+        link.machine.shards_changed = partial(self._shards_changed, peer)
+        self._announce_to(link)
         self._tell()
 
     def _link_ended(self, link: LinkConnection, reason: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sluiceway.protocols.stomp.placement import HERE, Home
 from sluiceway.queues.shard_hash import shard_of
@@ -13,9 +13,16 @@ from .ownership import Ownership
 class OwnedPlacement:
     """Placement over the ownership of a hub. `ShardHost.owner_changed` is to call `moved`."""
 
-    def __init__(self, ownership: Ownership, shards_count: int) -> None:
+    def __init__(
+        self,
+        ownership: Ownership,
+        shards_count: int,
+        is_open_at: Callable[[str, int], bool] = lambda _hub, _shard: True,
+    ) -> None:
+        """`is_open_at`: whether another hub has said that it has a shard open."""
         self._ownership = ownership
         self._shards_count = shards_count
+        self._is_open_at = is_open_at
         self.generation = 0
         """See Placement."""
 
@@ -25,9 +32,12 @@ class OwnedPlacement:
 
     def home_of(self, name: str) -> Home:
         """Do `Placement.home_of`."""
-        where = self._ownership.where(shard_of(name, self._shards_count))
+        shard = shard_of(name, self._shards_count)
+        where = self._ownership.where(shard)
         if where.is_here:
             return HERE
+        if where.hub and not self._is_open_at(where.hub, shard):
+            return Home("", where.epoch, f"shard {shard} is being opened at {where.hub}")
         return Home(where.hub, where.epoch, where.words)
 
     def others(self) -> Sequence[str]:

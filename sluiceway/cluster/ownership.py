@@ -11,7 +11,7 @@ has one owner for ever.
 
 A hand-over. The owner sees that another hub is to have the shard, closes it in order, and writes the record without a
 session. The other one claims it. Hand-overs wait until the list of hubs has not changed for a while, and few are under
-way at a time; taking over from a hub that is gone waits for nothing.
+way at a time. Taking over from a hub that is gone waits for nothing, but for those that join with this one.
 
 Safety. A hub confirms only in ClaimState.OPEN while its session is certain (`may_confirm`): another hub takes over only
 when the service has ended the session, which is later. What a stopped process sends when it wakes up is refused by the
@@ -38,6 +38,9 @@ from .owner_records import ClusterRecordError, OwnerRecord, shard_path
 
 SETTLE_SECONDS: Final = 3.0
 """Time without a change of the list of hubs before a shard moves from one live hub to another."""
+
+START_SECONDS: Final = 30.0
+"""Time that a hub which has come waits for hubs that are expected, before it takes what they are to have."""
 
 SWEEP_SECONDS: Final = 5.0
 """Time between two looks at what hints may have missed."""
@@ -86,6 +89,9 @@ class ShardHost(Protocol):
 
     def owner_changed(self, shard: int) -> None:
         """Look at `Ownership.where` again."""
+
+    def hubs_changed(self) -> None:
+        """Look at `Ownership.hubs` again."""
 
 
 @attrs.frozen
@@ -156,8 +162,11 @@ class Ownership:
         sweep_seconds: float = SWEEP_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
         moves_max: int = MOVES_MAX,
+        expected_count: int = 0,
     ) -> None:
-        """`clock`: the monotonic seconds of the coordination."""
+        """`clock`: the monotonic seconds of the coordination; `expected_count`: number of hubs of the whole cluster, if
+        it is known: with all of them there a hub waits for no others.
+        """
         self._coordination = coordination
         self._host = host
         self._scheduling = scheduling
@@ -169,6 +178,9 @@ class Ownership:
         self._sweep_seconds = sweep_seconds
         self._retry_seconds = retry_seconds
         self._moves_max = moves_max
+        self._expected_count = expected_count
+        self._new_until_seconds = 0.0
+        """Time until which hubs that are not here may be about to come: a cluster starts."""
         self._hubs: Mapping[str, Hub] = {}
         self._gone_since_seconds: dict[str, float] = {}
         self._settled_at_seconds = 0.0
@@ -180,8 +192,10 @@ class Ownership:
 
     # Calls of the broker.
 
-    def start(self) -> None:
-        """Join the cluster."""
+    def start(self, address: str = "") -> None:
+        """Join the cluster. `address`: of this hub for links, where it is known only now."""
+        if address:
+            self._hub = attrs.evolve(self._hub, address=address)
         for claim in self._claims:
             self._coordination.watch(shard_path(claim.shard), partial(self._refresh, claim))
         self._coordination.start(self._hub, self)
@@ -277,6 +291,7 @@ class Ownership:
             if claim.state is ClaimState.ABANDONED:
                 claim.move(ClaimState.ELSEWHERE)
         self._host.resume()
+        self._new_until_seconds = self._clock() + (START_SECONDS if self._expected_count else self._settle_seconds)
         self._unsettle()
 
     def session_uncertain(self) -> None:
@@ -336,12 +351,19 @@ class Ownership:
         if self._wanted_at(claim) != self._hub.name or self._hub.name not in self._hubs:
             return False
         if owner is None:
-            return self._is_settled
-        return owner.hub == self._hub.name or not self._lives(owner)
+            return self._is_settled and (self._is_complete or self._clock() >= self._new_until_seconds)
+        if owner.hub == self._hub.name:
+            return True
+        return not self._lives(owner) and (self._is_complete or self._clock() >= self._new_until_seconds)
 
     @property
     def _is_settled(self) -> bool:
-        return self._clock() >= self._settled_at_seconds
+        return self._is_complete or self._clock() >= self._settled_at_seconds
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether no other hub can come."""
+        return 0 < self._expected_count <= len(self._hubs)
 
     def _take_hubs(self, hubs: Mapping[str, Hub]) -> None:
         now_seconds = self._clock()
@@ -350,6 +372,9 @@ class Ownership:
         for name in hubs:
             self._gone_since_seconds.pop(name, None)
         before, self._hubs = self._hubs, hubs
+        if self._is_complete:
+            self._new_until_seconds = now_seconds
+        self._host.hubs_changed()
         for claim in self._claims:
             owner = claim.owner
             if owner is not None and before.get(owner.hub) != hubs.get(owner.hub):

@@ -37,6 +37,8 @@ SOUND_SECONDS: Final = 60.0
 """Time after which a ready hub counts as sound: its next failure is the first one again."""
 SILENCE_SECONDS: Final = 30.0
 """Time without a report after which a ready hub counts as hung."""
+HUNG_SECONDS: Final = 5.0
+"""The same for a hub whose session with the others has ended."""
 STOP_SECONDS: Final = 120.0
 """Time without a report after which a hub that was told to stop counts as hung."""
 REPORT_BYTES_MAX: Final = 4096
@@ -238,6 +240,13 @@ class HubProcess:
                     await process.wait()
                 process.kill()
 
+    def end_if_hung(self) -> None:
+        """Kill a hub that the others do not hear any more, if it does not report either: its shards are theirs."""
+        silent_seconds = trio.current_time() - self._heard_at_seconds
+        if self._process is not None and self.state is HubState.READY and silent_seconds > HUNG_SECONDS:
+            log.error("hub hangs: it is killed", hub=self.name, pid=self._process.pid, silent_seconds=silent_seconds)
+            self._process.kill()
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop the hub; it is not started again. A second SIGTERM makes it cut its connections."""
         self._stop_wanted = True
@@ -338,6 +347,12 @@ class HubProcesses:
                 reports.close()
         if failed:
             raise failed[0]
+
+    def end_if_hung(self, name: str) -> None:
+        """Kill a hub whose session has ended in time, if it is silent here, too: it may hold its shards' folders."""
+        for hub in self.hubs:
+            if hub.name == name:
+                hub.end_if_hung()
 
     def stop(self) -> None:
         """Stop all hubs in order; called again, cut their connections."""

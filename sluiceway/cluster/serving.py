@@ -16,17 +16,23 @@ from typing import Final
 
 import trio
 
+from sluiceway.cluster.coordination.journal import JournalError
+from sluiceway.cluster.coordination.supervisor import SupervisorService
 from sluiceway.cluster.hub import VARIABLE as HUB_VARIABLE
-from sluiceway.cluster.hub import HubPlace
+from sluiceway.cluster.hub import HubPlace, coordination_socket
 from sluiceway.cluster.inherited import ADMIN, InheritedSockets
 from sluiceway.cluster.inherited import VARIABLE as SOCKETS_VARIABLE
 from sluiceway.cluster.processes import HubCommand, HubProcesses, private_folder
 from sluiceway.config import Config, ConfigError
 from sluiceway.protocols.listener import bind, bind_shared, name_of, start_listening
 from sluiceway.protocols.log import get_logger
+from sluiceway.store.directory import DirectoryError, LockedError, lock_state, locked, told_of
 from sluiceway.store.shard_folders import ShardFolders, look_for_shards, make_shards
 from sluiceway.supervision import Supervisor
 
+RECORDS: Final = "owners"
+"""Name of the file in the data folder that says who has or had which shard."""
+RETRY_SECONDS: Final = 1.0
 SHARDS_COUNT: Final = 32
 """Number of shards of a new data folder."""
 
@@ -56,6 +62,7 @@ async def serve_hubs(
     folders = await trio.to_thread.run_sync(_shards_of, config, hubs_count)
     supervisor = Supervisor.of()
     with ExitStack() as stack:
+        stack.callback(os.close, await trio.to_thread.run_sync(_locked, folders))
         folder = Path(stack.enter_context(private_folder()))
         by_hub = await _bind(config, hubs_count, stack)
         lifeline, held = os.pipe()  # the second end closes with this process, whatever ends it
@@ -76,6 +83,7 @@ async def serve_hubs(
         )
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
+                await nursery.start(_coordinate, coordination_socket(folder), folders.path / RECORDS, processes)
                 reload = partial(_reload, config, source, processes, supervisor)
                 nursery.start_soon(_obey, signals, processes, supervisor, reload)
                 await nursery.start(processes.run)
@@ -104,6 +112,57 @@ def _shards_of(config: Config, hubs_count: int) -> ShardFolders:
         count = 1 if folders is None else folders.shards_count
         raise HubsConfigError(f"{path} has {count} shards, too few for {hubs_count} hubs: take at most {count}")
     return folders
+
+
+def _locked(folders: ShardFolders) -> int:
+    """Lock the data folder against another supervisor; returns a descriptor, which holds the lock. Blocks. Raises
+    DirectoryError, also if a broker without a supervisor uses one of the shards.
+    """
+    with told_of(folders.path):
+        lock = locked(folders.path)
+    try:
+        for folder in folders:
+            state = lock_state(folder)
+            if state.is_held:
+                raise LockedError(folder, state.pid, state.host)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+async def _coordinate(
+    socket_path: Path,
+    records_path: Path,
+    processes: HubProcesses,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the coordination of the hubs. A service that can't write its records begins again: until then no shard
+    changes hands. Raises DirectoryError if it can't begin.
+    """
+    try:
+        service = SupervisorService(socket_path, records_path, expired=processes.end_if_hung)
+        has_begun = False
+        while True:
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(service.run)
+                    if not has_begun:
+                        has_begun = True
+                        task_status.started()
+            except* (JournalError, OSError) as errors:
+                if not has_begun:
+                    raise
+                log.error(
+                    "owners of shards can't be written down",
+                    error=str(errors.exceptions[0]),
+                    effect="no shard changes hands, and hubs may pause; tried again each second",
+                )
+            await trio.sleep(RETRY_SECONDS)
+            service = SupervisorService(socket_path, records_path, expired=processes.end_if_hung)
+    except* (JournalError, OSError) as errors:
+        raise DirectoryError(f"owners of shards can't be read from {records_path}: {errors.exceptions[0]}") from None
 
 
 async def _bind(config: Config, hubs_count: int, stack: ExitStack) -> list[dict[str, list[socket.socket]]]:

@@ -147,6 +147,8 @@ class SimulatedHub:
     def resume(self) -> None:
         """Confirming asks the clock."""
 
+    def hubs_changed(self) -> None: ...
+
     def owner_changed(self, shard: int) -> None:
         self.ownership.where(shard)  # words are found in every state
 

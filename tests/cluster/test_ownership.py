@@ -56,6 +56,8 @@ class Host:
     def resume(self) -> None:
         self.told.append("resume")
 
+    def hubs_changed(self) -> None: ...
+
     def owner_changed(self, shard: int) -> None: ...
 
 

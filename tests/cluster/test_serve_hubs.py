@@ -57,7 +57,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         with self.changed:
             self.bodies.append(frame.body)
             self.unacknowledged.append(frame.headers)
-            if frame.headers.get("redelivered") == "true":
+            if "true" in (frame.headers.get("redelivered"), frame.headers.get("possible-duplicate")):
                 self.marked.add(frame.body)
             self.changed.notify_all()
 
@@ -130,6 +130,12 @@ def pids(supervisor: BrokerProcess) -> dict[str, int]:
     return {line["hub"]: line["pid"] for line in lines(supervisor, "hub ready")}
 
 
+def has_shards_again(supervisor: BrokerProcess, hub: str) -> bool:
+    """Whether a hub has opened a shard since it was started last."""
+    started = max(line["timestamp"] for line in lines(supervisor, "hub starts") if line["hub"] == hub)
+    return any(line["hub"] == hub and line["timestamp"] > started for line in lines(supervisor, "shard opened"))
+
+
 def until(is_so: Callable[[], bool]) -> None:
     end = threading.Event()
     for _ in range(int(DEADLINE_SECONDS / 0.05)):
@@ -183,6 +189,44 @@ def test_two_hubs_are_one_broker_and_outlive_a_kill_and_a_rolling_restart(tmp_pa
         supervisor.signal(signal.SIGTERM)
         assert supervisor.wait() == 0
         assert not any(is_alive(pid) for pid in hubs)
+
+
+@pytest.mark.timeout(240)
+def test_nothing_confirmed_is_lost_while_owners_are_killed_and_stopped_under_load(tmp_path: Path) -> None:
+    """A hub that stands still is killed when its session has ended: the lock of its shards' folders ends with it."""
+    with serving(tmp_path) as supervisor, client_at(supervisor, "hub-1") as client:
+        for number, queue in enumerate(QUEUES):
+            client.connection.subscribe(queue, id=str(number), ack="client-individual")
+        is_over = threading.Event()
+        sent: list[str] = []
+
+        def load() -> None:
+            while not is_over.wait(0.01):
+                client.send(QUEUES[len(sent) % len(QUEUES)], f"{len(sent)}")
+                sent.append(f"{len(sent)}")
+                client.acknowledge_all()
+
+        sending = threading.Thread(target=load)
+        sending.start()
+        try:
+            for _ in range(2):
+                until(lambda: has_shards_again(supervisor, "hub-2"))
+                os.kill(pids(supervisor)["hub-2"], signal.SIGKILL)
+                confirmed_count = len(client.receipts)
+                client.until(lambda at=confirmed_count: len(client.receipts) > at + 10 * len(QUEUES))
+            until(lambda: len(lines(supervisor, "hub starts")) == 4 and has_shards_again(supervisor, "hub-2"))
+            os.kill(pids(supervisor)["hub-2"], signal.SIGSTOP)
+            until(lambda: bool(lines(supervisor, "hub hangs: it is killed")))
+            (killed,) = lines(supervisor, "hub hangs: it is killed")
+            assert killed["silent_seconds"] < 20, "its session was over, and others wait for its shards"
+        finally:
+            is_over.set()
+            sending.join()
+        client.until(lambda: client.receipts >= set(sent))
+        until(lambda: client.acknowledge_all() or len(set(client.bodies)) == len(sent))
+        assert not client.errors and not client.is_lost
+        twice = {body for body in client.bodies if client.bodies.count(body) > 1}
+        assert twice <= client.marked
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -333,4 +377,4 @@ def test_neither_port_nor_data_folder_is_shared_with_another_supervisor(tmp_path
     assert port_taken.returncode == 3, port_taken.stderr
     assert f"Port {port} is taken by another program" in port_taken.stderr
     assert folder_taken.returncode == 6, folder_taken.stderr
-    assert "hub-1 ended with exit code 6 while it started" in folder_taken.stderr
+    assert "is used by another process" in folder_taken.stderr or "in use" in folder_taken.stderr, folder_taken.stderr

@@ -128,6 +128,8 @@ class Service:
         self._sessions: dict[str, _Session] = {}
         self._peers: dict[Peer, _Attached] = {}
         self._changes: list[Change] = []
+        self.on_expired: Callable[[str], None] = _nobody_asks
+        """Callback with the name of a hub whose session has ended in time: it is silent, and may still run."""
 
     # State, for shells.
 
@@ -208,6 +210,7 @@ class Service:
         now_seconds = self._clock()
         for session in [one for one in self._sessions.values() if one.deadline_seconds <= now_seconds]:
             self._end(session.name, f"nothing was heard for {session.seconds:g} s")
+            self.on_expired(session.hub.name)
 
     def renew(self) -> None:
         """Give every session its whole time: nothing could be heard for a while."""
@@ -372,3 +375,7 @@ def _opened(session: _Session) -> Change:
 
 def _put(path: str, value: Versioned[bytes]) -> Change:
     return {"path": path, "value": value_text(value.value), "version": value.version.number}
+
+
+def _nobody_asks(_hub: str) -> None:
+    return

@@ -10,6 +10,7 @@ import errno
 import math
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +63,8 @@ class _HubConnection:
 class SupervisorService:
     """The service behind a Unix socket."""
 
-    def __init__(self, socket_path: Path, records_path: Path) -> None:
+    def __init__(self, socket_path: Path, records_path: Path, *, expired: Callable[[str], None] | None = None) -> None:
+        """`expired`: called with the name of a hub that was silent for its session time, before others take over."""
         self._socket_path = socket_path
         self._journal = Journal(records_path)
         self._connections: dict[_HubConnection, None] = {}
@@ -70,6 +72,8 @@ class SupervisorService:
         changes = self._journal.read()
         run_number = 1 + max((int(number_of(change, "run")) for change in changes if "run" in change), default=0)
         self._service = Service(trio.current_time, ends_with_connection=True, run_number=run_number)
+        if expired is not None:
+            self._service.on_expired = expired
         self._run = {"run": run_number}
         self._restore = [change for change in changes if "run" not in change]
 

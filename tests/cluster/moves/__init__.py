@@ -1,0 +1,1 @@
+"""Brokers whose shards move."""

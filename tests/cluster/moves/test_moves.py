@@ -1,0 +1,260 @@
+"""Shards that move between hubs, as their clients meet it: in order, after a crash, after the end of a session."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from tests.cluster.moves.moving_hubs import SHARDS, MovingHubs, names
+from tests.scenarios.client import Client
+
+QUEUES = names("/queue/s")
+TOPICS = names("/topic/t")
+
+
+async def take(client: Client, count: int) -> list[str]:
+    """Acknowledge so many messages; returns their texts."""
+    texts = []
+    for _ in range(count):
+        delivery = await client.next_message()
+        texts.append(delivery.text)
+        await client.ack(delivery)
+    return texts
+
+
+async def test_hubs_divide_the_shards_and_clients_use_all_from_anywhere() -> None:
+    async with MovingHubs() as hubs:
+        assert set(hubs.owners()) == {"a", "b"}
+        assert hubs.stores.epochs == [[1]] * SHARDS, "nobody has had what it was not to have"
+        for hub, other in (("a", "b"), ("b", "a")):
+            sender, receiver = await hubs.connect(hub), await hubs.connect(other)
+            for queue in QUEUES:
+                await receiver.subscribe(queue, id=queue)
+                await sender.sent(queue, f"to {queue}", persistent="true")
+            assert sorted(await receiver.next_texts(SHARDS)) == sorted(f"to {queue}" for queue in QUEUES)
+            await receiver.disconnect()
+
+
+async def test_a_killed_owner_costs_clients_of_others_a_pause_and_marked_redeliveries() -> None:
+    async with MovingHubs() as hubs:
+        sender, receiver = await hubs.connect("a"), await hubs.connect("a")
+        for queue in QUEUES:
+            await receiver.subscribe(queue, id=queue, ack="client-individual")
+            await sender.sent(queue, f"first to {queue}", persistent="true")
+        first = [await receiver.next_message() for _ in QUEUES]
+        lost = [shard for shard, owner in enumerate(hubs.owners()) if owner == "b"]
+        await hubs.crash("b")
+        began_seconds = trio.current_time()
+        for queue in QUEUES:
+            await sender.send(queue, f"second to {queue}", persistent="true", receipt=f"second to {queue}")
+        for queue in QUEUES:
+            await sender.expect_receipt(f"second to {queue}")
+        assert trio.current_time() - began_seconds < 2.0, "nobody waits for the session of a process that is gone"
+        for delivery in first:
+            await receiver.frame("ACK", receiver.naming(delivery))  # those of the lost hub name nothing any more
+        again = [await receiver.next_message() for _ in range(SHARDS + len(lost))]
+        assert sorted(each.text for each in again if not each.redelivered) == sorted(f"second to {q}" for q in QUEUES)
+        assert sorted(each.text for each in again if each.redelivered) == sorted(
+            f"first to {QUEUES[shard]}" for shard in lost
+        )
+        assert set(hubs.owners()) == {"a"}
+        assert {hubs.member("a").ownership.epoch(shard) for shard in lost} == {2}
+        await receiver.silence()
+
+
+async def test_a_hub_that_comes_back_has_its_share_again_and_nobody_is_disconnected() -> None:
+    async with MovingHubs() as hubs:
+        before = hubs.owners()
+        await hubs.crash("b")
+        await hubs.until(lambda: set(hubs.owners()) == {"a"})
+        sender, receiver, everywhere = await hubs.connect("a"), await hubs.connect("a"), await hubs.connect("a")
+        await everywhere.subscribe("/topic/>", id="all")
+        for queue, topic in zip(QUEUES, TOPICS, strict=True):
+            await receiver.subscribe(queue, id=queue, ack="client-individual")
+            await sender.sent(queue, f"1 {queue}", persistent="true")
+            await sender.sent(queue, f"2 {queue}", persistent="true")
+            await sender.sent(topic, topic)
+        await everywhere.next_messages(SHARDS)
+        taken = [await receiver.next_message() for _ in range(2 * SHARDS)]
+        firsts = [delivery for delivery in taken if delivery.text.startswith("1")]
+        for delivery in firsts:
+            await receiver.ack(delivery)
+        await receiver.sync()
+        await hubs.start("b")
+        await hubs.balanced()
+        assert hubs.owners() == before
+        moved = [QUEUES[shard] for shard, owner in enumerate(before) if owner == "b"]
+        again = [await receiver.next_message() for _ in moved]
+        assert sorted(each.text for each in again) == sorted(f"2 {queue}" for queue in moved)
+        assert all(each.redelivered for each in again)
+        for delivery in (*(each for each in taken if each not in firsts), *again):
+            await receiver.frame("ACK", receiver.naming(delivery))
+        await receiver.sync()
+        for queue, topic in zip(QUEUES, TOPICS, strict=True):
+            await sender.sent(queue, f"3 {queue}", persistent="true")
+            await sender.sent(topic, topic)
+        assert sorted(await take(receiver, SHARDS)) == sorted(f"3 {queue}" for queue in QUEUES)
+        assert len(await everywhere.next_messages(SHARDS)) == SHARDS
+        await receiver.silence()
+
+
+async def test_a_hub_that_stops_in_order_hands_everything_over() -> None:
+    async with MovingHubs(3) as hubs:
+        sender = await hubs.connect("a")
+        for number in range(5):
+            for queue in QUEUES:
+                await sender.sent(queue, f"{number}", persistent="true")
+        with trio.fail_after(30):
+            await hubs.leave("b")
+            await hubs.leave("c")
+        await hubs.until(lambda: set(hubs.owners()) == {"a"}, seconds=2.0)
+        receiver = await hubs.connect("a")
+        for queue in QUEUES:
+            await receiver.subscribe(queue, id=queue, ack="client-individual")
+        found = [await receiver.next_message() for _ in range(5 * SHARDS)]
+        assert not any(delivery.redelivered for delivery in found)
+        await receiver.silence()
+
+
+async def test_senders_that_wait_at_a_full_queue_keep_their_order_over_a_move() -> None:
+    async with MovingHubs() as hubs:
+        before = hubs.owners()
+        shard = before.index("b")
+        await hubs.crash("b")
+        await hubs.until(lambda: set(hubs.owners()) == {"a"})
+        sender = await hubs.connect("a")
+        queue = QUEUES[shard]
+        there = hubs.running["a"].broker
+        await sender.sent(queue, "0", persistent="true")
+        for part in there.registry.destinations[queue].queues:
+            part.follow(attrs.evolve(part.policy, count_max=1))
+        for number in range(1, 20):
+            await sender.send(queue, f"{number}", persistent="true", receipt=f"{number}")
+        await sender.silence()
+        assert not set(sender.receipts) & {f"{number}" for number in range(2, 20)}
+        await hubs.start("b")
+        await hubs.balanced()
+        for number in range(20, 25):
+            await sender.send(queue, f"{number}", persistent="true", receipt=f"{number}")
+        receiver = await hubs.connect("b")
+        await receiver.subscribe(queue, ack="client-individual")
+        assert await take(receiver, 25) == [f"{number}" for number in range(25)]
+        for number in range(1, 25):
+            await sender.expect_receipt(f"{number}")
+
+
+async def test_what_cannot_move_with_its_shard_ends_with_words() -> None:
+    async with MovingHubs() as hubs:
+        before = hubs.owners()
+        queue = QUEUES[before.index("b")]
+        await hubs.crash("b")
+        await hubs.until(lambda: set(hubs.owners()) == {"a"})
+        user = await hubs.connect("a")
+        await user.frame("BEGIN", {"transaction": "t"})
+        await user.send(queue, "in a transaction", transaction="t")
+        await user.sync()
+        await hubs.start("b")
+        error = await user.expect_error("it moves to another hub")
+        assert error.headers["code"] == "shard-away"
+
+
+async def test_a_hub_without_a_session_gives_everything_up_and_gets_its_share_again() -> None:
+    async with MovingHubs() as hubs:
+        before = hubs.owners()
+        user = await hubs.connect("b")
+        for queue in QUEUES:
+            await user.subscribe(queue, id=queue, ack="client-individual")
+            await user.sent(queue, f"to {queue}", persistent="true")
+        held = [await user.next_message() for _ in QUEUES]
+        assert hubs.service.expire("b")
+        ownership = hubs.member("b").ownership
+        mine = [QUEUES[shard] for shard, owner in enumerate(before) if owner == "b"]
+        await hubs.until(lambda: any(ownership.epoch(shard) == 2 for shard in range(SHARDS)))
+        await hubs.balanced()
+        assert hubs.owners() == before
+        again = [await user.next_message() for _ in mine]
+        assert sorted(each.text for each in again) == sorted(f"to {queue}" for queue in mine)
+        assert all(each.redelivered for each in again)
+        for delivery in (*held, *again):
+            await user.frame("ACK", user.naming(delivery))
+        await user.sync()
+        await user.silence()
+
+
+async def test_a_shard_that_cannot_be_opened_is_tried_again_and_its_clients_wait() -> None:
+    async with MovingHubs() as hubs:
+        shard = hubs.owners().index("b")
+        hubs.stores.refuses.add(shard)
+        await hubs.crash("b")
+        sender = await hubs.connect("a")
+        await sender.send(QUEUES[shard], "waits", persistent="true", receipt="waits")
+        await sender.silence(3.0)
+        assert "the disk is away" in hubs.member("a").ownership.where(shard).words
+        hubs.stores.refuses.clear()
+        await sender.expect_receipt("waits")
+
+
+async def test_load_while_hubs_come_and_go_loses_nothing_and_marks_what_comes_twice() -> None:
+    async with MovingHubs(3) as hubs:
+        sender, receiver = await hubs.connect("a"), await hubs.connect("a")
+        for queue in QUEUES:
+            await receiver.subscribe(queue, id=queue, ack="client-individual")
+        sent: list[str] = []
+        seen: dict[str, int] = {}
+        is_over = False
+
+        async def send() -> None:
+            while not is_over:
+                text = f"{len(sent)}"
+                await sender.send(QUEUES[len(sent) % SHARDS], text, persistent="true", receipt=text)
+                sent.append(text)
+                await trio.sleep(0.02)
+
+        async def receive() -> None:
+            while True:
+                delivery = await receiver.next_message()
+                marked = delivery.redelivered or delivery.headers.get("possible-duplicate") == "true"
+                assert delivery.text not in seen or marked, f"{delivery.text} came twice, without a mark"
+                seen[delivery.text] = seen.get(delivery.text, 0) + 1
+                await receiver.ack(delivery)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            nursery.start_soon(receive)
+            for round_number in range(6):
+                name = "bc"[round_number % 2]
+                await trio.sleep(1.0)
+                await (hubs.leave(name) if round_number >= 3 else hubs.crash(name))
+                await trio.sleep(1.5)
+                await hubs.start(name)
+                await hubs.balanced()
+            is_over = True
+            with trio.fail_after(60):
+                while len(seen) < len(sent) or not set(sender.receipts) >= set(sent):
+                    await trio.sleep(0.1)
+                    sender.receive_now()
+            nursery.cancel_scope.cancel()
+        assert len(sent) > 300
+
+
+async def test_what_waited_for_an_owner_goes_on_without_another_word_of_the_client() -> None:
+    async with MovingHubs() as hubs:
+        shard = hubs.owners().index("b")
+        hubs.stores.refuses.add(shard)
+        await hubs.crash("b")
+        sender, reader = await hubs.connect("a"), await hubs.connect("a")
+        await reader.frame("SUBSCRIBE", {"destination": QUEUES[shard], "id": "s"})
+        for number in range(3):
+            await sender.send(QUEUES[shard], f"{number}")
+        await sender.silence(3.0)
+        hubs.stores.refuses.clear()
+        assert await reader.next_texts(3) == ["0", "1", "2"]
+
+
+async def test_temporary_destinations_work_at_a_hub_without_the_first_shard() -> None:
+    async with MovingHubs() as hubs:
+        hub = "b" if hubs.owners()[0] == "a" else "a"
+        user = await hubs.connect(hub)
+        await user.subscribe("/temp-queue/answers")
+        await user.send("/temp-queue/answers", "own")
+        assert (await user.next_message()).text == "own"
