@@ -102,7 +102,8 @@ class Outbound(FlowResource):
         self.written_bytes = 0
         """All bytes given to `write`: more than `taken_bytes` only where they are confirmed later."""
         self._confirmed_later = confirmed_later
-        self._is_in_doubt = False
+        self._is_in_doubt = confirmed_later
+        """Whether the peer may have bytes that were written and are never confirmed."""
         self.on_streamed: Callable[[int], None] | None = None
         """Called with the size of a streamed frame before its first bytes are written."""
         self._control_count = control or ReadGate(lambda: None).count(Reason.RECEIPTS_READ, capacity_bytes)
@@ -289,9 +290,9 @@ class Outbound(FlowResource):
             if self.taken_bytes > before_bytes or self._settling_bytes:
                 self._after_write(self.taken_bytes - before_bytes)
 
-    def doubt(self) -> None:
-        """Note that the rest will never be confirmed, though the peer may have it."""
-        self._is_in_doubt = True
+    def all_is_confirmed(self) -> None:
+        """Note that the other end has confirmed all that the peer has got: the rest never came to it."""
+        self._is_in_doubt = False
 
     @property
     def seen_bytes(self) -> int:

@@ -335,11 +335,33 @@ class TlsStream:
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
     """A context for the server side. Raises CertificateError, which says which file is wrong and how."""
-    assert config.certificate is not None, "look at `is_on` first"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[config.version_min]
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context = _own_context(config, ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
+    context.verify_mode = _VERIFY[config.client_certificates]
+    if config.client_ca is not None:
+        load_authorities(context, config.client_ca)
+    return context
+
+
+def peer_context(config: TlsConfig) -> ssl.SSLContext:
+    """A context for connections to equals, which have settings like these: they get this side's certificate, and have
+    one from `client_ca` (None: from an authority of the system). Raises CertificateError.
+    """
+    context = _own_context(config, ssl.PROTOCOL_TLS_CLIENT)
+    if config.client_ca is None:
+        context.load_default_certs()
+    else:
+        load_authorities(context, config.client_ca)
+    return context
+
+
+def _own_context(config: TlsConfig, protocol: int) -> ssl.SSLContext:
+    """A context with this side's certificate."""
+    assert config.certificate is not None, "look at `is_on` first"
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = _VERSIONS[config.version_min]
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     if config.ciphers:
         try:
             context.set_ciphers(config.ciphers)
@@ -348,9 +370,6 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
                 f"tls.ciphers = {config.ciphers!r} names none that OpenSSL knows: see `openssl ciphers -v`"
             ) from None
     load_certificate(context, config.certificate, config.key, _password(config))
-    context.verify_mode = _VERIFY[config.client_certificates]
-    if config.client_ca is not None:
-        load_authorities(context, config.client_ca)
     return context
 
 

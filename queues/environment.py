@@ -89,6 +89,8 @@ class QueueEnvironment:
     """Function that reserves that many message numbers of the shard, and returns the first."""
     shard: int | None = 0
     """Shard of the queue; None: it belongs to no shard, but to this process."""
+    may_deliver: Callable[[], bool] | None = None
+    """Whether the queue may deliver at this moment; who says no requests a dispatch later. None: always."""
 
     def do_in_steps(self, owner: Hashable, work: Iterator[object]) -> None:
         """Do the first steps of `work` now, and the rest later, between other work and behind earlier work of the same

@@ -472,7 +472,8 @@ class MessageQueue(FlowResource):
         if turns.under_way:
             turns.go_on()
             return True
-        if self.paused_since_seconds is not None:
+        may_deliver = self.environment.may_deliver
+        if self.paused_since_seconds is not None or (may_deliver is not None and not may_deliver()):
             return turns.end(more=False)  # consumers have others to take from
         more = self.dispatch(budget)
         if turns:

@@ -67,7 +67,7 @@ from sluiceway.shard_moves import ShardMoves
 from sluiceway.shards import Shards
 from sluiceway.steps import StepPace
 from sluiceway.store.bigarray import Files
-from sluiceway.store.engine import Engine
+from sluiceway.store.engine import Engine, FencedError
 from sluiceway.store.large import BodyFiles
 from sluiceway.store.storequeue import StoreQueue
 from sluiceway.trails.answering import BrokerTrails
@@ -213,11 +213,7 @@ class Broker:
         self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
         self.shards = Shards(
             config,
-            attrs.evolve(
-                self._location,
-                engine_kind=engine_kind(config, serving=self._serving),
-                shared=SharedShard(config.store.url, config.broker.name),
-            ),
+            self._location_of_shards(),
             ShardEnvironment(
                 dispatcher=self.dispatcher,
                 manager=self.manager,
@@ -225,6 +221,8 @@ class Broker:
                 now_ms=self.now_ms,
                 contain=self.contain,
                 prepare_selectors=self.selector_preparation.wait,
+                fenced=self._fenced if self._moves_shards else None,
+                may_deliver=self._may_deliver if self._moves_shards else None,
             ),
             engines=self._engines,
             opens=self._first_shards,
@@ -441,6 +439,30 @@ class Broker:
 
     async def _recover_shards(self) -> None:
         await self.shards.recover()
+
+    @property
+    def _moves_shards(self) -> bool:
+        """Whether shards move between hubs."""
+        return self._seat is not None and self._seat.membership is not None
+
+    def _location_of_shards(self) -> Location:
+        """Return where the shards are; all of a database are known by their number."""
+        config = self.config
+        location = attrs.evolve(
+            self._location,
+            engine_kind=engine_kind(config, serving=self._serving),
+            shared=SharedShard(config.store.url, config.broker.name),
+        )
+        if self._seat is None or location.engine_kind != "postgresql":
+            return location
+        return attrs.evolve(location, shards_count=self._seat.shards_count, token=self._seat.cluster.encode())
+
+    def _fenced(self, shard: int, error: FencedError) -> None:
+        assert self.member is not None, "shards move"
+        self.member.fenced(shard, error)
+
+    def _may_deliver(self) -> bool:
+        return self.member is None or self.member.may_deliver()
 
     @property
     def _first_shards(self) -> frozenset[int] | None:

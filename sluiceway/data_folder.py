@@ -156,7 +156,8 @@ async def open_data_folder(
         return _read(engine, None, on_progress, of)
     if kind == "postgresql":
         assert shared is not None, "the caller says where"
-        return await trio.to_thread.run_sync(partial(_open_shared, folder / SCRATCH, shared, on_progress, of))
+        scratch = folder / SCRATCH if shards_count == 1 else folder / SCRATCH / f"{shard:04}"
+        return await trio.to_thread.run_sync(partial(_open_shared, scratch, shared, on_progress, of))
     return await trio.to_thread.run_sync(partial(_open_folder, folder, on_progress, of))
 
 

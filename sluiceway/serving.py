@@ -11,6 +11,7 @@ import trio
 from sluiceway.broker import Broker
 from sluiceway.cluster.hub import HubPlace
 from sluiceway.cluster.inherited import InheritedSockets
+from sluiceway.cluster.links import Seat
 from sluiceway.config import Config
 from sluiceway.data_folder import OnProgress
 from sluiceway.protocols.log import get_logger
@@ -37,12 +38,13 @@ async def serve(
     `source` reads the settings again (raises ConfigError), `apply_logging` sets logging up after a change of `logging`.
     `on_ready` gets the URLs when clients can connect, `on_admin` those of the admin port, `on_reading` hears before how
     far the store is read. `place`: this process is one of several hubs, and stops when their supervisor is gone.
-    Raises ListenError. Tunes the garbage collector of this process for many live messages.
+    With `[cluster]` the process is a hub among those of other machines, and raises ClusterMismatchError and
+    MetadataFailedError, too. Raises ListenError. Tunes the garbage collector of this process for many live messages.
     """
     tune_garbage_collector()
     tune_allocator()
+    seat = await _seat_of(config) if place is None else place.seat(InheritedSockets.of())
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        seat = None if place is None else place.seat(InheritedSockets.of())
         async with Broker(config, serving=True, on_reading=on_reading, seat=seat) as broker:
             broker.reloading.source = source
             broker.config_file = config_file
@@ -110,3 +112,14 @@ async def serve(
                 supervisor.stopping()
                 await broker.stop()
                 nursery.cancel_scope.cancel()
+
+
+async def _seat_of(config: Config) -> Seat | None:
+    """Return the place of this process among the hubs of several machines. None: it is a broker of its own."""
+    if not config.cluster.is_on:
+        return None
+    from sluiceway.cluster.founding import look_for_cluster
+    from sluiceway.cluster.machines import seat_of
+
+    found = await trio.to_thread.run_sync(look_for_cluster, config, abandon_on_cancel=True)
+    return seat_of(config.cluster, found)

@@ -37,7 +37,7 @@ from sluiceway.queues.shard_hash import first_number
 from sluiceway.queues.storage import DISK, SHARED
 from sluiceway.store.bigarray import Files
 from sluiceway.store.directory import LARGE, LOGS, Directory
-from sluiceway.store.engine import Engine
+from sluiceway.store.engine import Engine, FencedError, raise_it
 from sluiceway.store.engine_bodies import EngineBodies, SharedBodies
 from sluiceway.store.engine_logs import EngineLogs
 from sluiceway.store.extents import ExtentCache
@@ -104,6 +104,10 @@ class ShardEnvironment:
     """Function that returns the size of the stores of all other shards."""
     extents: ExtentCache | None = None
     """Extents of logs in databases that are in memory. None: logs are in files."""
+    fenced: Callable[[int, FencedError], None] | None = None
+    """Told that a shard has another owner, and is to be abandoned. None: then the broker ends."""
+    may_deliver: Callable[[], bool] | None = None
+    """Whether queues of shards may deliver at this moment. None: always."""
 
 
 class Shard:
@@ -317,6 +321,7 @@ class Shard:
             contain=shared.contain,
             name="store" if self._location.shards_count == 1 else f"store of shard {self.number}",
             elsewhere_bytes=partial(shared.elsewhere_bytes, self.number),
+            fenced=raise_it if shared.fenced is None else partial(shared.fenced, self.number),
         )
         store.reserve_numbers(self.next_number)
         self.spools = StoreSpools(

@@ -44,6 +44,10 @@ class ShardMoves:
         if number in self.usable:
             self._shards.leave(number, why)
 
+    def deliver_again(self) -> None:
+        """Have all queues deliver that were not allowed to."""
+        self._shards.deliver_again()
+
     @property
     def open_count(self) -> int:
         """Number of open shards."""

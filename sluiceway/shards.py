@@ -168,6 +168,11 @@ class Shards:
         if engines:
             token = secrets.token_hex(4).encode()
             return [self._in_memory(engine, shard, token) for shard, engine in enumerate(engines)]
+        if location.engine_kind == "postgresql" and location.shared is not None and location.shards_count > 1:
+            return [
+                attrs.evolve(location, shard=shard, shared=attrs.evolve(location.shared, number=shard))
+                for shard in range(location.shards_count)
+            ]
         if location.engine is not None or location.engine_kind != "leveldb":
             return [location]
         folders = await trio.to_thread.run_sync(look_for_shards, location.folder)
@@ -258,6 +263,12 @@ class Shards:
     def destinations_of(self, number: int) -> list[Destination]:
         """Return the destinations of an open shard."""
         return [each for each in self.registry.destinations.values() if each.environment.shard == number]
+
+    def deliver_again(self) -> None:
+        """Have all queues look whether they may deliver: `ShardEnvironment.may_deliver` says so now."""
+        for destination in self.registry.destinations.values():
+            for queue in destination.queues:
+                queue.context.request_dispatch()
 
     async def close_shard(self, number: int) -> None:
         """Close a shard behind `leave`, whose destinations have no consumers but those of wildcards. What its queues
@@ -446,7 +457,13 @@ class Shards:
 
     def _queue_environment(self, shard: Shard, observer_of: ObserverOf | None) -> QueueEnvironment:
         environment = self._environment_of_none(observer_of)
-        return attrs.evolve(environment, store=shard.store, take_numbers=shard.take_numbers, shard=shard.number)
+        return attrs.evolve(
+            environment,
+            store=shard.store,
+            take_numbers=shard.take_numbers,
+            shard=shard.number,
+            may_deliver=self._environment.may_deliver,
+        )
 
     def _environment_of_none(self, observer_of: ObserverOf | None) -> QueueEnvironment:
         """Return the environment of queues in no shard."""
@@ -508,7 +525,7 @@ class Shards:
     def _keeps_logs(self) -> bool:
         """Whether logs of shards that are opened later outlive the process."""
         location = self._location
-        return not self._is_inline or location.journal_folder is not None or location.logs_in_engine
+        return not self._is_inline or location.journal_folder is not None or location.all_in_engine
 
     async def _open_logs(self) -> None:
         """Open the logs of an earlier run, before clients connect."""

@@ -39,7 +39,16 @@ from typing import Any, Final, Generic, TypeVar
 import psycopg
 
 from .engine import DELETE, PUT, Change, EngineClosedError, EngineError, EngineFailedError, FencedError
-from .postgresql_schema import FENCE, NOT_NULL_VIOLATION, check_row, claim, end_ghosts, hold, open_schema
+from .postgresql_schema import (
+    FENCE,
+    NOT_NULL_VIOLATION,
+    check_row,
+    claim,
+    end_ghosts,
+    hold,
+    open_schema,
+    refuse_cluster,
+)
 from .postgresql_sessions import Connection, Database, Session, is_lost
 
 T = TypeVar("T")
@@ -138,6 +147,8 @@ class PostgresqlEngine:
             connection = self._writer.connection()
             try:
                 open_schema(connection, database.words)
+                if epoch is None:
+                    refuse_cluster(connection, database.words)
                 claimed = claim(database, connection, self._shard, epoch, owner)
                 (fsync,) = connection.execute("SHOW fsync").fetchone() or ("",)
             except BaseException:

@@ -3,6 +3,7 @@
     sluiceway_schema    one row: the version of these tables
     sluiceway_shards    a row for each shard: its epoch, and the number of the last batch
     sluiceway_records   shard, key, value
+    sluiceway_cluster   one row, only where several hubs use the database (postgresql_cluster.py)
 
 A shard is claimed by raising its epoch. Each batch changes the row of its shard first, which locks the row, and only
 where epoch and number are as expected (`FENCE`): else a column that must have a value gets none, and PostgreSQL refuses
@@ -74,6 +75,24 @@ def open_schema(connection: Connection, place: str) -> None:
         raise SchemaError(
             f"{place}: its tables have version {version}, this version of Sluiceway knows version {VERSION}: they were "
             f"made by {age} version. Run that version with them, or name another database or schema in store.url."
+        )
+
+
+def cluster_name(connection: Connection) -> str | None:
+    """Return the name of the cluster to which the database belongs; None: none. Raises errors of psycopg."""
+    if _one(connection, "SELECT to_regclass('sluiceway_cluster') IS NULL"):
+        return None
+    name = _one(connection, "SELECT name FROM sluiceway_cluster")
+    return None if name is None else str(name)
+
+
+def refuse_cluster(connection: Connection, place: str) -> None:
+    """Refuse to use a cluster's database without the others. Raises SchemaError, or errors of psycopg."""
+    name = cluster_name(connection)
+    if name is not None:
+        raise SchemaError(
+            f"{place}: it belongs to the cluster {name}, and this broker is no hub of it: set hub and coordination in "
+            "[cluster], as the other hubs do, or name another database or schema in store.url."
         )
 
 

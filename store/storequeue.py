@@ -106,12 +106,14 @@ class StoreQueue(FlowResource):
         contain: Callable[[Exception], None] = raise_it,
         name: str = "store",
         elsewhere_bytes: Callable[[], int] = lambda: 0,
+        fenced: Callable[[FencedError], None] = raise_it,
     ) -> None:
         """`contain` handles errors raised by answers, a mistake of one destination or connection. `worker` does
         blocking work; `heads` reads and writes header blocks; `recovered`: state of an earlier run; `bodies` has the
         files of large bodies; `durability`: what RECEIPTs say of a synced message; `pages`: an empty folder for blocks
         that are only paged out (None: the engine stores them); `name`: on the flow map; `elsewhere_bytes`: size of
-        other stores that share `bytes_max`.
+        other stores that share `bytes_max`; `fenced`: told once that the shard has another owner, and is to be
+        abandoned.
         """
         super().__init__(name, ResourceKind.STORE, manager)
         self.worker = worker
@@ -159,6 +161,8 @@ class StoreQueue(FlowResource):
         """Shelves to ask at the end of this turn whether their elements are consumed."""
         self._retry_seconds = RETRY_MIN_SECONDS
         self._failing: str | None = None
+        self._tell_fenced = fenced
+        self._is_fenced = False
         self.disk_is_low = False
         self.size_bytes = 0
         self.numbers_enough_to = -1  # numbers below this are reserved with enough room that no call is needed
@@ -592,12 +596,22 @@ class StoreQueue(FlowResource):
     # ------------------------------------------------------------------ failing
 
     def fenced(self, error: FencedError) -> None:
-        """Raise the error: the shard has another owner, so what is in memory here is no longer true."""
-        raise error
+        """Write and confirm nothing more: the shard has another owner, so what is in memory here is no longer true.
+        Raises the error, unless somebody is told who abandons the shard.
+        """
+        if self._is_fenced:
+            return
+        self._is_fenced = True
+        self._failing = str(error)
+        self._set_gate()
+        if self._guard is not None:
+            self._guard.stop()
+        self._tell_fenced(error)
 
     def _write_failed(self, batch: StoreBatch, error: EngineError) -> None:
         if isinstance(error, FencedError):
             self.fenced(error)
+            return
         self.counters.failures_count += 1
         if not (was_failing := self.is_failing):
             self._log.error(

@@ -267,10 +267,14 @@ class FlowStream:
     def ended(self, reason: str, *, lost: bool) -> None:
         """Do `FlowUser.ended`."""
         self._is_over = True
-        if lost:
+        if not lost:
+            # The other hub ends first when its client has gone, and has said before what that client has got. If this
+            # end was first, the client may get what is on its way.
+            if self._session is not None and not self._flow.ended_here:
+                self._session.outbound.all_is_confirmed()
+        else:
             self._lost = reason
             if self._session is not None:
-                self._session.outbound.doubt()
                 self._session.sends_come_again = True
             self._writable.unpark_all()
             self._cut()

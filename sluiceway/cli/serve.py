@@ -135,6 +135,8 @@ def serve(
         fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
     logging_setup.configure(config.logging.level, config.logging.format)
     hubs_count = _hubs_count(hubs)
+    if hubs is not None and config.cluster.is_on:
+        raise click.UsageError("--hubs starts several hubs, and cluster.hub in the configuration is the name of one")
     if hubs_count > 1 and HUB_VARIABLE not in os.environ:
         _serve_hubs(config, hubs_count, read)
         return
@@ -145,17 +147,22 @@ def serve(
     import trio
 
     from sluiceway.broker import ListenError
+    from sluiceway.cluster.owner_records import ClusterMismatchError
     from sluiceway.extras import MissingExtraError
     from sluiceway.protocols.tls import CertificateError
     from sluiceway.serving import serve as serve_until_signalled
+    from sluiceway.store.compare_and_set import MetadataFailedError
     from sluiceway.store.directory import DirectoryError
     from sluiceway.store.engine import EngineError
     from sluiceway.store.keys import StoreFormatError
 
     refused: list[ListenError] = []
     unusable: list[Exception] = []
-    wrong: list[CertificateError | MissingExtraError | ConfigError] = []
+    wrong: list[CertificateError | MissingExtraError | ConfigError | ClusterMismatchError] = []
+    silent: list[MetadataFailedError] = []
     place = _place()
+    if config.cluster.is_on:
+        _name_in_log(config.cluster.hub)
     serving = partial(
         serve_until_signalled,
         config,
@@ -174,10 +181,14 @@ def serve(
         refused.extend(_leaves(group))
     except* (DirectoryError, EngineError, StoreFormatError) as group:
         unusable.extend(_leaves(group))
-    except* (CertificateError, MissingExtraError, ConfigError) as group:
+    except* (CertificateError, MissingExtraError, ConfigError, ClusterMismatchError) as group:
         wrong.extend(_leaves(group))
+    except* MetadataFailedError as group:
+        silent.extend(_leaves(group))
     if wrong:
         fail(Exit.USAGE, "\n".join(str(error) for error in wrong))
+    if silent:
+        fail(Exit.CONNECT, "\n".join(str(error) for error in silent))
     if unusable:
         fail(Exit.STORE, "\n".join(str(error) for error in unusable))
     if refused:
@@ -201,14 +212,19 @@ def _place() -> HubPlace | None:
     """Return the place of this process among the hubs of a supervisor. None: it is a broker of its own."""
     if HUB_VARIABLE not in os.environ:
         return None
-    import structlog
-
     from sluiceway.cluster.hub import HubPlace
 
     place = HubPlace.of()
     if place is not None:
-        structlog.contextvars.bind_contextvars(hub=place.name)
+        _name_in_log(place.name)
     return place
+
+
+def _name_in_log(hub: str) -> None:
+    """Have each line of the log say which hub it is of."""
+    import structlog
+
+    structlog.contextvars.bind_contextvars(hub=hub)
 
 
 def _serve_hubs(config: Config, hubs_count: int, read: Callable[..., Config]) -> None:

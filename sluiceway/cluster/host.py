@@ -27,13 +27,16 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.warning_limiter import WarningLimiter
 from sluiceway.shard_moves import ShardMoves
 from sluiceway.store.directory import DirectoryError
-from sluiceway.store.engine import EngineError
+from sluiceway.store.engine import EngineError, FencedError
 from sluiceway.version import VERSION
 
 RELEASE_SECONDS: Final = 1.0
 """Time to tell the others, where the service does not answer and no shard is open any more."""
 LEAVE_SECONDS: Final = 20.0
 """Time for handing all shards over when the broker stops; those that are left are closed without it."""
+
+WORDS_SECONDS: Final = 2.0
+"""Time between two looks at why this hub is not in the cluster."""
 
 log = get_logger("sluiceway.cluster")
 
@@ -121,6 +124,7 @@ class ShardsHere:
     def resume(self) -> None:
         """Do `ShardHost.resume`."""
         self.is_held = False
+        self._moves.deliver_again()
         self._changed()
 
     def owner_changed(self, shard: int) -> None:
@@ -175,6 +179,7 @@ class Member:
         self.seat = seat
         self._membership = membership
         self._loop = loop
+        self._clock = clock
         self._moves = moves
         self._spawn = spawn
         self._waiting: list[Callable[[], Awaitable[object]]] = []
@@ -182,11 +187,14 @@ class Member:
         self._contain = contain
         self._links: Links | None = None
         self._is_looking = False
+        self._has_left = False
+        self._said = ""
+        """Reason that was logged last why this hub is not in the cluster."""
         self._open: frozenset[int] = frozenset()
         """Shards that are open here, as the other hubs were told."""
         self.host = ShardsHere(moves, spawn=spawn, clock=clock, contain=contain, changed=self._changed)
         self.coordination = membership.coordination(loop, clock, self._waiting.append)
-        self._hub = Hub(seat.hub, version=VERSION, weight=membership.weight)
+        self._hub = Hub(seat.hub, version=VERSION, weight=membership.weight, clients=seat.clients)
         self.ownership = Ownership(
             self.coordination,
             self.host,
@@ -210,6 +218,17 @@ class Member:
         """Shards whose destinations clients can use here."""
         return self._moves.usable
 
+    def may_deliver(self) -> bool:
+        """Return whether this hub is certain of its session: else another one may deliver the same messages. Asked at
+        the moment of delivery, for a stopped process wakes up before its timers run.
+        """
+        return self._clock() < self.coordination.certain_until_seconds
+
+    def fenced(self, shard: int, error: FencedError) -> None:
+        """Abandon a shard whose store has found another owner; it is claimed anew if it is to be here."""
+        log.error("shard abandoned: its store refuses this owner", shard=shard, error=str(error))
+        self.ownership.give_up(shard)
+
     def begin(self, links: Links) -> None:
         """Join the cluster: shards are opened from now on. `links` accept those of other hubs already."""
         self._links = links
@@ -217,11 +236,23 @@ class Member:
         for task in self._waiting:
             self._spawn(task)
         self.ownership.start(address)
+        self._loop.call_later(WORDS_SECONDS, self._say_why_not)
+
+    def _say_why_not(self) -> None:
+        """Log why this hub is not in the cluster, as long as it is not."""
+        self._loop.call_later(WORDS_SECONDS, self._say_why_not)
+        words = self.coordination.words
+        if self.coordination.session is not None or self._has_left:
+            self._said = ""
+        elif words != self._said:
+            self._said = words
+            log.warning("this hub is not in the cluster: it waits", reason=words)
 
     async def leave(self) -> None:
         """Close all shards in order, hand them over, and leave the cluster. What is not closed within LEAVE_SECONDS is
         left to the owner of the shards.
         """
+        self._has_left = True
         left = trio.Event()
         self.ownership.leave(left.set)
         with trio.move_on_after(LEAVE_SECONDS):

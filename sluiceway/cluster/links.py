@@ -83,6 +83,8 @@ class Seat:
     """Part in dividing the shards up, in place of `placement`, `peers` and `shards`. None: they are fixed."""
     advertised: str = ""
     """Address for links that others are told, where it is not that of `listen`."""
+    clients: str = ""
+    """URL for clients that others are told."""
     sockets: InheritedSockets = attrs.field(factory=lambda: InheritedSockets({}))
     """Sockets of listeners that this process was started with."""
     admin_secret: bytes | None = attrs.field(default=None, repr=False)
@@ -285,18 +287,19 @@ class Links:
             nonlocal is_proved
             is_proved = True
 
-        stream = await (self.seat.dial or self._connect)(address)
+        stream = await (self.seat.dial(address) if self.seat.dial else self._connect(peer, address))
         await self.serve(stream, dialled=True, expected_hub=peer, proved=proved)
         return is_proved
 
-    async def _connect(self, address: str) -> ByteStream:
+    async def _connect(self, peer: str, address: str) -> ByteStream:
         try:
             with trio.fail_after(HANDSHAKE_SECONDS):
-                return await self._open_stream(address)
+                return await self._open_stream(peer, address)
         except trio.TooSlowError:
             raise OSError(f"nothing answered within {HANDSHAKE_SECONDS:g} seconds") from None
 
-    async def _open_stream(self, address: str) -> ByteStream:
+    async def _open_stream(self, peer: str, address: str) -> ByteStream:
+        """Open a stream; with TLS the other end has to have a certificate that names the hub."""
         if address.startswith(UNIX_PREFIX):
             connected = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             await connected.connect(address.removeprefix(UNIX_PREFIX))
@@ -305,7 +308,7 @@ class Links:
         opened = await trio.open_tcp_stream(host, port)
         stream = _stream_of(opened.socket, address)
         if self.seat.client_tls is not None:
-            secured = TlsStream(stream, self.seat.client_tls, server_hostname=host)
+            secured = TlsStream(stream, self.seat.client_tls, server_hostname=peer)
             try:
                 await secured.handshake()
             except BaseException:

@@ -30,6 +30,7 @@ from typing import Final, Protocol
 import attrs
 
 from sluiceway.store.compare_and_set import MetadataError, MetadataFailedError, Version, Versioned
+from sluiceway.store.engine import FencedError
 
 from . import rendezvous
 from .claim_states import ClaimState, moved
@@ -232,6 +233,14 @@ class Ownership:
     def look_again(self, shard: int) -> None:
         """Read the record of a shard: another hub has said that the shard is not there."""
         self._refresh(self._claims[shard])
+
+    def give_up(self, shard: int) -> None:
+        """Close an open shard whose store refuses this owner, and release it. It is claimed anew, with a later epoch,
+        if this hub is to have it still.
+        """
+        claim = self._claims[shard]
+        if claim.state is ClaimState.OPEN:
+            self._close(claim)
 
     def drain(self) -> None:
         """Give all shards to other hubs, and take none. Raises NotMovableError where data stays."""
@@ -545,6 +554,8 @@ class Ownership:
             claim.words = str(error)
             if self._left is not None:
                 self._release(claim, claim.move(ClaimState.CLOSING))
+            elif isinstance(error, FencedError):
+                self._scheduling.call_later(self._retry_seconds, partial(self._claim_anew, claim, turn))
             else:
                 self._scheduling.call_later(self._retry_seconds, partial(self._open_again, claim, turn))
 
@@ -556,6 +567,13 @@ class Ownership:
                 self._release(claim, claim.move(ClaimState.CLOSING))
             else:
                 self._open(claim, turn)
+
+    def _claim_anew(self, claim: _Claim, turn: int) -> None:
+        """Release a shard whose store does not take the epoch, so that it is claimed with a later one: a store takes
+        each once, and may have taken it in an attempt that failed.
+        """
+        if claim.turn == turn:
+            self._release(claim, claim.move(ClaimState.CLOSING))
 
     # A hand-over.
 

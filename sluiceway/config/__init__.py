@@ -11,6 +11,7 @@ fields' own documentation (`sample`).
     errors      ConfigError
     structure   plain data to the objects; unknown keys and bad values refused by name
     admin       the admin port
+    cluster     this broker as a hub among others
     logging     logging of the broker
     former      former names of sections, read for one more version
     layers      the contents of one source, as plain data

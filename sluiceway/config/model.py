@@ -19,6 +19,7 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.config.admin import AdminConfig
+from sluiceway.config.cluster import ClusterConfig
 from sluiceway.config.fields import copied, is_address, not_blank, section, split_address
 from sluiceway.config.former import former_arguments
 from sluiceway.config.logging import LoggingConfig
@@ -345,6 +346,9 @@ class Config:
     regions: RegionsConfig = section(
         RegionsConfig, "Other clusters whose topics are published here as well ([regions](regions.md))."
     )
+    cluster: ClusterConfig = section(
+        ClusterConfig, "This broker as a hub among others, on several machines ([how](cluster.md#several-machines))."
+    )
     dispatcher: DispatcherConfig = section(
         DispatcherConfig,
         "How the dispatch loop shares out its time. The defaults are measured; few need to change them.",
@@ -364,6 +368,9 @@ class Config:
             "what none names has the default below."
         ),
     )
+
+    def __attrs_post_init__(self) -> None:
+        self.cluster.check_store(self.store)
 
     @property
     def dead_letter_queues(self) -> frozenset[str]:

@@ -18,6 +18,7 @@ from sluiceway.cluster.ownership import DataPlace, NotMovableError, Ownership
 from sluiceway.protocols.stomp.placement import HERE, Home
 from sluiceway.queues.shard_hash import shard_of
 from sluiceway.store.compare_and_set import Version, Versioned
+from sluiceway.store.engine import FencedError
 
 SESSION_SECONDS = 6.0
 SHARDS = 8
@@ -453,3 +454,32 @@ def test_moves_that_the_table_does_not_have_are_mistakes(before: ClaimState) -> 
     for after in set(ClaimState) - MOVES[before]:
         with pytest.raises(ClaimMoveError):
             moved(before, after)
+
+
+def test_a_shard_whose_store_does_not_take_the_epoch_is_claimed_with_a_later_one() -> None:
+    """A database takes each epoch once, and may have taken it in an attempt that failed."""
+    cluster = Cluster()
+    one = cluster.join("hub-1", host=Host(fault=FencedError("it has this epoch or a later one")))
+    cluster.run(5.0)
+    epochs = [int(line.split()[2]) for line in one.host.told if line.startswith("open 3 ")]
+    assert epochs == list(range(1, len(epochs) + 1)) and len(epochs) > 1
+    one.host.fault = None
+    cluster.run(3.0)
+    assert one.mine() == set(range(SHARDS))
+
+
+def test_a_shard_whose_store_refuses_its_owner_is_given_up_and_claimed_anew() -> None:
+    """The others stay open. If its record is another hub's by now, that one keeps it."""
+    cluster = Cluster()
+    one, two = cluster.join("hub-1"), cluster.join("hub-2")
+    cluster.run()
+    mine = one.mine()
+    shard = min(mine)
+    one.ownership.give_up(shard)
+    assert not one.ownership.may_confirm(shard)
+    one.ownership.give_up(shard)
+    cluster.run(2.0)
+    assert one.host.told.count(f"close {shard}") == 1
+    assert (one.mine(), two.mine()) == (mine, set(range(SHARDS)) - mine)
+    assert (one.ownership.epoch(shard), cluster.owner(shard).epoch) == (2, 2)
+    assert {one.ownership.epoch(other) for other in mine - {shard}} == {1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import attrs
 import pytest
 
 from sluiceway.queues.blocks import QueueInvariantError
@@ -20,6 +21,28 @@ def test_one_consumer_gets_all_in_order() -> None:
     assert consumer.numbers == numbers(sent)
     assert queue.is_empty
     assert (queue.added_count, queue.settled_count) == (3000, 3000)
+
+
+def test_nothing_is_delivered_while_it_may_not_be_and_all_of_it_behind_that() -> None:
+    """A hub that is not certain of its session asks at the moment of each dispatch."""
+    world = World()
+    certain = [False]
+    world.environment = attrs.evolve(world.environment, may_deliver=lambda: certain[0])
+    queue = world.shared()
+    consumer = world.consumer(2)
+    queue.subscribe(consumer)
+    world.send(queue, 3)
+    world.run()
+    assert (consumer.numbers, queue.waiting_count) == ([], 3)
+    certain[0] = True
+    queue.context.request_dispatch()
+    world.run()
+    assert consumer.held_numbers == [0, 1]
+    certain[0] = False
+    consumer.settle()
+    world.run()
+    assert consumer.numbers == [0, 1], "settling goes on"
+    assert queue.settled_count == 2
 
 
 def test_messages_wait_for_a_consumer() -> None:

@@ -32,11 +32,17 @@ class BrokerProcess:
     """A broker on a free port of the loop-back interface. A context manager that kills it if it still runs."""
 
     def __init__(
-        self, folder: Path, *arguments: str, listen: str | None = "127.0.0.1:0", open_files_max: int | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        listen: str | None = "127.0.0.1:0",
+        open_files_max: int | None = None,
+        ready_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         """Start it in `folder`, where its log goes as well, and wait until it is ready. `listen`: None leaves it to the
         configuration.
         """
+        self._ready_seconds = ready_seconds
         self.log_path = folder / f"broker-{time.monotonic_ns()}.log"
         run = command("serve", *(() if listen is None else ("--listen", listen)), "--log-format", "json", *arguments)
         if open_files_max is not None:
@@ -54,7 +60,7 @@ class BrokerProcess:
     def _wait_until_ready(self) -> tuple[str, int]:
         said = b""
         assert self.process.stdout is not None
-        end = time.monotonic() + DEADLINE_SECONDS
+        end = time.monotonic() + self._ready_seconds
         while b"\n" not in said:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))
             assert ready, f"not ready in time; it said {said!r} and {self.log!r}"

@@ -29,7 +29,7 @@ from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.taking import PATIENCE_SECONDS
 from sluiceway.store import keys
 from sluiceway.store.config import StoreConfig
-from sluiceway.store.engine import Change, Engine, EngineError
+from sluiceway.store.engine import Change, Engine, EngineError, FencedError, raise_it
 from sluiceway.store.queue_records import QueueRecords
 from sluiceway.store.recovery import Recovered, closing_records, opening_records, recover
 from sluiceway.store.storequeue import NUMBERS_AHEAD, DataFolder, StoreQueue
@@ -171,6 +171,7 @@ class StoreWorld(World):
         budget_count: int = 1024,
         folder: DataFolder | None = None,
         pages: Path | None = None,
+        fenced: Callable[[FencedError], None] = raise_it,
     ) -> None:
         """Opens what an earlier world left in `engine`."""
         super().__init__(later=later, budget_count=budget_count)
@@ -192,6 +193,7 @@ class StoreWorld(World):
             folder=folder,
             pages=pages,
             recovered=self.recovered,
+            fenced=fenced,
         )
         self.environment = attrs.evolve(self.environment, store=self.store)
 

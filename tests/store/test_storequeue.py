@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
@@ -12,7 +13,7 @@ from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
 from sluiceway.queues.shared import shared_queue
 from sluiceway.store import keys
 from sluiceway.store.config import StoreConfig
-from sluiceway.store.engine import Change, delete, put
+from sluiceway.store.engine import Change, FencedError, delete, put
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.store.states import decode_numbers
@@ -572,3 +573,22 @@ def test_what_is_under_way_is_on_the_flow_map_until_it_is_written(world: StoreWo
     assert used_bytes() > 0
     world.write()
     assert used_bytes() == 0
+
+
+def test_a_store_that_has_lost_its_shard_tells_once_and_writes_and_confirms_nothing_more() -> None:
+    """Whoever is told abandons the shard: its senders wait until then, and what is closed last is refused, too."""
+    told: list[FencedError] = []
+    world = StoreWorld(MemoryEngine(), folder=FakeFolder(), fenced=told.append)
+    error = FencedError("the shard has another owner")
+    confirmed: list[str] = []
+    queue = queue_named(world, "/queue/a")
+    put_with_receipt(world, queue, confirmed, 2)
+    with patch.object(MemoryEngine, "write", side_effect=error):
+        world.settle_down()
+        put_with_receipt(world, queue, confirmed, 2)
+        for _ in range(20):
+            world.now_seconds += 10
+            world.settle_down()
+    assert (told, confirmed) == ([error], [])
+    assert world.store.state == "failing" and world.store.trouble == str(error)
+    assert not world.store.accepting

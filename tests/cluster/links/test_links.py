@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,10 +13,15 @@ import trio
 import trustme
 
 from sluiceway.cluster import links as links_module
+from sluiceway.cluster.link_identity import link_identity
 from sluiceway.cluster.links import Links, Seat
 from sluiceway.cluster.placement import TablePlacement
+from sluiceway.config import ConfigError
+from sluiceway.config.cluster import ClusterConfig
+from sluiceway.config.structure import structure
 from sluiceway.protocols.link.flow import Flow, FlowUser
 from sluiceway.protocols.link.records import PREFACE, Kind
+from sluiceway.protocols.settings import TlsConfig
 from tests.log_lines import LogLines
 from tests.network import authority
 from tests.protocols.link.pairs import Noting
@@ -116,28 +120,41 @@ async def said(log_lines: LogLines, words: str) -> None:
     raise AssertionError(f"{words!r} is not in {log_lines.all()}")
 
 
-def tls(hub: str, certificate: trustme.LeafCert | None = None) -> dict[str, Any]:
-    """Contexts of a hub for both directions, with a certificate that names it."""
-    own = certificate or authority.authority().issue_cert("localhost", "127.0.0.1", common_name=hub)
-    contexts = []
-    for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
-        context = ssl.SSLContext(protocol)
-        own.configure_cert(context)
-        authority.authority().configure_trust(context)
-        context.verify_mode = ssl.CERT_REQUIRED
-        contexts.append(context)
-    return {"client_tls": contexts[0], "server_tls": contexts[1], "secret": None}
+def identity(hub: str, folder: Path, certificate: trustme.LeafCert | None = None, **changes: Any) -> dict[str, Any]:
+    """What the configuration of a hub gives its links; with TLS there is a certificate that names it."""
+    own = certificate or authority.authority().issue_cert(hub)
+    folder = folder / f"{hub} {len(list(folder.iterdir()))}"
+    folder.mkdir()
+    (folder / "secret").write_text("a secret of all hubs of this cluster\n")
+    tls = TlsConfig(
+        certificate=authority.write(own, folder),
+        client_certificates="required",
+        client_ca=authority.write_authority(folder),
+    )
+    facts: dict[str, Any] = {"hub": hub, "coordination": "zk-1:2181/c", "tls": tls, **changes}
+    if facts.pop("with_secret", False):
+        facts["secret_file"] = folder / "secret"
+    made = link_identity(ClusterConfig(**facts))
+    return {"secret": made.secret, "client_tls": made.client_tls, "server_tls": made.server_tls}
 
 
-@pytest.mark.parametrize("way", ["tcp", "unix", "tls"])
+@pytest.mark.parametrize("way", ["tcp", "unix", "tls", "secret", "tls and secret"])
 async def test_hubs_meet_and_open_flows(way: str, tmp_path: Path) -> None:
-    """With a secret, as the same user on one machine, or with certificates that name them."""
+    """With a secret, as the same user on one machine, with certificates that name them, or with both."""
     listen = f"unix:{tmp_path / 'links'}" if way == "unix" else "127.0.0.1:0"
     facts: dict[str, dict[str, Any]] = {
         "tcp": {},
         "unix": {"secret": None},
     }
-    a, b = (tls("a"), tls("b")) if way == "tls" else (facts[way], facts[way])
+    changes: dict[str, dict[str, Any]] = {
+        "tls": {},
+        "secret": {"tls": TlsConfig(), "with_secret": True},
+        "tls and secret": {"with_secret": True},
+    }
+    if way in changes:
+        a, b = (identity(hub, tmp_path, **changes[way]) for hub in ("a", "b"))
+    else:
+        a = b = facts[way]
     async with two(a, b, listen) as (links_a, links_b, hub_b):
         await met(links_a)
         await met(links_b)
@@ -181,12 +198,60 @@ async def test_without_secret_or_certificate_nobody_is_believed(log_lines: LogLi
         await said(log_lines, "nothing proves that the peer")
 
 
-async def test_a_certificate_for_another_hub_proves_nothing(log_lines: LogLines) -> None:
-    """Though it is good."""
-    wrong = authority.authority().issue_cert("localhost", "127.0.0.1", common_name="z")
-    async with two(tls("a", wrong), tls("b")) as (_links_a, links_b, _hub_b):
-        await said(log_lines, "not for hub 'a'")
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("dials with the certificate of another hub", "not for hub 'a'"),
+        ("answers with the certificate of another hub", "the certificate of the peer is not good"),
+        ("dials with a certificate of a strange authority", "the certificate of the peer is not good"),
+        ("answers with a certificate of a strange authority", "the certificate of the peer is not good"),
+        ("dials without TLS", "the peer does not speak TLS"),
+        ("answers without TLS", "the input is not TLS"),
+        ("dials with another secret", "does not know the secret"),
+    ],
+)
+async def test_a_peer_that_does_not_prove_who_it_is_is_refused_in_words(
+    wrong: str, words: str, tmp_path: Path, log_lines: LogLines
+) -> None:
+    """However good the rest is. No flow is opened, on neither side."""
+    certificate = None
+    if "another hub" in wrong:
+        certificate = authority.authority().issue_cert("z", common_name="z")
+    elif "strange" in wrong:
+        certificate = authority.strange_authority().issue_cert(wrong[0])
+    changes: dict[str, Any] = {"tls": TlsConfig()} if "without" in wrong else {}
+    is_a = wrong.startswith("dials")
+    with_secret = "secret" in wrong or "without" in wrong
+    a = identity("a", tmp_path, certificate if is_a else None, with_secret=with_secret, **(changes if is_a else {}))
+    b = identity("b", tmp_path, None if is_a else certificate, with_secret=with_secret, **({} if is_a else changes))
+    if "another secret" in wrong:
+        a["secret"] = b"guessed by somebody"
+    async with two(a, b) as (links_a, links_b, hub_b):
+        await said(log_lines, words)
+        assert not links_a.reachable
         assert not links_b.reachable
+        assert not hub_b.opened_flows
+
+
+async def test_a_stranger_harms_no_link_that_is_there(tmp_path: Path, log_lines: LogLines) -> None:
+    """Nor does it take the place of the hub that it claims to be."""
+    async with two(identity("a", tmp_path), identity("b", tmp_path)) as (links_a, links_b, _hub_b):
+        await met(links_b)
+        address = links_b.addresses[0]
+        async with trio.open_nursery() as nursery:
+
+            def spawn(function: Any) -> None:
+                nursery.start_soon(function)
+
+            hub = Hub(nursery)
+            stranger = authority.strange_authority().issue_cert("a")
+            place = seat("a", {"b": address}, **identity("a", tmp_path, stranger))
+            links = Links(place, hub, hub, spawn=spawn)
+            await links.begin()
+            await said(log_lines, "the certificate of the peer is not good")
+            assert (links.reachable, links_a.reachable, links_b.reachable) == ([], ["b"], ["a"])
+            await links.close()
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
@@ -231,3 +296,34 @@ def test_an_id_that_can_not_be_part_of_a_name_is_refused() -> None:
     """Names of temporary destinations begin with the hub."""
     with pytest.raises(ValueError, match="hub id"):
         seat("a~b", {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"secret_file": "missing"}, "missing can't be read, and cluster.secret_file names it: No such file"),
+        ({"secret_env": "NO_SUCH_VARIABLE"}, "the environment variable NO_SUCH_VARIABLE is not set"),
+        ({"secret_file": "short"}, "short: the secret of the cluster has 5 bytes, and at least 16 are needed"),
+        ({"secret_file": "bytes"}, "bytes is not UTF-8"),
+        ({"secret_file": "good", "tls": {"certificate": "missing"}}, "cluster.tls: missing: can't be read"),
+    ],
+)
+def test_what_an_identity_is_made_of_is_named_if_it_is_missing(
+    changes: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the remedy; the secret itself is never shown."""
+    monkeypatch.chdir(tmp_path)
+    Path("short").write_text("12345\n")
+    Path("good").write_text("a secret of all hubs of this cluster\n")
+    Path("bytes").write_bytes(b"\xff" * 20)
+    config = structure({"hub": "a", "coordination": "zk-1:2181/c", **changes}, ClusterConfig)
+    with pytest.raises(ConfigError) as raised:
+        link_identity(config, {})
+    assert words in str(raised.value)
+    assert "12345" not in str(raised.value)
+
+
+def test_a_secret_is_shown_nowhere(tmp_path: Path) -> None:
+    """Neither by the identity nor by the place of a hub."""
+    facts = identity("a", tmp_path, with_secret=True)
+    assert "secret of all hubs" not in repr(seat("a", {}, **facts))

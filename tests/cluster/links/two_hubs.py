@@ -30,13 +30,17 @@ SECRET = b"the secret of this cluster"
 class Wire(MemoryStream):
     """One end of a connection of two hubs."""
 
-    __slots__ = ("_network",)
+    __slots__ = ("_network", "is_mute")
 
     def __init__(self, inward: _Pipe, outward: _Pipe, peer: str, network: Network) -> None:
         super().__init__(inward, outward, peer)
         self._network = network
+        self.is_mute = False
+        """Whether all that is written here is held up in the network, for ever."""
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        if self.is_mute:
+            return sum(map(len, pieces))
         left_bytes = self._network.left_bytes
         if left_bytes is None:
             return super().write(pieces)
@@ -69,6 +73,12 @@ class Network:
         self._streams += (ours, theirs)
         hub.links.accepted(theirs)
         return ours
+
+    def mute(self, hub: str) -> None:
+        """Let nothing more of a hub come through, as a hub that was stopped: its streams stay."""
+        for stream in self._streams:
+            if (stream.peer in self.hubs) == (hub == "a"):  # hub `a` dials
+                stream.is_mute = True
 
     def cut(self) -> None:
         """Cut all streams: both ends see a broken connection; what is under way is lost."""

@@ -1,0 +1,1 @@
+"""Hubs on several machines: real services, real processes."""

@@ -1,0 +1,29 @@
+"""A few rounds of faults on three hubs with real services, under load. `python -m tests.cluster.rounds` plays more."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Final
+
+import pytest
+import trio
+
+from tests.cluster.coordination.zookeeper_world import missing
+from tests.cluster.machines.hubs import three_hubs
+from tests.cluster.rounds import play, scorecard
+
+ROUNDS_COUNT: Final = int(os.environ.get("CLUSTER_ROUNDS", "1"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.zookeeper, pytest.mark.timeout(180)]
+
+
+@pytest.mark.parametrize("fault", ["kill", "stop"])
+def test_nothing_confirmed_is_lost_and_nothing_comes_twice_unmarked(fault: str) -> None:
+    """A hub is killed; a hub sleeps for longer than its session, and wakes up."""
+    if missing():
+        pytest.skip(f"a ZooKeeper needs {missing()}: pip install 'sluiceway[spark]'")
+    with three_hubs() as cluster:
+        score = trio.run(play, cluster, fault, ROUNDS_COUNT, Random(fault))
+    assert score.is_clean, scorecard([score])
+    assert score.receipted_count > 100, "it was under load"
