@@ -113,18 +113,18 @@ class Ledger:
 
     confirmed: set[Key] = attrs.field(factory=set)
     delivered: Counter[Key] = attrs.field(factory=Counter)
-    settled: set[Key] = attrs.field(factory=set)
+    settled: set[str] = attrs.field(factory=set)
+    """Message-ids: where a hub had to send anew, there are two messages of one key."""
     highest: dict[tuple[str, str], int] = attrs.field(factory=dict)
     marked_count: int = 0
 
     def arrived(self, key: Key, message: Message, consumer: str) -> None:
         """Note a delivery. Raises LawBrokenError."""
         producer, number = key
-        is_doubled = message.headers.get("possible-duplicate") == "true"
-        is_marked = is_doubled or message.headers.get("redelivered") == "true"
+        is_marked = "true" in (message.headers.get("possible-duplicate"), message.headers.get("redelivered"))
         self.marked_count += is_marked
         self.delivered[key] += 1
-        if key in self.settled and not is_doubled:
+        if message.message_id in self.settled:
             raise LawBrokenError(f"settled: {key} comes to {consumer} again")
         if self.delivered[key] > 1 and not is_marked:
             raise LawBrokenError(f"marked: {key} comes to {consumer} a second time, without a mark")
@@ -287,7 +287,7 @@ class History:
             await client._send("ACK", {"id": message.headers["ack"]}, b"", 60.0)
         else:
             await messages.acknowledge(message)
-            self.ledger.settled.add(key)
+            self.ledger.settled.add(message.message_id)
 
 
 async def laws_hold(seed: int) -> None:
