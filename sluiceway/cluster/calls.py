@@ -210,7 +210,6 @@ class _Asked:
     behind: Behind | None
     until_seconds: float
     """Clock reading after which it waits for no hub."""
-    again: bool
     hub: str | None = None
     """Hub that was asked, empty: this one; None: none is."""
     why: str = ""
@@ -282,11 +281,10 @@ class Calls:
         *,
         behind: Behind | None = None,
         wait_seconds: float = WAIT_SECONDS,
-        again: bool = True,
     ) -> None:
         """Ask the hub of this place, looked up whenever the call is made (again). `answered` is called once, now
-        or later. `behind`: see the module; `wait_seconds`: how long the call waits where no hub can be reached;
-        `again`: whether it is made again when its flow is lost, else it fails in doubt.
+        or later. `behind`: see the module; `wait_seconds`: how long the call waits where no hub can be reached:
+        with 0 it is not made again when its flow is lost, and fails in doubt.
         """
         load = self._under_way.setdefault(service, [0, 0])
         if load[0] >= CALLS_MAX or load[1] >= BYTES_MAX or self._is_closed:
@@ -294,7 +292,7 @@ class Calls:
             answered({"error": FULL, "message": words}, b"")
             return
         until_seconds = self._clock() + wait_seconds
-        asked = _Asked(next(self._numbers), place, service, head, body, answered, behind, until_seconds, again)
+        asked = _Asked(next(self._numbers), place, service, head, body, answered, behind, until_seconds)
         self._asked[asked.number] = asked
         load[0] += 1
         load[1] += asked.size_bytes
@@ -407,8 +405,6 @@ class Calls:
             del self._ends[hub]
         for asked in [each for each in self._asked.values() if each.hub == hub]:
             asked.is_in_doubt = True
-            if not asked.again:
-                asked.until_seconds = self._clock()
             self._wait(asked, f"hub {hub} was lost")
 
     # ------------------------------------------------------------------ answering

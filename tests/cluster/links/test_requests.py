@@ -194,7 +194,7 @@ async def test_a_call_that_is_not_to_be_made_twice_fails_in_doubt() -> None:
         asked: list[Any] = []
         answering.serve("never", lambda *call: asked.append(call))
         answers: list[Any] = []
-        asking.ask(lambda: Home("b"), "never", {}, b"", lambda *came: answers.append(came), again=False)
+        asking.ask(lambda: Home("b"), "never", {}, b"", lambda *came: answers.append(came), wait_seconds=0)
         await trio.testing.wait_all_tasks_blocked()
         hubs.network.cut()
         await hubs.linked()
