@@ -11,8 +11,8 @@ of them is a *life*. Checked at once:
 
 And at the end, of one reader that reads all:
 
-    nothing lost    what was receipted (`durability:disk`) is there; so is what was seen, unless the power failed: then
-                    it may be in a gap, which says `lost`
+    nothing lost    what was receipted (`durability:disk` or `shared`) is there; so is what was seen, unless the power
+                    failed: then it may be in a gap, which says `lost`
     accounted for   every index below the end is a record or in a gap; gaps are `lost`, and only after a power cut (or
                     `retention`, if they were at the beginning)
     taken           what a group did not acknowledge comes to it
@@ -90,7 +90,7 @@ class LogClaims:
         if count != len(sent.values):
             raise ClaimError(f"{len(sent.values)} records were sent, the RECEIPT says {count}")
         self._placed(sent, index)
-        sent.durable = sent.durable or durability == "disk"
+        sent.durable = sent.durable or durability in ("disk", "shared")
         if sent.durable:
             self.receipted.update(range(index, index + count))
         self.safe.update(range(index, index + count))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -51,8 +51,22 @@ depends on the credit of that moment.
 class KillRound:
     """See the module."""
 
-    def __init__(self, folder: Path, random: Random, *, kills_count: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        random: Random,
+        *,
+        kills_count: int,
+        store: str = "",
+        disturb: Callable[[], object] | None = None,
+    ) -> None:
+        """`store`: the section of the configuration; empty: LevelDB and files. `disturb`: called in a thread, in each
+        life, at a random moment; it makes the store fail for a while.
+        """
         self.random = random
+        self._disturb = disturb
+        self._complaints = ("lost", "corrupt", "Traceback") if disturb is None else ("corrupt", "Traceback")
+        self.disturbed_count = 0
         self.claims = {log: LogClaims(log) for log in LOGS}
         self.same_reads_count = 0
         self._folder = folder
@@ -76,7 +90,7 @@ class KillRound:
             "items": random.choice((512, 1 << 20)),
             "memory": random.choice((100_000, 10_000_000)),
         }
-        (folder / "sluiceway.toml").write_text(CONFIGURATION.format(**settings), encoding="utf-8")
+        (folder / "sluiceway.toml").write_text(CONFIGURATION.format(**settings) + store, encoding="utf-8")
 
     async def run(self) -> None:
         """All lives, and the audit. Raises ClaimError, with the folder in it."""
@@ -109,6 +123,10 @@ class KillRound:
                 await trio.sleep(random.choice((0.1, 0.6, 1.5)) * random.random())
                 if random.random() < 0.5:
                     await self._bounded_reads(process)
+                if self._disturb is not None:
+                    await trio.to_thread.run_sync(self._disturb)
+                    self.disturbed_count += 1
+                    await trio.sleep(random.choice((0.0, 0.5, 2.5)) * random.random())
                 self._dead = True
                 process.kill()
                 for connection in self._connections:
@@ -124,7 +142,7 @@ class KillRound:
 
     def _log_is_clean(self, process: BrokerProcess) -> None:
         """It complained of nothing that it found."""
-        bad = [line for line in process.log.splitlines() if "lost" in line or "corrupt" in line or "Traceback" in line]
+        bad = [line for line in process.log.splitlines() if any(word in line for word in self._complaints)]
         if bad:
             raise ClaimError(f"the broker's log: {bad[:3]}")
 

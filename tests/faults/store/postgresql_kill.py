@@ -20,7 +20,7 @@ MODULE: Final = "tests.faults.store.postgresql_kill"
 DOWN_SECONDS_MAX: Final = 0.3
 
 
-def _crash_and_start(database: Server, random: Random) -> None:
+def crash_and_start(database: Server, random: Random) -> None:
     """Stop the database as a power cut does, and start it a moment later."""
     database.stop("immediate")
     time.sleep(DOWN_SECONDS_MAX * random.random())
@@ -35,7 +35,7 @@ def run_round(folder: Path, seed: int, *, kills_count: int) -> KillRound:
         random,
         kills_count=kills_count,
         store=f'[store]\nengine = "postgresql"\nurl = "{database.new_schema()}"\n',
-        disturb=lambda: _crash_and_start(database, random),
+        disturb=lambda: crash_and_start(database, random),
     )
     return play_with_processes(MODULE, seed, folder, played)
 

@@ -1,0 +1,25 @@
+"""A real broker with logs and its real PostgreSQL, killed at random moments under load: all promises are kept.
+
+`FAULT_KILLS=500 scripts/test tests/faults/logs/test_postgresql_kill.py` kills so often.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.faults.logs.postgresql_kill import run_round
+
+KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "2"))
+KILLS_AT_ONCE: Final = 2
+
+pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize("seed", range(-(-KILLS_COUNT // KILLS_AT_ONCE)))
+def test_promises_are_kept_through_kill_9_and_crashes_of_the_database(tmp_path: Path, seed: int) -> None:
+    claims = run_round(tmp_path, seed, kills_count=KILLS_AT_ONCE).claims
+    assert any(each.receipted for each in claims.values()), "it was under load"
