@@ -37,6 +37,7 @@ class ZooKeeperOnce:
             **credentials(settings),
             logger=SILENT,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
+            command_retry={"max_tries": 5, "delay": 0.1, "max_delay": 1.0},
         )
         try:
             self._zoo.start(timeout=CONNECT_SECONDS)
@@ -60,7 +61,7 @@ class ZooKeeperOnce:
     def read(self, path: str) -> bytes | None:
         """Return the value of a record; None: there is none. Raises MetadataFailedError."""
         try:
-            value, _stat = self._zoo.get(self._node(path))
+            value, _stat = self._zoo.retry(self._zoo.get, self._node(path))
         except NoNodeError:
             return None
         except Exception as error:
@@ -68,11 +69,11 @@ class ZooKeeperOnce:
         return bytes(value)
 
     def create(self, path: str, value: bytes) -> bool:
-        """Make a record, with the path of the cluster if need be. False: there is one already. Raises
-        MetadataFailedError.
+        """Make a record, with the path of the cluster if need be. False: there is one already, perhaps this one, made
+        just before the connection was lost. Raises MetadataFailedError.
         """
         try:
-            self._zoo.create(self._node(path), value, makepath=True)
+            self._zoo.retry(self._zoo.create, self._node(path), value, makepath=True)
         except NodeExistsError:
             return False
         except Exception as error:
