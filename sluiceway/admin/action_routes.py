@@ -148,6 +148,18 @@ async def _drain(call: Call) -> Done:
     return call.services.operations.drain(call.body.get("seconds"))
 
 
+async def _move_shard(call: Call) -> Done:
+    return await call.services.operations.move_shard(call.body["shard"], call.body["hub"])
+
+
+async def _drain_hub(call: Call) -> Done:
+    return call.services.operations.drain_hub()
+
+
+async def _resume_hub(call: Call) -> Done:
+    return call.services.operations.resume_hub()
+
+
 async def _reload(call: Call) -> Done:
     return await call.services.operations.reload()
 
@@ -325,6 +337,26 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         doc="`confirm` is the broker's name. After `seconds` (60 by default) it stops in any case. "
         "`hub`: which one, where there are several.",
         reach=Reach.NAMED,
+    ),
+    _action(
+        "move-shard",
+        "Have a shard move to a hub, and stay there.",
+        _move_shard,
+        {"shard": {"type": "integer", "minimum": 0}, "hub": _TEXT},
+        doc="An empty `hub` leaves the choice to the cluster. The answer comes when the move is agreed; "
+        "`/api/v1/cluster` shows when it is done.",
+        reach=Reach.HERE,
+    ),
+    _action(
+        "drain-hub",
+        "Hand the shards of a hub over to the others; its clients stay.",
+        _drain_hub,
+        {"hub": _TEXT},
+        doc="It takes none until `resume-hub`, or its next start.",
+        reach=Reach.NAMED,
+    ),
+    _action(
+        "resume-hub", "Have a hub take shards again, after drain-hub.", _resume_hub, {"hub": _TEXT}, reach=Reach.NAMED
     ),
     _action("reload", "Read the configuration again.", _reload, {}, reach=Together(merging.done)),
 )

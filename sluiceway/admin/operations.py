@@ -1,5 +1,5 @@
-"""Actions on a broker: pause, purge, publish, move, retry, close, seek, drain, reload. Permissions are checked
-elsewhere.
+"""Actions on a broker: pause, purge, publish, move, retry, close, seek, drain, reload, and on shards of its cluster.
+Permissions are checked elsewhere.
 
 An action on many messages works in portions, with traffic in between, on the messages that existed at its beginning. An
 action that takes too long is cut; finished portions stay done.
@@ -17,6 +17,8 @@ import trio
 
 from sluiceway.admin.done import Done
 from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
+from sluiceway.cluster.owner_records import ClusterRecordError
+from sluiceway.cluster.ownership import NotMovableError
 from sluiceway.flow import Flow, FlowClosedError, SourceController
 from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.latch import Latch
@@ -37,11 +39,13 @@ from sluiceway.queues.registry import DestinationLimitError
 from sluiceway.queues.topic import Topic
 from sluiceway.queues.transfers import Outcome, Transfer
 from sluiceway.reloading import ReloadError
+from sluiceway.store.compare_and_set import MetadataError
 from sluiceway.views.destinations import backlog_count
 
 if TYPE_CHECKING:
     from sluiceway.admin.messages import Found, MessageReader
     from sluiceway.broker import Broker
+    from sluiceway.cluster.host import Member
 
 ROOM_SECONDS: Final = 5.0
 """Time for which a move waits for room in the other queue."""
@@ -484,6 +488,58 @@ class Operations:
             f"The broker takes no new connections, and stops when its consumers are done, after "
             f"{age_in_words(limit_seconds)} at most. {count_in_words(ended_count, 'connection')} that only sent ended.",
         )
+
+    def member(self) -> Member:
+        """Return the part of this broker in its cluster. Raises ApiError if it is in none."""
+        member = self._broker.member
+        if member is None:
+            raise not_found(
+                "this broker is no hub of a cluster",
+                "Several processes: sluiceway serve --hubs N. Several machines: set [cluster].",
+            )
+        return member
+
+    async def move_shard(self, shard: int, hub: str) -> Done:
+        """Have a shard move to a hub, and stay there; an empty name leaves the choice to the cluster. Raises
+        ApiError.
+        """
+        member = self.member()
+        shards_count = member.seat.shards_count
+        if shard >= shards_count:
+            raise not_found(f"there is no shard {shard}", f"The cluster has shards 0 to {shards_count - 1}.")
+        try:
+            await member.move(shard, hub)
+        except NotMovableError as error:
+            raise conflict("not-movable", str(error), "Ask for /api/v1/cluster.") from None
+        except (MetadataError, ClusterRecordError) as error:
+            raise ApiError(
+                503, "not-agreed", f"shard {shard} was not moved: {error}", "Try again in a while."
+            ) from None
+        to = hub or member.ownership.wanted_at(shard)
+        return Done({"shard": shard, "hub": to}, f"Shard {shard} moves to {to}." if to else f"Shard {shard} is free.")
+
+    def drain_hub(self) -> Done:
+        """Hand the shards of this hub over; its clients stay. Raises ApiError."""
+        member = self.member()
+        try:
+            member.drain()
+        except NotMovableError as error:
+            raise conflict("not-movable", str(error), "Ask for /api/v1/cluster.") from None
+        hub, shards_count = member.seat.hub, len(member.open_shards)
+        if any(other.weight > 0 for other in member.ownership.hubs.values() if other.name != hub):
+            what = f"hands {count_in_words(shards_count, 'shard')} over"
+        else:
+            what = f"keeps {count_in_words(shards_count, 'shard')} until there is a hub that takes them"
+        return Done(
+            {"hub": hub, "shards_count": shards_count},
+            f"{hub} {what}, and takes none until it is resumed, or starts anew. Its clients stay.",
+        )
+
+    def resume_hub(self) -> Done:
+        """Have this hub take shards again. Raises ApiError."""
+        member = self.member()
+        member.resume()
+        return Done({"hub": member.seat.hub}, f"{member.seat.hub} takes shards again.")
 
     async def reload(self) -> Done:
         """Read the settings again. Raises ApiError if they can't be used."""

@@ -14,6 +14,7 @@ from sluiceway.admin.reach import Reach, Together
 from sluiceway.admin.records import RECORDS_MAX, records_of
 from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, Parameter
 from sluiceway.admin.tables import LIMIT_MAX, Row
+from sluiceway.cluster.division import division_of
 from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.trails.answering import TooManySearchesError, TrailRequestError
 from sluiceway.views.stores import worst_of
@@ -92,6 +93,10 @@ async def _ready(call: Call) -> Row:
 
 async def _overview(call: Call) -> Row:
     return await call.services.state.overview(together=call.together)
+
+
+async def _cluster(call: Call) -> Row:
+    return division_of(call.services.operations.member())
 
 
 async def _map(call: Call) -> Row:
@@ -276,6 +281,14 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         _overview,
         schema.OVERVIEW,
         reach=Together(merging.overview),
+    ),
+    _get(
+        "cluster",
+        "Hubs, and which of them has which shard. 404 if this broker is no hub.",
+        _cluster,
+        schema.CLUSTER,
+        statuses=(404,),
+        reach=Reach.HERE,
     ),
     _get(
         "history",

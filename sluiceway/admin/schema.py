@@ -377,6 +377,22 @@ DEAD_LETTERS: Final = record(
         )
     }
 )
+CLUSTER: Final = record(
+    {
+        **texts("cluster", "hub", "words"),
+        "hubs": many(
+            record(
+                {
+                    **texts("name", "clients", "version"),
+                    "weight": NUMBER,
+                    "shards_count": COUNT,
+                    "state": {"type": "string", "enum": ["serving", "drained", "away"]},
+                }
+            )
+        ),
+        "shards": many(record({**counts("shard", "epoch"), "open": TRUTH, **texts("hub", "to", "pinned", "words")})),
+    }
+)
 TRAILS: Final = record({"items": many(FREE)})
 DONE: Final = record({"done": FREE, "words": TEXT})
 ERROR: Final = record({"error": record(texts("code", "message", "remedy"))})

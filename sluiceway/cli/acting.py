@@ -65,7 +65,7 @@ def admin_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_link
 
 
-_yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 _ids_option = click.option(
     "--message-id", "message_ids", multiple=True, metavar="ID", help="Only this message; may be repeated."
 )
@@ -85,7 +85,8 @@ def _whole_name(_context: click.Context, _parameter: click.Parameter, value: str
 _destination_argument = click.argument("destination", shell_complete=complete_destination, callback=_whole_name)
 
 
-def _confirmed(question: str, *, yes: bool) -> None:
+def confirmed(question: str, *, yes: bool) -> None:
+    """Ask on a terminal whether it is to be done, and end the command if not."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -93,7 +94,8 @@ def _confirmed(question: str, *, yes: bool) -> None:
     click.confirm(question, abort=True)
 
 
-def _tell(answer: Mapping[str, Any], *, as_json: bool) -> None:
+def tell(answer: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the answer to an action."""
     click.echo(json.dumps(answer, ensure_ascii=False) if as_json else str(answer.get("words", "done")))
 
 
@@ -111,7 +113,7 @@ def _named(which: Mapping[str, Any]) -> str:
 @click.command()
 @_destination_argument
 @_ids_option
-@_yes_option
+@yes_option
 @admin_options
 def purge(admin: AdminLink, destination: str, message_ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Drop the messages of the queue DESTINATION, in memory and on disk, or single ones of them.
@@ -125,8 +127,8 @@ def purge(admin: AdminLink, destination: str, message_ids: tuple[str, ...], yes:
       sluiceway purge /queue/orders --yes --json | jq .done.purged_count
     """
     which = {"message_ids": list(message_ids)} if message_ids else {}
-    _confirmed(f"Drop {_named(which)} of {destination}?", yes=yes)
-    _tell(admin.act("purge", {"name": destination, "confirm": destination, **which}), as_json=as_json)
+    confirmed(f"Drop {_named(which)} of {destination}?", yes=yes)
+    tell(admin.act("purge", {"name": destination, "confirm": destination, **which}), as_json=as_json)
 
 
 @click.command()
@@ -134,7 +136,7 @@ def purge(admin: AdminLink, destination: str, message_ids: tuple[str, ...], yes:
 @click.argument("target", metavar="TO", shell_complete=complete_destination, callback=_whole_name)
 @_all_option
 @_ids_option
-@_yes_option
+@yes_option
 @admin_options
 def move(
     admin: AdminLink,
@@ -155,8 +157,8 @@ def move(
       sluiceway move /queue/orders /queue/odd --message-id 5f0c11ab-1042
     """
     which = _which(message_ids, is_all=is_all)
-    _confirmed(f"Move {_named(which)} from {source} to {target}?", yes=yes)
-    _tell(admin.act("move", {"from": source, "to": target, "confirm": source, **which}), as_json=as_json)
+    confirmed(f"Move {_named(which)} from {source} to {target}?", yes=yes)
+    tell(admin.act("move", {"from": source, "to": target, "confirm": source, **which}), as_json=as_json)
 
 
 @click.command()
@@ -166,7 +168,7 @@ def move(
 @_all_option
 @_ids_option
 @click.option("--republish", is_flag=True, help="Also what a subscriber of a topic refused, to all its subscribers.")
-@_yes_option
+@yes_option
 @admin_options
 def retry(
     admin: AdminLink,
@@ -185,9 +187,9 @@ def retry(
       sluiceway retry /queue/dead-letters --message-id 5f0c11ab-1042 --yes
     """
     which = _which(message_ids, is_all=is_all)
-    _confirmed(f"Send {_named(which)} of {destination} back?", yes=yes)
+    confirmed(f"Send {_named(which)} of {destination} back?", yes=yes)
     body = {"name": destination, "confirm": destination, "republish": republish, **which}
-    _tell(admin.act("retry", body), as_json=as_json)
+    tell(admin.act("retry", body), as_json=as_json)
 
 
 @click.command()
@@ -200,7 +202,7 @@ def pause(admin: AdminLink, destination: str, as_json: bool) -> None:
     Example:
       sluiceway pause /queue/orders
     """
-    _tell(admin.act("pause", {"name": destination}), as_json=as_json)
+    tell(admin.act("pause", {"name": destination}), as_json=as_json)
 
 
 @click.command()
@@ -213,7 +215,7 @@ def resume(admin: AdminLink, destination: str, as_json: bool) -> None:
     Example:
       sluiceway resume /queue/orders
     """
-    _tell(admin.act("resume", {"name": destination}), as_json=as_json)
+    tell(admin.act("resume", {"name": destination}), as_json=as_json)
 
 
 _LIMITS: Final = ("count_max", "bytes_max", "memory_bytes", "lead_bytes")
@@ -227,7 +229,7 @@ _NO_LIMIT: Final = "none"
 @click.option("--memory-bytes", metavar="SIZE", help="Bytes in memory, such as 128MiB.")
 @click.option("--lead-bytes", metavar="SIZE", help="Topics: how far senders may be ahead of the fastest subscriber.")
 @click.option("--configured", is_flag=True, help="Return to the limits of the configuration.")
-@_yes_option
+@yes_option
 @admin_options
 def limit(
     admin: AdminLink,
@@ -260,9 +262,9 @@ def limit(
         click.echo(json.dumps(_limits_of(row), ensure_ascii=False) if as_json else _limits_in_words(row))
         return
     named = ", ".join(f"{name} {value or _NO_LIMIT}" for name, value in limits.items()) or "as configured"
-    _confirmed(f"Set the limits of {destination}: {named}?", yes=yes)
+    confirmed(f"Set the limits of {destination}: {named}?", yes=yes)
     wanted = {"configured": True} if configured else {"limits": limits}
-    _tell(admin.act("limit", {"name": destination, "confirm": destination, **wanted}), as_json=as_json)
+    tell(admin.act("limit", {"name": destination, "confirm": destination, **wanted}), as_json=as_json)
 
 
 def _limits_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,7 +287,7 @@ def _limits_in_words(row: Mapping[str, Any]) -> str:
 
 @click.command()
 @click.argument("connection")
-@_yes_option
+@yes_option
 @admin_options
 def close(admin: AdminLink, connection: str, yes: bool, as_json: bool) -> None:
     """Close CONNECTION, named by its client-id, its address or its session, with an ERROR.
@@ -307,14 +309,14 @@ def close(admin: AdminLink, connection: str, yes: bool, as_json: bool) -> None:
     row = found[0]
     held = count_in_words(int(row.get("unsettled_count") or 0), "unacknowledged message")
     client = f"{row['client_id']} ({row['peer']})" if row.get("client_id") else row["peer"]
-    _confirmed(f"Close {client}, which holds {held}?", yes=yes)
-    _tell(admin.act("close-connection", {"session": row["session"], "confirm": row["session"]}), as_json=as_json)
+    confirmed(f"Close {client}, which holds {held}?", yes=yes)
+    tell(admin.act("close-connection", {"session": row["session"], "confirm": row["session"]}), as_json=as_json)
 
 
 @click.command()
 @click.option("--seconds", type=click.FloatRange(0, 86_400), help="Stop after this many seconds [default: 60].")
 @click.option("--hub", metavar="NAME", help="Drain this one of several hubs.")
-@_yes_option
+@yes_option
 @admin_options
 def drain(admin: AdminLink, seconds: float | None, hub: str | None, yes: bool, as_json: bool) -> None:
     """Accept no new connections, let consumers finish, then stop the broker.
@@ -328,8 +330,8 @@ def drain(admin: AdminLink, seconds: float | None, hub: str | None, yes: bool, a
       sluiceway drain --hub hub-2
     """
     name = str(admin.ask("overview")["broker"]["name"])
-    _confirmed(f"Drain {f'{hub} of ' if hub else ''}the broker {name}, and stop it?", yes=yes)
+    confirmed(f"Drain {f'{hub} of ' if hub else ''}the broker {name}, and stop it?", yes=yes)
     limit: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
     if hub is not None:
         limit["hub"] = hub
-    _tell(admin.act("drain", {"confirm": name, **limit}), as_json=as_json)
+    tell(admin.act("drain", {"confirm": name, **limit}), as_json=as_json)

@@ -206,7 +206,7 @@ class Member:
             settle_seconds=membership.settle_seconds,
             expected_count=membership.expected_count,
         )
-        self.placement = OwnedPlacement(self.ownership, seat.shards_count, self._is_open_at)
+        self.placement = OwnedPlacement(self.ownership, seat.shards_count, self.is_open_at)
 
     def peers(self) -> dict[str, str]:
         """Return the addresses of all other live hubs, by id."""
@@ -223,6 +223,31 @@ class Member:
         the moment of delivery, for a stopped process wakes up before its timers run.
         """
         return self._clock() < self.coordination.certain_until_seconds
+
+    def drain(self) -> None:
+        """Hand all shards over, and take none until `resume`, or the next start. Raises NotMovableError."""
+        self.ownership.drain()
+
+    def resume(self) -> None:
+        """Take shards again, after `drain`."""
+        self.ownership.weigh(self._membership.weight)
+
+    async def move(self, shard: int, hub: str) -> None:
+        """Have a shard move to a hub, and stay there; an empty name leaves the choice to the cluster. Returns when it
+        is agreed, not when it has happened. Raises NotMovableError, MetadataError, ClusterRecordError.
+        """
+        answered = trio.Event()
+        failed: list[Exception] = []
+
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                failed.append(error)
+            answered.set()
+
+        self.ownership.move(shard, hub, done)
+        await answered.wait()
+        if failed:
+            raise failed[0]
 
     def fenced(self, shard: int, error: FencedError) -> None:
         """Abandon a shard whose store has found another owner; it is claimed anew if it is to be here."""
@@ -274,7 +299,8 @@ class Member:
 
     # ------------------------------------------------------------------ what others learn
 
-    def _is_open_at(self, hub: str, shard: int) -> bool:
+    def is_open_at(self, hub: str, shard: int) -> bool:
+        """Return whether another hub has said that it has a shard open."""
         return self._links is not None and shard in self._links.shards_at(hub)
 
     def _changed(self) -> None:

@@ -230,6 +230,21 @@ class Ownership:
             return Whereabouts(shard, owner.hub, epoch, False, "")
         return Whereabouts(shard, "", epoch, False, self._words(claim))
 
+    def wanted_at(self, shard: int) -> str:
+        """Return the hub that is to have a shard; empty: there is none."""
+        return self._wanted_at(self._claims[shard]) or ""
+
+    def pinned_to(self, shard: int) -> str:
+        """Return the hub that an operator has chosen for a shard; empty: the rendezvous chooses."""
+        owner = self._claims[shard].owner
+        return "" if owner is None else owner.pinned
+
+    @property
+    def former_owners(self) -> list[str]:
+        """Hubs that had shards last, and are not there. O(shards)."""
+        owners = {claim.owner.hub for claim in self._claims if claim.owner is not None}
+        return sorted(owners - self._hubs.keys())
+
     def look_again(self, shard: int) -> None:
         """Read the record of a shard: another hub has said that the shard is not there."""
         self._refresh(self._claims[shard])

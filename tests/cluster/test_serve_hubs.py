@@ -319,6 +319,7 @@ def test_one_admin_port_answers_for_both_hubs_even_while_one_stands(tmp_path: Pa
                     json={"name": queue}, headers={"X-Sluiceway-CSRF": token}, timeout=DEADLINE_SECONDS,
                 )  # fmt: skip
                 assert response.status_code == 200, response.text
+        operators_move_shards(admin_url)
         stopped = pids(supervisor)["hub-2"]
         os.kill(stopped, signal.SIGSTOP)
         try:
@@ -328,6 +329,28 @@ def test_one_admin_port_answers_for_both_hubs_even_while_one_stands(tmp_path: Pa
             assert 'sluiceway_hub_up{hub="hub-2"} 0.0' in get("/metrics").text
         finally:
             os.kill(stopped, signal.SIGCONT)
+
+
+def operators_move_shards(admin_url: str) -> None:
+    """Move a shard, drain a hub and have it take shards again, from the command line."""
+
+    def cluster(*arguments: str, code: int = 0) -> str:
+        ended = subprocess.run(
+            command("cluster", *arguments, "--admin-url", admin_url),
+            env=environment(), capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
+        )  # fmt: skip
+        assert ended.returncode == code, ended.stderr
+        return ended.stdout if code == 0 else ended.stderr
+
+    shards = json.loads(cluster("status", "--json"))["shards"]
+    shard = next(row["shard"] for row in shards if row["hub"] == "hub-1")
+    assert f"Shard {shard} is open at hub-2." in cluster("move", str(shard), "hub-2", "--yes")
+    assert f"chosen by operators: {shard} at hub-2" in cluster("status")
+    assert "no shard 99" in cluster("move", "99", "hub-2", "--yes", code=5)
+    assert "hub-9" in cluster("move", "1", "hub-9", "--yes", code=5)
+    assert "hub-2 has no shard, and all are open elsewhere." in cluster("drain", "hub-2", "--yes")
+    assert "hub-1 has 0-31" in cluster("status")
+    assert "hub-2 takes shards again" in cluster("resume", "hub-2")
 
 
 def test_hubs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:

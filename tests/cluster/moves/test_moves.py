@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 import trio
 
+from sluiceway.cluster.division import division_of
+from sluiceway.cluster.ownership import NotMovableError
 from tests.cluster.moves.moving_hubs import SHARDS, MovingHubs, names
 from tests.scenarios.client import Client
 
@@ -114,6 +117,43 @@ async def test_a_hub_that_stops_in_order_hands_everything_over() -> None:
         found = [await receiver.next_message() for _ in range(5 * SHARDS)]
         assert not any(delivery.redelivered for delivery in found)
         await receiver.silence()
+
+
+async def test_operators_move_a_shard_and_drain_a_hub_under_load() -> None:
+    async with MovingHubs() as hubs:
+        sender, receiver = await hubs.connect("a"), await hubs.connect("b")
+        for queue in QUEUES:
+            await receiver.subscribe(queue, id=queue, ack="client-individual")
+        shard = hubs.owners().index("a")
+        member = hubs.member("a")
+        await member.move(shard, "b")
+        for number in range(3):
+            await sender.send(QUEUES[shard], f"{number}", persistent="true", receipt=f"{number}")
+        await hubs.until(lambda: hubs.owners()[shard] == "b")
+        for number in range(3):
+            await sender.expect_receipt(f"{number}")
+        assert await take(receiver, 3) == ["0", "1", "2"]
+        row = division_of(member)["shards"][shard]
+        assert (row["hub"], row["pinned"], row["to"], row["epoch"]) == ("b", "b", "", 2)
+
+        hubs.member("b").drain()
+        await hubs.until(lambda: hubs.owners() == ["a"] * SHARDS)
+        division = division_of(member)
+        assert [(hub["name"], hub["state"], hub["shards_count"]) for hub in division["hubs"]] == [
+            ("a", "serving", SHARDS),
+            ("b", "drained", 0),
+        ]
+        for queue in QUEUES:
+            await sender.sent(queue, f"to {queue}", persistent="true")
+        assert sorted(await take(receiver, SHARDS)) == sorted(f"to {queue}" for queue in QUEUES)
+
+        hubs.member("b").resume()
+        await member.move(shard, "")
+        await hubs.balanced()
+        assert set(hubs.owners()) == {"a", "b"}
+        assert division_of(member)["shards"][shard]["pinned"] == ""
+        with pytest.raises(NotMovableError, match="the hub is not in the cluster now"):
+            await member.move(shard, "c")
 
 
 async def test_senders_that_wait_at_a_full_queue_keep_their_order_over_a_move() -> None:
