@@ -260,7 +260,9 @@ def division_in_words(division: Mapping[str, Any]) -> str:
     for hub in hubs:
         own = [row["shard"] for row in shards if row["hub"] == hub["name"]]
         rows.append((hub["name"], hub["state"], f"{hub['weight']:g}", f"{len(own)}", hub["clients"]))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    if not any(row[-1] for row in rows[1:]):
+        rows = [row[:-1] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [f"cluster {division['cluster']}: {count_in_words(len(shards), 'shard')}, as {division['hub']} knows it"]
     if division["words"]:
         lines.append(f"  this may be old: {division['words']}")
