@@ -317,8 +317,7 @@ class Relay:
         if _is_pattern(head.destination):
             self._take_here(run)  # its ERROR is made here
             return
-        if all(hub != _HERE for hub, _name in legs):  # else they are counted here
-            self._totals.messages_in_count += len(run.wires)
+        self._totals.messages_in_count += len(run.wires)
         kept = Kept(self._with_global_reply_to(head, run.receipts), run.wires, run.receipts, 0)
         if kept.head is not head:
             kept.wires = _rewritten(run.wires, head, kept.head)
@@ -346,7 +345,7 @@ class Relay:
         if len(legs) == 1:
             hub = legs[0][0]
             if hub == _HERE:
-                self._take_here(SendRun(kept.head, kept.wires, sum(map(len, kept.wires)), kept.receipts))
+                self._take_counted(kept.head, kept.wires, kept.receipts)
             else:
                 self._far(hub).send_run(kept)
             return
@@ -358,9 +357,16 @@ class Relay:
             wires = _rewritten(kept.wires, kept.head, own)
             asked = [self._leg_receipt(each, name) for each in owed] if owed else None
             if far is None:
-                self._take_here(SendRun(own, wires, sum(map(len, wires)), asked))
+                self._take_counted(own, wires, asked)
             else:
                 far.send_run(Kept(own, wires, asked, 0, kept.in_doubt))
+
+    def _take_counted(self, head: SendHead, wires: list[bytes], receipts: list[str] | None) -> None:
+        """Let SENDs that were counted when they came take effect at this hub, which counts them. Raises
+        ProtocolError.
+        """
+        self._totals.messages_in_count -= len(wires)
+        self._take_here(SendRun(head, wires, sum(map(len, wires)), receipts))
 
     def _leg_receipt(self, owed: Owed, name: str) -> str:
         """Return a receipt for the part of a SEND to several hubs that goes to these destinations."""

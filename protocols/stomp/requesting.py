@@ -142,6 +142,7 @@ class SessionRequests:
         COMMIT. Raises ProtocolError.
         """
         head = run.head
+        asked = SendRun(head, [], 0, run.receipts)  # what was asked with is not kept until the answer comes
         reply_to, destination = self._reply_place(run)
         for wire in run.wires:
             if not is_checked:
@@ -152,7 +153,7 @@ class SessionRequests:
                 if self._state() >= SessionState.MOVING:
                     return
                 if isinstance(body, ForbiddenError):
-                    self._fail(about_send(self._authorizer.refusal(body), run))
+                    self._fail(about_send(self._authorizer.refusal(body), asked))
                 elif destination is not None:
                     self._reply(head, reply_to, destination, body)
 

@@ -19,8 +19,8 @@ SAMPLES: Final = {
 }
 """The labels of everything that a query can name."""
 
-TARGET_LABELS: Final = frozenset({"instance", "job"})
-"""What Prometheus adds by itself."""
+TARGET_LABELS: Final = frozenset({"instance", "job", "hub"})
+"""What Prometheus adds by itself, and what the page of several hubs has beside the labels of one."""
 
 
 def metrics_of(expression: str) -> dict[str, set[str]]:

@@ -54,8 +54,10 @@ SHARED: Final = frozenset(
 """What leads from one destination to others."""
 WHOLE_TYPES: Final = frozenset({"MessageQueue", "ConsumedQueue", "Topic", "Log", "LogReaders", "FlowResource"})
 WHOLE_NAMES: Final = frozenset({"queue", "topic", "log", "outlet", "shelf"})
-OTHER_TYPES: Final = frozenset({"str", "int", "bool", "CursoredQueue"})
-"""These know no destination: a cursor is interrupted only in the midst of what a part does."""
+OTHER_TYPES: Final = frozenset({"str", "int", "bool", "CursoredQueue", "BodyShelf", "EngineBodies"})
+"""These know no destination: bodies have a shelf of their own, and a cursor is interrupted only in the midst of what a
+part does.
+"""
 
 
 @cache
