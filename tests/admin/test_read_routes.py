@@ -24,7 +24,8 @@ from tests.admin.conftest import AdminStage, basic, error_of
 from tests.architecture.sources import ROOT
 
 CLIENT_ID: Any = {"client-id": "c"}
-LOOKS = [route for route in ROUTES if route.method == "GET"]
+LOOKS = [route for route in ROUTES if route.method == "GET" and not route.path.endswith("/cluster")]
+"""`/cluster` is for hubs whose shards move: tests/cluster/moves."""
 
 
 @pytest.fixture
@@ -66,6 +67,11 @@ class TestDescription:
         """Its tables are made of them; scripts/generate.py writes them."""
         page = (ROOT / "docs" / "admin-api.md").read_text(encoding="utf-8")
         assert routes() in page
+
+    async def test_a_broker_that_is_no_hub_says_so(self, stage: AdminStage) -> None:
+        response = await stage.http.get("/api/v1/cluster")
+        assert response.status_code == 404
+        assert "sluiceway serve --hubs N" in response.json()["error"]["remedy"]
 
     async def test_the_document_is_served(self, stage: AdminStage) -> None:
         response = await stage.http.get("/api/v1/openapi.json")

@@ -98,7 +98,7 @@ async def test_lists_have_the_rows_of_both_hubs_in_order() -> None:
                 and not any(each.default is None and not each.optional for each in route.query)
             ):
                 name = route.path.removeprefix("/api/v1/")
-                if name != "trails":
+                if name not in ("trails", "cluster"):  # these two hubs have their shards for good
                     await http.get("a", name)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import attrs
+import jsonschema
 import pytest
 import trio
 
+from sluiceway.admin.schema import CLUSTER
 from sluiceway.cluster.division import division_of
 from sluiceway.cluster.ownership import NotMovableError
 from tests.cluster.moves.moving_hubs import SHARDS, MovingHubs, names
@@ -139,6 +141,7 @@ async def test_operators_move_a_shard_and_drain_a_hub_under_load() -> None:
         hubs.member("b").drain()
         await hubs.until(lambda: hubs.owners() == ["a"] * SHARDS)
         division = division_of(member)
+        jsonschema.Draft202012Validator(CLUSTER).validate(division)
         assert [(hub["name"], hub["state"], hub["shards_count"]) for hub in division["hubs"]] == [
             ("a", "serving", SHARDS),
             ("b", "drained", 0),
