@@ -134,6 +134,7 @@ class Counting(trio.abc.Instrument):
         trio.lowlevel.remove_instrument(self)
         for undo in reversed(self._undo):
             undo()
+        self._undo.clear()
         self._end_step()
         self.largest = sorted(self._by_label.values(), key=lambda step: -step.units)
 
@@ -175,8 +176,15 @@ class Counting(trio.abc.Instrument):
         """These have a clock of their own that measures work: the counted one, for as long as it counts."""
         for part in parts:
             real = part._clock
-            part._clock = lambda: self.seconds
+            part._clock = self._clock_for(real)
             self._undo.append(lambda part=part, real=real: setattr(part, "_clock", real))
+
+    def _clock_for(self, real: Callable[[], float]) -> Callable[[], float]:
+        """Return the clock of a part. It goes on from the real one, which it is again at the end: a slice of work may
+        be under way at both moments, and keeps the clock that it began with.
+        """
+        began_seconds = real() - self.seconds
+        return lambda: began_seconds + self.seconds if self._undo else real()
 
     @contextmanager
     def called(self, label: str) -> Iterator[None]:
