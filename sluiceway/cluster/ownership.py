@@ -2,7 +2,8 @@
 all of them when its session ends. Pure: time, records and the opening of shards are passed in.
 
 Who is to have a shard: the hub that an operator has chosen, if it lives, else the one that the rendezvous chooses among
-live hubs by weight. Where data stays (DataPlace.LOCAL), the hub that has had the shard, and no other one.
+live hubs by weight, once the owners of all shards are known. Where data stays (DataPlace.LOCAL), the hub that has had
+the shard, and no other one.
 
 A claim. The record {hub, session, epoch} of the shard is read, then the live hubs, which are at least as new. A hub
 whose session is in the record and alive keeps the shard until it releases the record. Else the record is written with
@@ -10,8 +11,9 @@ this hub, its session and the next epoch, by compare-and-set: of two hubs one wi
 has one owner for ever.
 
 A hand-over. The owner sees that another hub is to have the shard, closes it in order, and writes the record without a
-session. The other one claims it. Hand-overs wait until the list of hubs has not changed for a while, and few are under
-way at a time. Taking over from a hub that is gone waits for nothing, but for those that join with this one.
+session. The other one claims it. Hand-overs wait until the list of hubs has not changed for a while and all records
+have been read just before, and few are under way at a time. Taking over from a hub that is gone waits for nothing, but
+for those that join with this one.
 
 Safety. A hub confirms only in ClaimState.OPEN while its session is certain (`may_confirm`): another hub takes over only
 when the service has ended the session, which is later. What a stopped process sends when it wakes up is refused by the
@@ -22,6 +24,7 @@ Hints (watches, lists of hubs) may be late or lost: a sweep looks again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
@@ -47,6 +50,9 @@ SWEEP_SECONDS: Final = 5.0
 """Time between two looks at what hints may have missed."""
 
 RETRY_SECONDS: Final = 1.0
+
+FRESH_SECONDS: Final = 1.0
+"""Age of what is known of all owners, beyond which it is read again before a shard moves for the sake of balance."""
 
 SWEEP_PORTIONS: Final = 4
 """Sweeps that shards at home elsewhere are read in: all of their hints may have been lost, and they are the most."""
@@ -112,7 +118,7 @@ class Whereabouts:
 class _Claim:
     """One hub's view of one shard."""
 
-    __slots__ = ("epoch", "is_known", "record", "shard", "state", "turn", "words")
+    __slots__ = ("epoch", "is_damaged", "is_known", "record", "shard", "state", "turn", "words")
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
@@ -120,6 +126,8 @@ class _Claim:
         self.record: Versioned[OwnerRecord] | None = None
         self.is_known = False
         """Whether the record was read in this session."""
+        self.is_damaged = False
+        """Whether what was read last is no record."""
         self.epoch = 0
         """Epoch under which this hub claims the shard."""
         self.turn = 0
@@ -188,6 +196,13 @@ class Ownership:
         self._settle_timer: TimerHandle | None = None
         self._sweep_timer: TimerHandle | None = None
         self._sweeps_count = 0
+        self._choice: Mapping[int, str] | None = None
+        """Hub of each shard, as the rendezvous has chosen; None: to be computed."""
+        self._readings_count = 0
+        """Number of times that all records were read: tells answers for the last time from late ones."""
+        self._read_at_seconds = -math.inf
+        """Time at which all records were read last; `_asked_at_seconds`: were asked for."""
+        self._asked_at_seconds = -math.inf
         self._left: Callable[[], None] | None = None
         self._is_over = False
 
@@ -311,9 +326,10 @@ class Ownership:
     def session_began(self, session: str) -> None:
         """See CoordinationEvents."""
         for claim in self._claims:
-            claim.is_known = False
+            claim.is_known = claim.is_damaged = False
             if claim.state is ClaimState.ABANDONED:
                 claim.move(ClaimState.ELSEWHERE)
+        self._choice = None
         self._host.resume()
         self._new_until_seconds = self._clock() + (START_SECONDS if self._expected_count else self._settle_seconds)
         self._unsettle()
@@ -347,19 +363,35 @@ class Ownership:
         self._take_hubs(hubs)
         self._unsettle()
         self._review_all()
+        self._read_all()
 
     # Choices.
 
     def _wanted_at(self, claim: _Claim) -> str | None:
-        """Return the hub that is to have a shard; None: there is none."""
+        """Return the hub that is to have a shard; None: there is none, or not all owners are known."""
         owner = claim.owner
         if owner is not None and self._data_place is DataPlace.LOCAL:
             return owner.hub
-        if owner is not None and owner.pinned:
-            pinned = self._hubs.get(owner.pinned)
-            if pinned is not None and pinned.weight > 0:
-                return pinned.name
-        return rendezvous.chosen(self._hubs.values(), claim.shard)
+        if self._choice is None:
+            self._choice = self._chosen()
+        return self._choice.get(claim.shard) or None
+
+    def _chosen(self) -> Mapping[int, str]:
+        """Return the hub that is to have each shard, by what is known of all owners. A shard whose record is damaged
+        has no part in it: hubs that knew it before are to choose like those that have come since.
+        """
+        claims = [claim for claim in self._claims if not claim.is_damaged]
+        if not all(claim.is_known for claim in claims):
+            return {}
+        owners = [OwnerRecord("", "", 0) if claim.owner is None else claim.owner for claim in claims]
+        hubs = rendezvous.placed(
+            self._hubs.values(), [owner.hub for owner in owners], [owner.pinned for owner in owners]
+        )
+        return {claim.shard: hub for claim, hub in zip(claims, hubs, strict=True)}
+
+    def _set_record(self, claim: _Claim, record: Versioned[OwnerRecord] | None) -> None:
+        claim.record = record
+        self._choice = None
 
     def _lives(self, owner: OwnerRecord) -> bool:
         hub = self._hubs.get(owner.hub)
@@ -396,6 +428,7 @@ class Ownership:
         for name in hubs:
             self._gone_since_seconds.pop(name, None)
         before, self._hubs = self._hubs, hubs
+        self._choice = None
         if self._is_complete:
             self._new_until_seconds = now_seconds
         self._host.hubs_changed()
@@ -424,10 +457,34 @@ class Ownership:
         if claim.state is ClaimState.ELSEWHERE and self._is_to_claim(claim):
             self._look(claim, claim.move(ClaimState.WANTED))
         elif claim.state is ClaimState.OPEN and self._is_settled:
-            wanted_at = self._wanted_at(claim)
-            moving_count = sum(one.state is ClaimState.CLOSING for one in self._claims)
-            if wanted_at not in (None, self._hub.name) and moving_count < self._moves_max:
+            if self._wanted_at(claim) in (None, self._hub.name):
+                return
+            if self._clock() >= self._read_at_seconds + FRESH_SECONDS:
+                self._read_all()
+            elif sum(one.state is ClaimState.CLOSING for one in self._claims) < self._moves_max:
                 self._close(claim)
+
+    def _read_all(self) -> None:
+        """Read all records, and see what follows: hubs that know different owners choose differently."""
+        if self._coordination.session is None or self._clock() < self._asked_at_seconds + FRESH_SECONDS:
+            return
+        self._asked_at_seconds = self._clock()
+        self._readings_count += 1
+        number = self._readings_count
+        waiting = {claim.shard: claim.turn for claim in self._claims if claim.state in _STEADY}
+
+        def answered(claim: _Claim, found: Versioned[bytes] | MetadataError | None) -> None:
+            if number != self._readings_count or isinstance(found, MetadataError):
+                return
+            if claim.turn == waiting.pop(claim.shard):
+                self._take_record(claim, found)
+                self._compare(claim)
+            if not waiting:
+                self._read_at_seconds = self._clock()
+                self._review_all()
+
+        for claim in [self._claims[shard] for shard in waiting]:
+            self._coordination.read(shard_path(claim.shard), partial(answered, claim))
 
     def _sweep(self) -> None:
         """Look again at what hints may have missed."""
@@ -474,11 +531,16 @@ class Ownership:
             owner = None if found is None else OwnerRecord.decoded(found.value, claim.shard)
         except ClusterRecordError as error:  # damaged by hand: nobody claims it until it is repaired
             claim.is_known = False
+            claim.is_damaged = True
             claim.words = str(error)
+            self._choice = None
             return
+        if not claim.is_known:
+            self._choice = None
         claim.record = None if found is None or owner is None else Versioned(owner, found.version)
-        claim.is_known = True
+        claim.is_known, claim.is_damaged = True, False
         if claim.owner != before:
+            self._choice = None
             self._host.owner_changed(claim.shard)
 
     def _compare(self, claim: _Claim) -> None:
@@ -547,7 +609,7 @@ class Ownership:
                     self._refresh(claim)
                 self._leave_if_free()
                 return
-            claim.record = Versioned(record, result)
+            self._set_record(claim, Versioned(record, result))
             claim.epoch = record.epoch
             self._open(claim, claim.move(ClaimState.OPENING))
 
@@ -637,7 +699,7 @@ class Ownership:
                 released(Versioned(free, result))
 
         def released(record: Versioned[OwnerRecord] | None) -> None:
-            claim.record = record
+            self._set_record(claim, record)
             claim.move(ClaimState.ELSEWHERE)
             self._host.owner_changed(claim.shard)
             self._review_all()

@@ -8,6 +8,7 @@ Laws:
     epochs       the epoch of a record never goes back, and is one more with each new owner
     fence        no write of an earlier epoch reaches the engine
     an owner     some time after the last fault every shard is open at the hub that is to have it
+    even         hubs have as many shards as their weights say, but for those that operators have chosen
     what moves   a hub that joins or leaves then moves only shards that go to or come from it
 """
 
@@ -408,15 +409,12 @@ class Cluster:
     def _staying(self) -> dict[str, SimulatedHub]:
         return {name: hub for name, hub in self.hubs.items() if hub.is_live and not hub.is_leaving}
 
-    def _wanted(self, shard: int) -> str | None:
-        record = self.record(shard)
-        if record is not None and record.pinned in self._staying():
-            return record.pinned
-        return rendezvous.chosen([Hub(name) for name in self._staying()], shard)
-
     def _check_owners(self) -> None:
-        for shard in range(self.shards_count):
-            wanted = self._wanted(shard)
+        owners = [self.record(shard) or OwnerRecord("", "", 0) for shard in range(self.shards_count)]
+        chosen = rendezvous.placed(
+            [Hub(name) for name in self._staying()], [owner.hub for owner in owners], [owner.pinned for owner in owners]
+        )
+        for shard, wanted in enumerate(chosen):
             states = {
                 name: hub.ownership.state(shard).value
                 for name, hub in self._staying().items()

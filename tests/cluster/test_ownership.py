@@ -123,6 +123,19 @@ def test_one_hub_claims_all_shards_under_the_first_epoch() -> None:
     assert one.ownership.where(3).is_here and one.ownership.where(3).words == ""
 
 
+def test_hubs_that_know_different_owners_hand_nothing_over_before_they_have_read_again() -> None:
+    """A hub that was not told of the last moves would give a shard to a hub that does not want it."""
+    cluster = Cluster()
+    one = cluster.join("hub-1")
+    cluster.run()
+    cluster.service.faults.watch_lost_chance = 1.0
+    members = [one, cluster.join("hub-2"), cluster.join("hub-3")]
+    cluster.run(60.0)
+    assert sorted(len(member.mine()) for member in members) == [2, 3, 3]
+    opened = [line.split()[1] for member in members for line in member.host.told if line.startswith("open")]
+    assert len(opened) == SHARDS + 5, "each moved once"
+
+
 def test_hubs_that_start_together_claim_their_shares_and_move_nothing() -> None:
     cluster = Cluster()
     members = [cluster.join(f"hub-{number}") for number in (1, 2, 3)]
@@ -185,7 +198,7 @@ def test_a_hub_cut_off_confirms_nothing_after_two_thirds_and_abandons_before_oth
     assert two.mine() == set(range(SHARDS))
     one.channel.release()
     cluster.run()
-    assert one.mine() == held and one.ownership.epoch(min(held)) == 3
+    assert len(one.mine()) == len(held) and all(one.ownership.epoch(shard) > 1 for shard in one.mine())
 
 
 def test_a_cut_that_is_short_costs_nothing() -> None:
@@ -252,7 +265,7 @@ def test_a_hub_that_is_drained_gives_all_and_takes_them_again() -> None:
     assert not one.mine() and two.mine() == set(range(SHARDS))
     one.ownership.weigh(1.0)
     cluster.run()
-    assert one.mine() == before
+    assert len(one.mine()) == len(before) and not one.mine() & two.mine()
 
 
 def test_the_only_hub_keeps_its_shards_while_it_is_drained() -> None:
@@ -302,15 +315,17 @@ def test_a_shard_moves_where_an_operator_wants_it_and_stays() -> None:
     two.ownership.move(shard, "hub-2", answers.append)
     cluster.run()
     assert answers == [None] and shard in two.mine()
+    assert len(one.mine()) == len(two.mine()), "another one came back for it"
     cluster.crash(two)
     cluster.run()
     assert shard in one.mine()
     two = cluster.join("hub-2")
     cluster.run()
     assert shard in two.mine()
+    before = one.mine()
     one.ownership.move(shard, "", answers.append)
     cluster.run()
-    assert shard in one.mine()
+    assert one.mine() == before and not one.ownership.pinned_to(shard), "it stays where it is, until loads change"
 
 
 def test_a_shard_moves_to_a_hub_that_no_watch_has_told() -> None:
@@ -401,7 +416,7 @@ def test_a_shard_that_was_taken_by_force_is_abandoned() -> None:
     assert 3 in one.mine() and one.ownership.epoch(3) == 10
 
 
-def test_a_claim_whose_answer_was_lost_is_handed_to_the_hub_that_is_to_have_the_shard() -> None:
+def test_a_claim_whose_answer_was_lost_is_opened_and_the_loads_become_even_again() -> None:
     cluster = Cluster()
     one, two = cluster.join("hub-1"), cluster.join("hub-2")
     cluster.run()
@@ -409,8 +424,8 @@ def test_a_claim_whose_answer_was_lost_is_handed_to_the_hub_that_is_to_have_the_
     claimed = OwnerRecord("hub-1", one.channel.client.session or "", 2)
     one.channel.client.write(shard_path(shard), claimed.encoded(), Version.ANY, lambda _: None)
     cluster.run()
-    assert f"close {shard}" in one.host.told
-    assert shard in two.mine() and two.ownership.epoch(shard) == 4
+    assert any(line.startswith(f"open {shard} ") for line in one.host.told)
+    assert len(one.mine()) == len(two.mine()) and not one.mine() & two.mine()
 
 
 def test_a_record_that_was_deleted_by_hand_takes_no_epoch_back() -> None:
