@@ -5,13 +5,18 @@ of the hub that will have it, or, where there is none or that can't be, are ende
 had not acknowledged is requeued; then the rest is written, and the store is closed. Consumers of wildcards stay, but
 for those that hold a message of the shard. When the shard is opened again its destinations are those that are stored,
 and wildcards have them again.
+
+Several shards are opened at once, since an opening waits for disks or a database most of its time; and closings, which
+wait for clients, keep no opening waiting. What is done with one shard is done in the order in which it was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import attrs
 import trio
 
 from sluiceway.connections import Connections
@@ -26,16 +31,31 @@ LEAVING_SECONDS: Final = 5.0
 """Time for connections that use a shard to end, before it is closed."""
 LOOK_SECONDS: Final = 0.01
 
+OPENINGS_MAX: Final = 4
+"""Shards that are opened at once: their threads share the interpreter with the loop."""
+CLOSINGS_MAX: Final = 2
+"""Shards that are closed at once: each looks at all destinations until its messages are back."""
+
 log = get_logger("sluiceway.shards")
 
 
+@attrs.define
+class _Line:
+    """Work on one shard, one piece after another."""
+
+    lock: trio.Lock = attrs.field(factory=trio.Lock)
+    waiting_count: int = 0
+
+
 class ShardMoves:
-    """Closes and opens shards, one at a time."""
+    """Closes and opens shards, a few at once."""
 
     def __init__(self, shards: Shards, connections: Connections) -> None:
         self._shards = shards
         self._connections = connections
-        self._one_at_a_time = trio.Lock()
+        self._lines: dict[int, _Line] = {}
+        self._openings = trio.Semaphore(OPENINGS_MAX)
+        self._closings = trio.Semaphore(CLOSINGS_MAX)
 
     def leave(self, number: int, why: str) -> None:
         """Give no destination of a shard to clients any more, at once. `close` is to follow. Does nothing if the shard
@@ -62,7 +82,7 @@ class ShardMoves:
         """Close a shard; `why`: told to clients. Does nothing if it is closed. Raises EngineError if the rest can't be
         written: then it is as after a crash.
         """
-        async with self._one_at_a_time:
+        async with self._in_line(number), self._closings:
             if number not in self._shards.open_shards:
                 return
             self.leave(number, why)
@@ -85,10 +105,23 @@ class ShardMoves:
         """Open a shard that was closed; `epoch`: that of this owner, if other hubs may have it; `is_wanted`: asked when
         it is its turn. Raises the exceptions of its parts: then it stays closed.
         """
-        async with self._one_at_a_time:
+        async with self._in_line(number), self._openings:
             if number not in self._shards.open_shards and is_wanted():
                 await self._shards.open_shard(number, epoch)
                 log.info("shard opened", shard=number, destinations=len(self._shards.destinations_of(number)))
+
+    @asynccontextmanager
+    async def _in_line(self, number: int) -> AsyncIterator[None]:
+        """Wait until nothing else is done with a shard."""
+        line = self._lines.setdefault(number, _Line())
+        line.waiting_count += 1
+        try:
+            async with line.lock:
+                yield
+        finally:
+            line.waiting_count -= 1
+            if not line.waiting_count:
+                del self._lines[number]
 
     def _end(self, sessions: list[Session], number: int) -> None:
         for session in sessions:
