@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from copy import copy
 
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.flow import FlowManager
 from sluiceway.message_tracking import MessageTracking
 from sluiceway.protocols.arrivals import Arrivals
-from sluiceway.protocols.stomp.authorization import Guard
+from sluiceway.protocols.stomp.authorization import Guard, Identity
 from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.placement import Elsewhere
 from sluiceway.protocols.stomp.staging import Bodies
@@ -64,6 +66,24 @@ class SessionHub:
         self.at_turn_end = dispatcher.at_turn_end
         self.turn_with = dispatcher.turn_with
         self.contain = contain
+
+    def admitting(self, identity: Identity, guard: Guard) -> SessionHub:
+        """Return this hub for sessions whose client is `identity`, whatever it says; `guard` has its permissions."""
+        hub = copy(self)
+        hub.guard = guard
+
+        def begin_login(
+            login: str | None,
+            passcode: str | None,
+            *,
+            decided: Callable[[Identity | LoginRefusedError], None],
+            **_connection: object,
+        ) -> Callable[[], None]:
+            decided(identity)
+            return _nothing
+
+        hub.begin_login = begin_login
+        return hub
 
     @property
     def registry(self) -> DestinationRegistry:
@@ -121,3 +141,7 @@ class SessionHub:
 
     def new_session_id(self) -> str:
         return f"{self.session_prefix}{secrets.token_hex(8)}"
+
+
+def _nothing() -> None:
+    return

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from copy import copy
 from typing import Any, Final
 
 import attrs
@@ -25,9 +24,7 @@ from sluiceway.protocols.link import flow as link_flow
 from sluiceway.protocols.link.records import Kind, LinkFault
 from sluiceway.protocols.link.stream import FlowStream, PassFraming
 from sluiceway.protocols.stomp.authorization import Action, Guard, Identity, RateGate
-from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.protocols.streams import PeerCertificate
 from sluiceway.protocols.wsframes import WebSocketFraming
 from sluiceway.session_hub import SessionHub
 
@@ -140,24 +137,9 @@ class Proxies:
 
     def _hub_for(self, identity: Identity, ack_prefix: bytes) -> SessionHub:
         """Return the broker as a proxy session sees it: the login is decided, and nothing is passed on again."""
-        hub = copy(self._hub)
+        hub = self._hub.admitting(identity, FlowGuard(self._hub.guard))
         hub.elsewhere = None
         hub.ack_prefix = ack_prefix
-        hub.guard = FlowGuard(self._hub.guard)
-
-        def begin_login(
-            login: str | None,
-            passcode: str | None,
-            *,
-            peer: str,
-            listener: str,
-            certificate: PeerCertificate | None,
-            decided: Callable[[Identity | LoginRefusedError], None],
-        ) -> Callable[[], None]:
-            decided(identity)
-            return _nothing
-
-        hub.begin_login = begin_login
         return hub
 
 
@@ -180,7 +162,3 @@ def _opening_of(payload: bytes) -> dict[str, Any] | None:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LinkFault(f"the peer opened a flow with an invalid record: {error!r}") from None
     return checked
-
-
-def _nothing() -> None:
-    return

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import attrs
 
+from sluiceway.answering import LISTS
 from sluiceway.flow.graph import Steps
 from sluiceway.flow.words import count_in_words
 
@@ -38,19 +39,7 @@ _RANKS: Final[Mapping[str, tuple[str, ...]]] = {
     "edges": ("age_seconds",),
 }
 """Figures by which the rows of a list are in order, the highest first; other lists stay as they are, hub by hub."""
-LISTS: Final = (
-    "destinations",
-    "connections",
-    "durables",
-    "logs",
-    "resources",
-    "edges",
-    "chains",
-    "bottlenecks",
-    "stalled",
-    "cycles",
-    "regions",
-)
+_LISTS: Final = (*LISTS, "regions")
 
 
 @attrs.frozen
@@ -102,7 +91,7 @@ def merged_in_steps(
     omitted: dict[str, int] = {}
     for hub in (hub for hub in hubs if hub in reports):
         report, place = reports[hub], places[hub]
-        for name in LISTS:
+        for name in _LISTS:
             for row in report.get(name, ()):
                 yield
                 lists.setdefault(name, []).append(_placed(name, dict(row), place))

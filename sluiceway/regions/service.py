@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from copy import copy
 from functools import partial
 from typing import Final
 
@@ -12,9 +11,8 @@ import trio
 from sluiceway.connections import Connections
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.stomp.authorization import Action, Identity, RateGate
-from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.protocols.stomp.placement import Placement
-from sluiceway.protocols.streams import MemoryStream, PeerCertificate, memory_pair
+from sluiceway.protocols.streams import MemoryStream, memory_pair
 from sluiceway.regions.config import RegionsConfig
 from sluiceway.regions.feed import Feed, limits_of
 from sluiceway.session_hub import SessionHub
@@ -108,22 +106,7 @@ class Regions:
     def _connect(self, region: str) -> MemoryStream:
         """Open a connection to this broker whose SENDs say that they are of a region."""
         ours, theirs = memory_pair(names=(f"region {region}", f"region {region}"))
-        hub = copy(self._hub)
-        hub.guard = OriginGuard()
-
-        def begin_login(
-            login: str | None,
-            passcode: str | None,
-            *,
-            peer: str,
-            listener: str,
-            certificate: PeerCertificate | None,
-            decided: Callable[[Identity | LoginRefusedError], None],
-        ) -> Callable[[], None]:
-            decided(Identity(None, origin=region))
-            return _nothing
-
-        hub.begin_login = begin_login
+        hub = self._hub.admitting(Identity(None, origin=region), OriginGuard())
         limits = limits_of(self._config.message_bytes_max)
         self._connections.begin(Connection(hub, limits, theirs, listener=LABEL, spawn=self._spawn), None)
         return ours
@@ -138,7 +121,3 @@ class Regions:
         self.stop()
         if self._running_count:
             await self._all_ended.wait()
-
-
-def _nothing() -> None:
-    return
