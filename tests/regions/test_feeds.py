@@ -100,6 +100,7 @@ async def test_a_cut_for_hours_is_caught_up(internet: Internet) -> None:
         assert fact["reason"] == "no such host"
         assert not fact["connected_to"]
         internet.is_down = False
+        await connected(us)  # it tries again every 30 seconds
         assert await here.next_texts(2000) == [str(number) for number in range(2000)]
 
 
