@@ -1,6 +1,6 @@
 """Sizes, ages and facts as people say them: ``64.0 MiB``, ``41 s``, ``500 unacked``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -34,6 +34,17 @@ def age_in_words(age_seconds: float) -> str:
 def count_in_words(count: int, noun: str) -> str:
     """Return ``1 message``, ``500 messages``; ``noun`` is given in the singular and takes a plain s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def ranges_in_words(numbers: Sequence[int]) -> str:
+    """Return whole numbers in order as text: 0-3, 7."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)
 
 
 def part_in_words(part: str, owner: str) -> str:

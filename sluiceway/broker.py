@@ -296,7 +296,15 @@ class Broker:
         )
         self.requests.elsewhere = FarRequests(self.calls, self.requests, self.guard, self.answers)
         seat = self._seat
-        self.questions = Questions(self.calls, lambda: seat.peers(), spawn=self._spawn, contain=self.contain)
+        member = self.member
+        self.questions = Questions(
+            self.calls,
+            lambda: seat.peers(),
+            gone=dict if member is None else member.gone,
+            unlinked_seconds=self.links.unlinked_seconds,
+            spawn=self._spawn,
+            contain=self.contain,
+        )
         pace = StepPace(lambda: self.dispatcher.statistics().turns_count)
         stat_of_all = StatOfAll(
             seat.hub, self.questions, self.answers, self._stat_in_steps, pace, spawn=self._spawn, contain=self.contain

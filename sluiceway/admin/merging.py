@@ -38,6 +38,8 @@ class Gathered:
     missing: Mapping[str, str]
     """Reason why there is no answer, of each other hub."""
     query: Mapping[str, Any]
+    absences: Mapping[str, Row] = attrs.field(factory=dict)
+    """Facts about hubs that can't answer: `Questions.absences`."""
 
     @property
     def hubs(self) -> list[str]:
@@ -210,17 +212,21 @@ def overview(gathered: Gathered) -> Steps[Row]:
             "chains": list(chains.values())[:CHAINS_MAX],
             "store": store_of([rows[hub]["store"] for hub in gathered.hubs]),
             "hubs": [
-                {"name": hub, "missing": gathered.missing.get(hub), **_of_hub(rows.get(hub))}
+                {
+                    "name": hub,
+                    "missing": gathered.missing.get(hub),
+                    **_of_hub(rows.get(hub), gathered.absences.get(hub)),
+                }
                 for hub in sorted({*rows, *gathered.missing}, key=hub_order)
             ],
         },
     )
 
 
-def _of_hub(row: Row | None) -> Row:
+def _of_hub(row: Row | None, absence: Row | None) -> Row:
     """Return what is told of a hub beside its name."""
     if row is None:
-        return {}
+        return absence or {}
     return {**row["hub"], **{key: row["totals"][key] for key in ("in_per_second", "out_per_second")}}
 
 

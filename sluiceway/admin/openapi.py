@@ -7,6 +7,7 @@ from typing import Any
 
 from sluiceway.admin import schema
 from sluiceway.admin.access import COOKIE, CSRF_HEADER
+from sluiceway.admin.reach import Together
 from sluiceway.admin.routes import ApiRoute, Door, Parameter
 from sluiceway.version import VERSION
 
@@ -42,7 +43,9 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
         "description": "Refused: the error gives the reason and the remedy.",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
-    answer = {"description": route.summary, "content": {"application/json": {"schema": route.answer}}}
+    is_of_all = isinstance(route.reach, Together) and route.reach.merge is not None
+    answer_schema = schema.of_all_hubs(route.answer) if is_of_all else route.answer
+    answer = {"description": route.summary, "content": {"application/json": {"schema": answer_schema}}}
     operation: dict[str, Any] = {
         "operationId": route.operation_id,
         "summary": route.summary,

@@ -57,6 +57,21 @@ def texts(*names: str) -> dict[str, Schema]:
     return dict.fromkeys(names, TEXT)
 
 
+_PLACED: Final = ("items", "nodes", "bottlenecks", "stalled", "chains")
+"""Lists of answers whose rows have a `hub`, where there are several."""
+
+
+def of_all_hubs(answer: Schema) -> Schema:
+    """Return the schema of an answer that may be that of several hubs: who is missing, and where each row is."""
+    fields = dict(answer["properties"])
+    for name in _PLACED:
+        item = fields.get(name, {}).get("items", {})
+        if "properties" in item:
+            fields[name] = many({**item, "properties": {**item["properties"], "hub": TEXT}})
+    fields["missing"] = {"type": "object", "additionalProperties": TEXT}
+    return {**answer, "properties": fields}
+
+
 LIMITER: Final = record(
     {
         "label": TEXT,
@@ -90,6 +105,24 @@ def _standing(*states: str) -> dict[str, Schema]:
     }
 
 
+HUB: Final = record(
+    {"name": TEXT, "missing": maybe(TEXT)},
+    optional={
+        "gone": TRUTH,
+        "missing_seconds": maybe(NUMBER),
+        "shards_waiting": many(COUNT),
+        "pid": COUNT,
+        "address": maybe(TEXT),
+        **counts("connections_count", "destinations_count"),
+        "shards": many(COUNT),
+        "links": many(record({"hub": TEXT, "address": TEXT, "flows_count": COUNT})),
+        "unlinked": many(record({"hub": TEXT, "seconds": NUMBER})),
+        **numbers("in_per_second", "out_per_second"),
+    },
+)
+"""A hub of a cluster. `missing`: why it has not answered; then the first three fields say more, where it is known:
+`gone` (not in the cluster), for how long, and the shards that it had and no hub has now.
+"""
 CHAIN: Final = record({"id": TEXT, "words": TEXT, "age_seconds": NUMBER})
 STORE: Final = maybe(record({"engine": TEXT, "state": TEXT, "error": maybe(TEXT)}))
 OVERVIEW: Final = record(
@@ -131,7 +164,8 @@ OVERVIEW: Final = record(
         "stalled": many(record({**texts("id", "title", "words"), "age_seconds": NUMBER, "cause": CAUSE})),
         "chains": many(CHAIN),
         "store": STORE,
-    }
+    },
+    optional={"hubs": many(HUB)},
 )
 HISTORY: Final = record(
     {

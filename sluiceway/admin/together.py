@@ -161,7 +161,7 @@ class HubsTogether:
 
     def _named(self, call: Call) -> str:
         hub = call.body.get("hub")
-        known = sorted({self._hub, *self._questions.others})
+        known = sorted({self._hub, *self._questions.known})
         if hub not in known:
             raise bad_request('say which one: "hub"', f"The hubs are {', '.join(known)}.")
         return str(hub)
@@ -211,6 +211,9 @@ class HubsTogether:
             except ApiError as error:
                 if error.status != 404:
                     raise
+        for hub in self._questions.known:
+            if self._questions.absences().get(hub, {}).get("shards_waiting"):
+                await self._at(hub, route, call)  # says that it may be there
         raise nowhere
 
     async def _all(self, route: Route, merge: Merge, call: Call) -> Row:
@@ -241,7 +244,7 @@ class HubsTogether:
                     refused.append(error)
 
         async with trio.open_nursery() as nursery:
-            for hub in self._questions.others:
+            for hub in self._questions.known:
                 nursery.start_soon(ask, hub)
             try:
                 rows[self._hub] = await route.handler(wide)
@@ -249,7 +252,7 @@ class HubsTogether:
                 refused.append(error)
         if refused:
             raise refused[0]
-        found = await self._pace.run(merge(Gathered(self._hub, rows, missing, call.query)))
+        found = await self._pace.run(merge(Gathered(self._hub, rows, missing, call.query, self._questions.absences())))
         return await self._with_proxies(found, rows) if route.path == CONNECTIONS else found
 
     async def _with_proxies(self, page: Row, rows: Mapping[str, Row]) -> Row:
@@ -318,7 +321,7 @@ class HubsTogether:
                         missing[hub] = str(error)
 
                 async with trio.open_nursery() as nursery:
-                    for hub in self._questions.others:
+                    for hub in self._questions.known:
                         nursery.start_soon(ask, hub)
                     pages[self._hub] = await self._own_metrics(openmetrics=openmetrics)
                 worked_before = self._pace.worked_seconds

@@ -55,7 +55,8 @@ def title_of(resource: Mapping[str, Any]) -> str:
 def missing_hubs(report: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each hub that has not answered, and of which the report has nothing."""
     return [
-        f"{hub.get('name')} is missing: {hub['missing']}; what is there is not in this answer"
+        f"{hub.get('name')} is missing: {hub['missing']}"
+        + ("" if hub.get("gone") else "; what is there is not in this answer")
         for hub in rows_of(report, "hubs")
         if hub.get("missing")
     ]

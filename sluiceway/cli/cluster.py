@@ -14,7 +14,7 @@ import click
 from sluiceway.cli.acting import admin_options, confirmed, tell, yes_option
 from sluiceway.cli.exits import Exit, fail, warn
 from sluiceway.cli.suggestions import SuggestingGroup
-from sluiceway.flow.words import count_in_words
+from sluiceway.flow.words import count_in_words, ranges_in_words
 
 if TYPE_CHECKING:
     from sluiceway.client.admin import AdminLink
@@ -273,7 +273,7 @@ def division_in_words(division: Mapping[str, Any]) -> str:
     lines.append("")
     for name in sorted(names & {row["hub"] for row in shards}):
         own = [row["shard"] for row in shards if row["hub"] == name]
-        lines.append(f"{name} has {_ranges(own)}")
+        lines.append(f"{name} has {ranges_in_words(own)}")
     moving = [row for row in shards if row["to"] or (row["hub"] and not row["open"])]
     for row in moving:
         if row["hub"] and row["to"]:
@@ -285,14 +285,3 @@ def division_in_words(division: Mapping[str, Any]) -> str:
     if pinned:
         lines.append(f"chosen by operators: {', '.join(pinned)}")
     return "\n".join(lines)
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return numbers in order as text: 0-3, 7."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)

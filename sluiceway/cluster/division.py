@@ -56,7 +56,7 @@ def division_of(member: Member) -> Row:
     ]
     hubs += [
         {"name": name, "clients": "", "version": "", "weight": 0.0, "shards_count": 0, "state": "away"}
-        for name in ownership.former_owners
+        for name in member.gone()
     ]
     return {
         "cluster": member.seat.cluster,

@@ -22,7 +22,7 @@ from sluiceway.cluster.coordination.port import Hub, SessionState
 from sluiceway.cluster.links import Links, Seat
 from sluiceway.cluster.membership import Loop, Membership, Spawn
 from sluiceway.cluster.owned_placement import OwnedPlacement
-from sluiceway.cluster.ownership import Ownership
+from sluiceway.cluster.ownership import GoneHub, Ownership
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.warning_limiter import WarningLimiter
 from sluiceway.shard_moves import ShardMoves
@@ -204,7 +204,7 @@ class Member:
             shards_count=seat.shards_count,
             data_place=membership.data_place,
             settle_seconds=membership.settle_seconds,
-            expected_count=membership.expected_count,
+            expected_count=len(membership.expected),
         )
         self.placement = OwnedPlacement(self.ownership, seat.shards_count, self.is_open_at)
 
@@ -212,6 +212,15 @@ class Member:
         """Return the addresses of all other live hubs, by id."""
         hubs = self.ownership.hubs.values()
         return {hub.name: hub.address for hub in hubs if hub.name != self.seat.hub and hub.address}
+
+    def gone(self) -> dict[str, GoneHub]:
+        """Return the hubs that are to be in the cluster and are not. O(shards)."""
+        return self.ownership.gone(self._membership.expected)
+
+    @property
+    def ownerless_count(self) -> int:
+        """Number of shards that no hub has, as far as this one knows. O(shards)."""
+        return sum(not self.ownership.where(shard).hub for shard in range(self.seat.shards_count))
 
     @property
     def open_shards(self) -> frozenset[int]:

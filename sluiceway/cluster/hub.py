@@ -82,7 +82,10 @@ class HubPlace:
             hub=self.name,
             shards_count=self.shards_count,
             listen=self._link(self.name),
-            membership=Membership(coordination=self._coordination, expected_count=self.hubs_count),
+            membership=Membership(
+                coordination=self._coordination,
+                expected=[hub_name(number) for number in range(1, self.hubs_count + 1)],
+            ),
             sockets=sockets,
             admin_secret=bytes.fromhex(self.admin_secret),
             has_run=self.has_run,

@@ -136,6 +136,8 @@ class Links:
         self._open: dict[str, LinkConnection] = {}
         self._all: dict[LinkConnection, None] = {}
         self._dialling: dict[str, trio.CancelScope] = {}
+        self._unlinked_since_seconds: dict[str, float] = {}
+        """Time since which there is no link to each hub that lives."""
         self._pending_count = 0
         self._watchers: dict[Callable[[], None], None] = {}
         self._sockets: list[socket.socket] = []
@@ -176,6 +178,10 @@ class Links:
         for peer in list(self._dialling):
             if peer not in peers:
                 self._dialling.pop(peer).cancel()
+        since_seconds, now_seconds = self._unlinked_since_seconds, self._hub.clock()
+        self._unlinked_since_seconds = {
+            peer: since_seconds.get(peer, now_seconds) for peer in peers if peer not in self._open
+        }
         for peer, link in list(self._open.items()):
             if peer not in peers:
                 link.end(f"hub {peer} has left the cluster")
@@ -245,6 +251,11 @@ class Links:
             for peer, link in sorted(self._open.items())
         ]
 
+    def unlinked_seconds(self) -> dict[str, float]:
+        """Return the time for which there is no link to each hub that lives, by id; none for those that have one."""
+        now_seconds = self._hub.clock()
+        return {peer: now_seconds - since for peer, since in sorted(self._unlinked_since_seconds.items())}
+
     def shards_at(self, hub: str) -> frozenset[int]:
         """Do `Elsewhere.shards_at`."""
         link = self._open.get(hub)
@@ -272,7 +283,7 @@ class Links:
                     if await self._dial(peer, address):
                         pause_seconds = PAUSE_SECONDS_MIN
                 except (OSError, LinkFault) as error:
-                    self._warn("dial", "no link to a hub", hub=peer, address=address, reason=str(error))
+                    self._warn("dial", "no link to a hub", peer=peer, address=address, reason=str(error))
                 await trio.sleep(pause_seconds * random.uniform(0.5, 1.0))
                 longest_seconds = UNIX_PAUSE_SECONDS_MAX if address.startswith(UNIX_PREFIX) else PAUSE_SECONDS_MAX
                 pause_seconds = min(pause_seconds * 2, longest_seconds)
@@ -417,9 +428,10 @@ class Links:
             raise LinkFault(f"hub {peer!r} is no hub of this cluster (now)")
         older = self._open.get(peer)
         self._open[peer] = link
+        self._unlinked_since_seconds.pop(peer, None)
         if older is not None:
             older.end("a newer link has taken its place")
-        log.info("link opened", hub=peer, address=link.address)
+        log.info("link opened", peer=peer, address=link.address)
         link.machine.shards_changed = partial(self._shards_changed, peer)
         self._announce_to(link)
         self._tell()
@@ -428,7 +440,9 @@ class Links:
         self._all.pop(link, None)
         if self._open.get(link.peer_hub) is link:
             del self._open[link.peer_hub]
-            log.warning("link lost", hub=link.peer_hub, address=link.address, reason=reason)
+            if link.peer_hub in self.seat.peers():
+                self._unlinked_since_seconds[link.peer_hub] = self._hub.clock()
+            log.warning("link lost", peer=link.peer_hub, address=link.address, reason=reason)
         elif not self._closed:
             self._warn("refused", "a link was refused", peer=link.address, reason=reason)
 

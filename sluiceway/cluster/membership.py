@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -33,7 +33,7 @@ class Membership:
     """Hubs that can open a shard."""
     weight: float = 1.0
     """Share of shards relative to other hubs."""
-    expected_count: int = 0
-    """Number of hubs of the whole cluster; 0: not known."""
+    expected: Sequence[str] = ()
+    """Names of all hubs of the cluster, this one included; empty: not known."""
     settle_seconds: float = SETTLE_SECONDS
     """Time without a change of the list of hubs before a shard moves from one live hub to another."""

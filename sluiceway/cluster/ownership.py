@@ -25,13 +25,14 @@ Hints (watches, lists of hubs) may be late or lost: a sweep looks again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from typing import Final, Protocol
 
 import attrs
 
+from sluiceway.flow.words import age_in_words, ranges_in_words
 from sluiceway.store.compare_and_set import MetadataError, MetadataFailedError, Version, Versioned
 from sluiceway.store.engine import FencedError
 
@@ -53,6 +54,12 @@ RETRY_SECONDS: Final = 1.0
 
 FRESH_SECONDS: Final = 1.0
 """Age of what is known of all owners, beyond which it is read again before a shard moves for the sake of balance."""
+
+SEEN_SECONDS: Final = 3600.0
+"""Time for which a hub that went without a word counts as missing, where nothing else expects it."""
+
+GONE_MAX: Final = 100
+"""Hubs that are gone and whose last moment is remembered: the latest ones."""
 
 SWEEP_PORTIONS: Final = 4
 """Sweeps that shards at home elsewhere are read in: all of their hints may have been lost, and they are the most."""
@@ -113,6 +120,29 @@ class Whereabouts:
     """Whether the shard is open at this hub."""
     words: str
     """Reason why the shard has no owner, for people; empty if it has one."""
+
+
+@attrs.frozen
+class GoneHub:
+    """A hub that is to be in the cluster, and is not."""
+
+    name: str
+    seconds: float
+    """Time for which it is not there, as far as this hub can say."""
+    was_seen: bool
+    """Whether the hub has been in the cluster, as far as this one has seen."""
+    shards: tuple[int, ...]
+    """Shards that it had last, and that no hub has now."""
+
+    @property
+    def words(self) -> str:
+        """Return what can stand behind its name."""
+        age = age_in_words(self.seconds)
+        said = f"it is gone for {age}" if self.was_seen else f"it has not come, in the {age} of this hub"
+        if not self.shards:
+            return said
+        waits = "waits" if len(self.shards) == 1 else "wait"
+        return f"{said}; {'shard' if len(self.shards) == 1 else 'shards'} {ranges_in_words(self.shards)} {waits}"
 
 
 class _Claim:
@@ -192,6 +222,8 @@ class Ownership:
         """Time until which hubs that are not here may be about to come: a cluster starts."""
         self._hubs: Mapping[str, Hub] = {}
         self._gone_since_seconds: dict[str, float] = {}
+        """Time since which each hub is gone that has not left in order: GONE_MAX, the latest last."""
+        self._began_seconds = clock()
         self._settled_at_seconds = 0.0
         self._settle_timer: TimerHandle | None = None
         self._sweep_timer: TimerHandle | None = None
@@ -254,11 +286,27 @@ class Ownership:
         owner = self._claims[shard].owner
         return "" if owner is None else owner.pinned
 
-    @property
-    def former_owners(self) -> list[str]:
-        """Hubs that had shards last, and are not there. O(shards)."""
-        owners = {claim.owner.hub for claim in self._claims if claim.owner is not None}
-        return sorted(owners - self._hubs.keys())
+    def gone(self, expected: Iterable[str] = ()) -> dict[str, GoneHub]:
+        """Return the hubs that are to be in the cluster and are not: those that are `expected`, that had shards last,
+        or that were there within the last hour and have not left in order. O(shards).
+        """
+        now_seconds = self._clock()
+        waiting: dict[str, list[int]] = {name: [] for name in expected}
+        for name, since_seconds in self._gone_since_seconds.items():
+            if now_seconds - since_seconds < SEEN_SECONDS:
+                waiting.setdefault(name, [])
+        for claim in self._claims:
+            owner = claim.owner
+            if owner is not None and owner.hub not in self._hubs:
+                shards = waiting.setdefault(owner.hub, [])
+                if claim.state is not ClaimState.OPEN:
+                    shards.append(claim.shard)
+        found = {}
+        for name in sorted(waiting.keys() - self._hubs.keys() - {self._hub.name}):
+            since = self._gone_since_seconds.get(name)
+            seconds = now_seconds - (self._began_seconds if since is None else since)
+            found[name] = GoneHub(name, seconds, since is not None, tuple(waiting[name]))
+        return found
 
     def look_again(self, shard: int) -> None:
         """Read the record of a shard: another hub has said that the shard is not there."""
@@ -313,6 +361,7 @@ class Ownership:
     def leave(self, done: Callable[[], None]) -> None:
         """Close all shards in order, release them, and leave the cluster."""
         self._left = done
+        self.weigh(0.0)  # says, too, that it leaves in order: nobody misses it
         for timer in (self._settle_timer, self._sweep_timer):
             if timer is not None:
                 timer.cancel()
@@ -424,9 +473,12 @@ class Ownership:
     def _take_hubs(self, hubs: Mapping[str, Hub]) -> None:
         now_seconds = self._clock()
         for name in self._hubs.keys() - hubs.keys():
-            self._gone_since_seconds[name] = now_seconds
+            if self._hubs[name].weight > 0:
+                self._gone_since_seconds[name] = now_seconds
         for name in hubs:
             self._gone_since_seconds.pop(name, None)
+        while len(self._gone_since_seconds) > GONE_MAX:
+            del self._gone_since_seconds[next(iter(self._gone_since_seconds))]
         before, self._hubs = self._hubs, hubs
         self._choice = None
         if self._is_complete:

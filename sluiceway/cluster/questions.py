@@ -17,12 +17,15 @@ import attrs
 import trio
 
 from sluiceway.cluster.calls import MISTAKE, NO_HUB, Answered, Calls, Head
+from sluiceway.cluster.ownership import GoneHub
+from sluiceway.flow.words import age_in_words
 from sluiceway.protocols.stomp.placement import Home
 
 SIGN_SECONDS: Final = 1.0
 """Time in which a hub that lives has shown a sign of it."""
 ANSWER_SECONDS: Final = 10.0
 SIGN: Final = "sign of life"
+NO_LINK: Final = "there is no link to it"
 
 
 class NoAnswerError(Exception):
@@ -67,7 +70,7 @@ class _Question:
 
     def fail(self, head: Head) -> None:
         """Take the reason why there is no answer."""
-        why_not = "there is no link to it" if head["error"] == NO_HUB else str(head.get("message", head["error"]))
+        why_not = NO_LINK if head["error"] == NO_HUB else str(head.get("message", head["error"]))
         self.why_not = self.why_not or why_not
         self.done.set()
 
@@ -80,22 +83,44 @@ class Questions:
         calls: Calls,
         others: Callable[[], Iterable[str]],
         *,
+        gone: Callable[[], Mapping[str, GoneHub]] = dict,
+        unlinked_seconds: Callable[[], Mapping[str, float]] = dict,
         spawn: Callable[[Callable[[], Awaitable[object]]], None],
         contain: Callable[[Exception], None],
     ) -> None:
-        """`others`: ids of all other hubs that are to be there; `spawn` starts a task that lives no longer than the
-        broker; `contain` is given mistakes of a handler.
+        """`others`: ids of all other hubs that live; `gone`: those that do not, and are to; `unlinked_seconds`: time
+        for which there is no link to a hub that lives; `spawn` starts a task that lives no longer than the broker;
+        `contain` is given mistakes of a handler.
         """
         self._calls = calls
         self._others = others
+        self._gone = gone
+        self._unlinked_seconds = unlinked_seconds
         self._spawn = spawn
         self._contain = contain
         calls.serve(SIGN, _give_sign)
 
     @property
     def others(self) -> list[str]:
-        """Ids of all other hubs that are to be there, in order."""
+        """Ids of all other hubs that live, in order."""
         return sorted(self._others())
+
+    @property
+    def known(self) -> list[str]:
+        """Ids of all other hubs that are to be there, in order: those that are gone have no answer. O(shards)."""
+        return sorted({*self._others(), *self._gone()})
+
+    def absences(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of hubs that can't answer, by id: whether one is `gone`, for how long it is away
+        (`missing_seconds`), and which shards wait for it (`shards_waiting`). O(shards).
+        """
+        found: dict[str, dict[str, Any]] = {
+            hub: {"gone": False, "missing_seconds": seconds, "shards_waiting": []}
+            for hub, seconds in self._unlinked_seconds().items()
+        }
+        for hub, gone in self._gone().items():
+            found[hub] = {"gone": True, "missing_seconds": gone.seconds, "shards_waiting": list(gone.shards)}
+        return found
 
     # ------------------------------------------------------------------ asking
 
@@ -105,6 +130,9 @@ class Questions:
         """Return the answer of a hub. Raises NoAnswerError if it is not there, shows no sign of life within a second,
         or has not answered within `seconds`.
         """
+        gone = self._gone().get(hub)
+        if gone is not None:
+            raise NoAnswerError(gone.words)
         question = _Question()
         place = partial(_same, Home(hub))
         self._calls.ask(place, SIGN, {}, b"", question.sign, wait_seconds=0)
@@ -118,7 +146,9 @@ class Questions:
         if not question.done.is_set():
             raise NoAnswerError(f"it is there, but has not answered within {seconds:g} s")
         if question.why_not:
-            raise NoAnswerError(question.why_not)
+            since_seconds = self._unlinked_seconds().get(hub) if question.why_not == NO_LINK else None
+            since = "" if since_seconds is None else f", for {age_in_words(since_seconds)}"
+            raise NoAnswerError(f"{question.why_not}{since}")
         return question.answer
 
     # ------------------------------------------------------------------ answering

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -78,11 +79,18 @@ def _pattern_of(hubs: Iterable[str]) -> re.Pattern[str]:
 
 
 def merged_in_steps(
-    reports: Mapping[str, Report], missing: Mapping[str, str], *, asked: str, rows_max: int, is_page: bool = False
+    reports: Mapping[str, Report],
+    missing: Mapping[str, str],
+    *,
+    asked: str,
+    rows_max: int,
+    is_page: bool = False,
+    absences: Mapping[str, Row] = MappingProxyType({}),
 ) -> Steps[Row]:
     """Return the reports of hubs, by name, as one. `missing`: why each of the others has not answered; `asked`: the hub
     that was asked, which is among the reports; `rows_max`: rows of each list at most; `is_page`: a list is a
-    part of a longer one, so that rows keep their order, and chains are as each hub tells them.
+    part of a longer one, so that rows keep their order, and chains are as each hub tells them; `absences`: what is
+    known of hubs that can't answer (`Questions.absences`).
     """
     hubs = sorted({*reports, *missing}, key=hub_order)
     pattern = _pattern_of(hubs)
@@ -112,7 +120,7 @@ def merged_in_steps(
             del rows[rows_max:]
     merged: Row = {**_sums_of(reports, asked), **lists, "omitted": omitted}
     if "broker" in reports[asked]:
-        merged["hubs"] = [_hub_row(hub, reports.get(hub), missing.get(hub, "")) for hub in hubs]
+        merged["hubs"] = [_hub_row(hub, reports.get(hub), missing.get(hub, ""), absences.get(hub)) for hub in hubs]
     return merged
 
 
@@ -306,9 +314,9 @@ def hubs_in_words(missing: Mapping[str, str]) -> str:
 # ---------------------------------------------------------------------- the broker as a whole
 
 
-def _hub_row(hub: str, report: Report | None, why: str) -> Row:
+def _hub_row(hub: str, report: Report | None, why: str, absence: Row | None) -> Row:
     if report is None:
-        return {"name": hub, "missing": why}
+        return {"name": hub, "missing": why, **(absence or {})}
     broker = report.get("broker", {})
     facts = {key: broker.get(key) for key in ("version", "uptime_seconds", "rss_bytes")}
     store = report.get("store") or {}

@@ -123,7 +123,12 @@ class StatOfAll:
 
         def steps() -> Steps[bytes]:
             merged = yield from merged_in_steps(
-                reports, missing, asked=self._hub, rows_max=part.limit, is_page=bool(part.of)
+                reports,
+                missing,
+                asked=self._hub,
+                rows_max=part.limit,
+                is_page=bool(part.of),
+                absences=self._questions.absences(),
             )
             return (yield from json_in_steps(merged))
 
@@ -157,7 +162,7 @@ class StatOfAll:
 
     @property
     def _hubs(self) -> list[str]:
-        return sorted({self._hub, *self._questions.others}, key=hub_order)
+        return sorted({self._hub, *self._questions.known}, key=hub_order)
 
     async def _ask(self, hub: str, part: ReportPart, reports: dict[str, Any], missing: dict[str, str]) -> None:
         try:

@@ -552,12 +552,22 @@ def _hubs(report: Any) -> Iterator[Finding]:
             yield Finding(
                 "hubs",
                 f"{name} is missing: {hub['missing']}",
-                "look into the log of the supervisor: it starts a hub again that ends, or hangs for long",
+                "look into the log of the supervisor: it starts a hub again that ends, or hangs for long"
+                if any(str(each.get("address")).startswith("unix:") for each in hubs)
+                else f"start it, or look at its machine and its log; started under another name, {name} is forgotten "
+                "after an hour",
             )
         elif hub.get("version") not in (None, mapping_of(report, "broker").get("version")):
             yield warning("hubs", f"{name} runs version {hub['version']}", "restart all hubs in turn: send SIGHUP")
+        for unlinked in rows_of(hub, "unlinked"):
+            if not any(each.get("name") == unlinked.get("hub") and each.get("missing") for each in hubs):
+                yield warning(
+                    "hubs",
+                    f"{name} has no link to {unlinked.get('hub')}, and what is for it waits",
+                    f"the log of {name} says why (`no link to a hub`)",
+                )
     away = [row.get("shard") for row in rows_of(report, "shards") if row.get("hub") is None and "hub" in row]
-    if away and not any(hub.get("missing") for hub in hubs):
+    if away and not any(hub.get("shards_waiting") for hub in hubs):
         yield warning("hubs", f"{len(away)} shards are open at no hub", "`sluiceway stat --json` says why (`shards`)")
     elif hubs and not any(hub.get("missing") for hub in hubs):
         yield Finding("hubs", f"all {len(hubs)} answer")

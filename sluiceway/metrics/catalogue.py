@@ -334,8 +334,16 @@ SECTIONS: Final = (
     ),
     _section(
         "Several hubs",
-        "One scrape has the metrics of all hubs of a host (`serve --hubs`), each with the label `hub`.",
-        ("sluiceway_hub_up", "1: the hub has answered; 0: it is missing, and all that it has.", ("hub",)),
+        "One scrape has the metrics of all hubs of a host (`serve --hubs`), each with the label `hub`. Hubs on several "
+        "machines have a page each.",
+        (
+            "sluiceway_hub_up",
+            "1: the hub has answered, or (on several machines) is in the cluster; 0: it is missing.",
+            ("hub",),
+        ),
+        ("sluiceway_link_up", "1: there is a link to this hub, which is in the cluster; 0: there is none.", ("peer",)),
+        ("sluiceway_shards_open", "Shards that are open at this hub."),
+        ("sluiceway_shards_without_owner", "Shards that no hub has, as far as this one knows: all of it waits."),
     ),
 )
 

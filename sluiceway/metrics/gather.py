@@ -33,6 +33,7 @@ from sluiceway.views.waits import SENDERS, is_lasting
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
 
+HUB_UP: Final = "sluiceway_hub_up"
 DURABLE_FAMILIES: Final = (
     "sluiceway_durable_lag_messages",
     "sluiceway_durable_lag_seconds",
@@ -126,6 +127,7 @@ class Metrics:
         yield from self._gather_store(gathered, outside)
         self._gather_dispatcher(gathered)
         yield from self._gather_connections(gathered)
+        self._gather_hubs(gathered)
         self._gather_process(gathered, outside)
         if self._exposition is None:
             self._exposition = Exposition()
@@ -270,6 +272,23 @@ class Metrics:
         gathered.put("sluiceway_logins_delayed_total", gate.delayed_count)
         for action, count in gate.forbidden_counts.items():
             gathered.put("sluiceway_permissions_refused_total", count, action)
+
+    def _gather_hubs(self, gathered: Gathered) -> None:
+        links, member = self._broker.links, self._broker.member
+        if links is None:
+            return
+        unlinked, peers = links.unlinked_seconds(), links.seat.peers()
+        for peer in sorted(peers):
+            gathered.put("sluiceway_link_up", float(peer not in unlinked), peer)
+        if member is None:
+            return
+        gathered.put("sluiceway_shards_open", len(member.open_shards))
+        gathered.put("sluiceway_shards_without_owner", member.ownerless_count)
+        if links.seat.admin_secret is None:  # at the one port of all hubs those have it that have answered
+            for hub in sorted({links.seat.hub, *peers}):
+                gathered.put(HUB_UP, 1.0, hub)
+            for hub in member.gone():
+                gathered.put(HUB_UP, 0.0, hub)
 
     def _gather_process(self, gathered: Gathered, outside: SystemValues) -> None:
         broker = self._broker

@@ -14,7 +14,8 @@ from sluiceway.cluster.coordination.port import Hub
 from sluiceway.cluster.coordination.simulated import HubTime, SimulatedChannel, SimulatedService, VirtualTime
 from sluiceway.cluster.owned_placement import OwnedPlacement
 from sluiceway.cluster.owner_records import OwnerRecord, shard_path
-from sluiceway.cluster.ownership import DataPlace, NotMovableError, Ownership
+from sluiceway.cluster.ownership import SEEN_SECONDS, DataPlace, NotMovableError, Ownership
+from sluiceway.flow.words import ranges_in_words
 from sluiceway.protocols.stomp.placement import HERE, Home
 from sluiceway.queues.shard_hash import shard_of
 from sluiceway.store.compare_and_set import Version, Versioned
@@ -498,3 +499,34 @@ def test_a_shard_whose_store_refuses_its_owner_is_given_up_and_claimed_anew() ->
     assert (one.mine(), two.mine()) == (mine, set(range(SHARDS)) - mine)
     assert (one.ownership.epoch(shard), cluster.owner(shard).epoch) == (2, 2)
     assert {one.ownership.epoch(other) for other in mine - {shard}} == {1}
+
+
+def test_a_hub_that_is_gone_is_missed_with_its_shards_until_another_one_has_them() -> None:
+    cluster = Cluster(DataPlace.LOCAL)
+    one, two = cluster.join("hub-1"), cluster.join("hub-2")
+    cluster.run()
+    lost = tuple(sorted(two.mine()))
+    cluster.crash(two)
+    cluster.run()
+    (gone,) = one.ownership.gone().values()
+    assert (gone.name, gone.was_seen, gone.shards) == ("hub-2", True, lost)
+    assert 10 < gone.seconds < 20
+    assert gone.words == f"it is gone for {gone.seconds:.0f} s; shards {ranges_in_words(lost)} wait"
+    assert one.ownership.gone(["hub-3"])["hub-3"].words.startswith("it has not come, in the 40 s of this hub")
+    again = cluster.join("hub-2")
+    cluster.run()
+    assert again.mine() == set(lost) and not one.ownership.gone(["hub-1", "hub-2"])
+
+
+def test_a_hub_that_left_in_order_is_missed_only_where_it_is_expected() -> None:
+    cluster = Cluster()
+    one, two, three = (cluster.join(f"hub-{number}") for number in (1, 2, 3))
+    cluster.run()
+    two.ownership.leave(lambda: None)
+    cluster.crash(three)
+    cluster.run()
+    assert one.mine() == set(range(SHARDS))
+    assert {name: hub.shards for name, hub in one.ownership.gone().items()} == {"hub-3": ()}
+    assert set(one.ownership.gone(["hub-1", "hub-2"])) == {"hub-2", "hub-3"}
+    cluster.run(SEEN_SECONDS)
+    assert not one.ownership.gone()

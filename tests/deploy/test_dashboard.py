@@ -18,7 +18,10 @@ PANELS: Final[list[dict[str, Any]]] = DASHBOARD["panels"]
 QUERIES: Final = [(panel["title"], target) for panel in PANELS for target in panel.get("targets", [])]
 
 LEFT_OUT: Final = {
-    "sluiceway_hub_up",
+    "sluiceway_hub_up",  # alerts say so, here and below
+    "sluiceway_link_up",
+    "sluiceway_shards_open",
+    "sluiceway_shards_without_owner",
     # What others on it say better, or what is for one destination at a time.
     "sluiceway_destination_bytes",
     "sluiceway_destination_memory_bytes",

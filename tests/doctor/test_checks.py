@@ -276,6 +276,19 @@ CASES: list[tuple[checks.Check, dict[str, Any], Verdict, str]] = [
         "subscription 1 blocks 2 flows",
     ),
     (checks.running, store(bottlenecks=[{"words": "x", "oldest_seconds": 1.0}]), Verdict.OK, "answers"),
+    (checks.running, store(hubs=[{"name": "a", "missing": None}]), Verdict.OK, "all 1 answer"),
+    (
+        checks.running,
+        store(hubs=[{"name": "a", "missing": None}, {"name": "b", "missing": "it is gone for 12 s", "gone": True}]),
+        Verdict.PROBLEM,
+        "b is missing: it is gone for 12 s",
+    ),
+    (
+        checks.running,
+        store(hubs=[{"name": "a", "missing": None, "unlinked": [{"hub": "b", "seconds": 9.0}]}]),
+        Verdict.WARNING,
+        "a has no link to b",
+    ),
 ]
 
 

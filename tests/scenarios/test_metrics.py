@@ -422,6 +422,9 @@ ONLY_IF_CONFIGURED = {
     "sluiceway_store_bytes_max",
     "sluiceway_certificate_expires_timestamp_seconds",
     "sluiceway_hub_up",
+    "sluiceway_link_up",
+    "sluiceway_shards_open",
+    "sluiceway_shards_without_owner",
 }
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import attrs
 import httpx
+import jsonschema
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluiceway.admin.app import ROUTES, make_app
+from sluiceway.admin.openapi import document
 from sluiceway.admin.server import make_services
 from sluiceway.config.admin import AdminConfig
 from sluiceway.flow.graph import at_once
@@ -164,15 +166,36 @@ async def test_a_hub_that_is_gone_is_missing_in_lists_and_named_in_refusals() ->
         hubs.network.is_down = True
         hubs.network.cut()
         await trio.sleep(0.1)
-        assert (await http.get("a", "destinations"))["missing"] == {"b": "there is no link to it"}
+        why = "there is no link to it, for 100 ms"
+        assert (await http.get("a", "destinations"))["missing"] == {"b": why}
         overview = await http.get("a", "overview")
-        assert [(each["name"], each["missing"]) for each in overview["hubs"]] == [
-            ("a", None), ("b", "there is no link to it"),
-        ]  # fmt: skip
+        (here, there) = overview["hubs"]
+        assert (here["name"], here["missing"]) == ("a", None)
+        assert there["missing"].startswith("there is no link to it, for ") and not there["gone"]
         refused = await http.get("a", "destination", 503, name="/queue/b1")
-        assert refused["error"]["message"] == "it is for b, which gives no answer: there is no link to it"
+        assert refused["error"]["message"] == "it is for b, which gives no answer: " + there["missing"]
+        await hubs.a.metrics_page()  # a thread looks at the system, and virtual time does not wait for it
         page = (await http.browsers["a"].get("/metrics")).text
         assert 'sluiceway_hub_up{hub="b"} 0.0' in page
+        assert 'sluiceway_link_up{hub="a",peer="b"} 0.0' in page
+        hubs.network.is_down = False
+
+
+async def test_what_several_hubs_answer_is_described() -> None:
+    described = document(ROUTES)["paths"]
+    async with TwoHubs() as hubs, admin(hubs) as http:
+        client = await hubs.connect("a")
+        await client.sent("/queue/b1", "x")
+        hubs.network.is_down = True
+        hubs.network.cut()
+        for path in ("overview", "map", "destinations", "connections", "store"):
+            answer = await http.get("a", path)
+            schema = described[f"/api/v1/{path}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            jsonschema.Draft202012Validator(schema).validate(answer)
+            assert set(answer) == set(schema["properties"]), "nothing is said that is not described"
+            for name in {"items", "nodes", "hubs"} & answer.keys():
+                fields = schema["properties"][name]["items"]["properties"]
+                assert all(set(row) <= set(fields) for row in answer[name]), name
         hubs.network.is_down = False
 
 

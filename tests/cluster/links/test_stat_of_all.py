@@ -76,8 +76,13 @@ async def test_a_hub_that_cannot_be_reached_is_missing_in_words() -> None:
         report = await stat(client)
         assert [(each["name"], each["missing"]) for each in report["hubs"]] == [
             ("a", None),
-            ("b", "there is no link to it"),
+            ("b", "there is no link to it, for 100 ms"),
         ]
+        assert report["hubs"][1]["missing_seconds"] == pytest.approx(0.1, abs=0.01)
+        assert report["hubs"][0]["unlinked"] == [{"hub": "b", "seconds": pytest.approx(0.1, abs=0.01)}]
+        await trio.sleep(60)
+        report = await stat(client)
+        assert report["hubs"][1]["missing"] == "there is no link to it, for 60 s"
         hubs.network.is_down = False
 
 

@@ -150,7 +150,7 @@ class MovingHubs:
             secret=SECRET,
             dial=self.network.dial,
             advertised=name,
-            membership=Membership(coordination=coordination, expected_count=len(self.names)),
+            membership=Membership(coordination=coordination, expected=self.names),
         )
         config = Config(listeners=(Listener(address="127.0.0.1:0"),), security=SecurityConfig(default="allow"))
         unused = [FaultyEngine(Random(0)) for _ in range(SHARDS)]

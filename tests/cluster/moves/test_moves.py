@@ -10,8 +10,10 @@ import trio
 from sluiceway.admin.schema import CLUSTER
 from sluiceway.cluster.division import division_of
 from sluiceway.cluster.ownership import NotMovableError
+from tests.cluster.links.test_stat_of_all import stat
 from tests.cluster.moves.moving_hubs import SHARDS, MovingHubs, names
 from tests.scenarios.client import Client
+from tests.scenarios.scrape import scrape
 
 QUEUES = names("/queue/s")
 TOPICS = names("/topic/t")
@@ -65,6 +67,33 @@ async def test_a_killed_owner_costs_clients_of_others_a_pause_and_marked_redeliv
         assert set(hubs.owners()) == {"a"}
         assert {hubs.member("a").ownership.epoch(shard) for shard in lost} == {2}
         await receiver.silence()
+
+
+async def test_a_hub_that_is_gone_is_missing_until_it_is_back() -> None:
+    async with MovingHubs() as hubs:
+        client = await hubs.connect("a")
+        await client.subscribe("/temp-queue/stat", id="stat")
+        lost = [shard for shard, owner in enumerate(hubs.owners()) if owner == "b"]
+        hubs.stores.refuses.update(lost)
+        await hubs.crash("b")
+        await trio.sleep(3)
+        broker = hubs.running["a"].broker
+        report = await stat(client)
+        here, there = report["hubs"]
+        assert here["missing"] is None and here["unlinked"] == []
+        assert there["missing"] == "it is gone for 3 s"
+        assert (there["gone"], there["shards_waiting"]) == (True, []), "this hub is opening what it had"
+        assert there["missing_seconds"] == pytest.approx(3, abs=0.1)
+        page = scrape(broker)
+        assert [page("sluiceway_hub_up", hub=hub) for hub in "ab"] == [1.0, 0.0]
+        assert page("sluiceway_shards_without_owner") == len(lost)
+        assert page("sluiceway_shards_open") == SHARDS - len(lost)
+        hubs.stores.refuses.clear()
+        await hubs.until(lambda: set(hubs.owners()) == {"a"})
+        await hubs.start("b")
+        await hubs.balanced()
+        assert [hub["missing"] for hub in (await stat(client))["hubs"]] == [None, None]
+        assert scrape(broker)("sluiceway_link_up", peer="b") == 1.0
 
 
 async def test_a_hub_that_comes_back_has_its_share_again_and_nobody_is_disconnected() -> None:
