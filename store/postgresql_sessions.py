@@ -3,8 +3,9 @@
 Errors of psycopg and of PostgreSQL become EngineErrors here, by SQLSTATE; a failed connection has none, so its text is
 looked at. No message has more of the URL than host, port, database and user.
 
-A session is given up with its first error: the next use connects again. libpq notices a host that is gone by its
-keepalives (some 11 s) and by `tcp_user_timeout`; the server ends the sessions of a host that is gone likewise.
+A session is given up with its first error: the next use connects again. A server that is silent is found by asking it
+over a second connection (postgresql_silence.py). libpq notices a host that is gone by its keepalives (some 11 s) and by
+`tcp_user_timeout`, too; the server ends the sessions of a host that is gone likewise.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .engine import CorruptionError, DiskFullError, EngineError, EngineFailedError
+from .postgresql_silence import SILENT_SECONDS, SilentError, WatchedConnection, activity
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -90,6 +93,9 @@ _BY_TEXT: Final = (
 )
 """Failed connections, by their text."""
 
+_ANSWERS: Final = ("53300", "57P03")
+"""States of failed connections by which a server shows that it lives."""
+
 _LOST: Final = "Look whether the server runs and can be reached from here; it is tried again"
 
 
@@ -126,7 +132,8 @@ class Database:
     def connect(self, name: str) -> Connection:
         """Return a new connection, in autocommit; `name` is what the server's views show. Raises EngineError."""
         with self.telling("connecting"):
-            connection = psycopg.connect(self._conninfo, autocommit=True, application_name=name)
+            connection = WatchedConnection.connect(self._conninfo, autocommit=True, application_name=name)
+            connection.ask = partial(self._activity, name)
             try:
                 calls = ", ".join(f"set_config('{key}', '{value}', false)" for key, value in SERVER_SETTINGS.items())
                 connection.execute(f"SELECT {calls}".encode())
@@ -137,6 +144,16 @@ class Database:
                 connection.close()
                 raise
             return connection
+
+    def _activity(self, name: str) -> str | None:
+        """Do `activity`; a server that lives and says no more is taken to work. Raises SilentError."""
+        try:
+            return activity(self._conninfo, name)
+        except psycopg.Error as error:
+            if error.sqlstate is not None or (_state_of(error) in _ANSWERS and "timeout" not in str(error)):
+                return ""
+            silent = f"the server has not answered for {SILENT_SECONDS:g} s"
+            raise SilentError(f"{silent}, and answers no new connection: {_text_of(error)}") from error
 
     @contextmanager
     def telling(self, doing: str) -> Iterator[None]:
@@ -149,15 +166,25 @@ class Database:
             raise EngineFailedError(f"{self.words}: there is not enough memory for {doing} now") from error
 
     def _mapped(self, error: psycopg.Error, doing: str) -> EngineError:
-        text = error.diag.message_primary or "; ".join(str(error).strip().split("\n"))
-        state = error.sqlstate or next((state for pattern, state in _BY_TEXT if pattern.search(text)), None)
+        text, state = _text_of(error), _state_of(error)
         kind, remedy = _BY_STATE.get(state or "", (EngineFailedError, _LOST if state is None else ""))
         code = "" if error.sqlstate is None else f" (SQLSTATE {error.sqlstate})"
         return kind(f"{self.words}: {doing} failed: {text}{code}. {remedy}".rstrip(". ") + ".")
 
 
+def _text_of(error: psycopg.Error) -> str:
+    return error.diag.message_primary or "; ".join(str(error).strip().split("\n"))
+
+
+def _state_of(error: psycopg.Error) -> str | None:
+    text = _text_of(error)
+    return error.sqlstate or next((state for pattern, state in _BY_TEXT if pattern.search(text)), None)
+
+
 def is_lost(error: BaseException | None) -> bool:
     """Return whether this error of psycopg ended the connection, so that another one may serve at once."""
+    if isinstance(error, SilentError):
+        return False
     return isinstance(error, psycopg.OperationalError) and (
         error.sqlstate is None or error.sqlstate in ("57P01", "57P02", "57P03", "25P03", "08006", "08003")
     )

@@ -8,8 +8,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -96,6 +99,21 @@ class Server:
         if not (self.data / "postmaster.pid").exists():
             return
         self._run("pg_ctl", "-w", "-t", "30", "-m", mode, "-D", self.data, "stop")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop all processes of the server as they are (SIGSTOP), in a block: it sends neither answers nor errors."""
+        pids = [int((self.data / "postmaster.pid").read_text().split()[0])]
+        pids += [pid for (pid,) in self.execute("SELECT pid FROM pg_stat_activity") if isinstance(pid, int)]
+        for pid in pids:
+            with suppress(ProcessLookupError):  # the session that asked
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def configure(self, **settings: str) -> None:
         """Change settings while the server runs; an empty value goes back to the default."""

@@ -127,6 +127,21 @@ def test_senders_wait_while_the_database_is_down_and_go_on_by_themselves(start: 
         assert read_log(client, 3, "from:earliest") == [(0, "log one"), (1, "log two"), (2, "log three")]
 
 
+def test_a_database_that_is_stopped_is_told_of_within_seconds(start: Callable[[], BrokerProcess]) -> None:
+    """It sends no error: a new connection is tried, which is not answered either."""
+    with start() as broker, RawClient(broker.address) as client:
+        client.connect()
+        send(client, "one")
+        client.expect("RECEIPT")
+        with server().frozen():
+            send(client, "two")
+            wait_until(lambda: store_of(broker)["state"] == "failing")
+            assert "answers no new connection" in store_of(broker)["error"]
+        assert client.expect("RECEIPT")["receipt-id"] == "two"
+        wait_until(lambda: store_of(broker)["state"] == "ok")
+        receive(client, "one", "two")
+
+
 def test_a_broker_whose_shard_went_to_another_owner_ends(start: Callable[[], BrokerProcess], url: str) -> None:
     """Idle, too: what it would deliver from memory is not its own any more."""
     from sluiceway.store.postgresql import PostgresqlEngine
