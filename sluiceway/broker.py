@@ -246,7 +246,7 @@ class Broker:
             self.guard,
             self.answers,
             stat=self._stat_in_steps,
-            trail=trail_handler(self.trails),
+            trail=trail_handler(self.trails),  # of this hub alone, until there are links
             contain=self.contain,
         )
         self._hub = SessionHub(
@@ -283,7 +283,9 @@ class Broker:
         from sluiceway.cluster.links import session_prefix
         from sluiceway.cluster.proxies import Proxies
         from sluiceway.cluster.questions import Questions
+        from sluiceway.cluster.sessions_of_all import SessionsOfAll
         from sluiceway.cluster.stat_of_all import StatOfAll
+        from sluiceway.cluster.trails_of_all import TrailsOfAll
 
         proxies = Proxies(self._hub, self.connections, spawn=self._spawn, contain=self.contain)
         self.links = self._links_with(proxies)
@@ -310,6 +312,19 @@ class Broker:
             seat.hub, self.questions, self.answers, self._stat_in_steps, pace, spawn=self._spawn, contain=self.contain
         )
         self.requests.stat_of_all = stat_of_all.ask
+        sessions_of_all = SessionsOfAll(
+            seat.hub,
+            self.questions,
+            self.connections.sessions,
+            self.links.sessions_on_links,
+            spawn=self._spawn,
+            contain=self.contain,
+        )
+        self.requests.sessions_of_all = sessions_of_all.tell
+        trails_of_all = TrailsOfAll(
+            seat.hub, self.questions, self.trails, pace, spawn=self._spawn, contain=self.contain
+        )
+        self.requests.trail = trail_handler(self.trails, trails_of_all.gather)
         self.shards.courier = Letters(self.calls, lambda: self.shards.registry, manager=self.manager, clock=self.clock)
         self._hub.elsewhere = self.links
         self._hub.session_prefix = session_prefix(self._seat.hub)

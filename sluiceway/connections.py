@@ -41,7 +41,8 @@ class Connections:
         self._waiting = trio.CancelScope()
         """Scope of the wait until then, or until all connections have ended."""
         self._all_ended = trio.Event()
-        self._sessions = sessions
+        self.sessions = sessions
+        """Sessions by their names."""
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self._open)
@@ -59,14 +60,17 @@ class Connections:
         """Open connections without those whose clients are at other hubs: they have another one there."""
         return [each for each in self._open if each not in self._proxies] if self._proxies else list(self._open)
 
-    def begin(self, connection: Connection, listener: SocketListener | None, *, is_proxy: bool = False) -> None:
+    def begin(
+        self, connection: Connection, listener: SocketListener | None, *, client_session: str | None = None
+    ) -> None:
         """Serve a connection from now on. `listener` counts its connections; None: the peer came without one.
-        `is_proxy`: the client is at another hub.
+        `client_session`: that of the client, which is at another hub; None: it is here.
         """
-        self._sessions.began(connection.session)
+        self.sessions.began(connection.session)
         self._open[connection] = None
-        if is_proxy:
+        if client_session is not None:
             self._proxies.add(connection)
+            self.sessions.is_proxy_of(client_session, connection.session.session_id)
         self._spawn(partial(self._serve, connection, listener))
 
     async def _serve(self, connection: Connection, listener: SocketListener | None) -> None:
@@ -82,7 +86,7 @@ class Connections:
             if self._asked_at is not None and not self._open:
                 self._all_ended.set()
             try:
-                self._sessions.ended(connection.session)
+                self.sessions.ended(connection.session)
             except Exception as error:  # noqa: BLE001 - likewise
                 self._contain(error)
 

@@ -61,11 +61,15 @@ class Requests:
         self._answers = answers
         self._stat_in_steps = stat
         self._contain = contain
-        self._trail = trail
+        self.trail = trail
+        """Answers about trails."""
         self.elsewhere: Elsewhere | None = None
         """Other hubs; None: there is no cluster."""
         self.stat_of_all: Callable[[ReportPart, Callable[[bytes], None]], None] | None = None
         """Answers with the state of all hubs of a cluster; None: this broker is alone."""
+
+        self.sessions_of_all: Callable[[list[str], Send], None] | None = None
+        """Answers which sessions of all hubs may still act; None: this broker is alone."""
 
     @property
     def logs(self) -> LogTable | None:
@@ -109,7 +113,7 @@ class Requests:
 
     def _handler_of(self, name: str) -> Handler:
         """Raises KeyError for an unknown one."""
-        return self._trail if name == TRAIL else self._shards.handlers[name]
+        return self.trail if name == TRAIL else self._shards.handlers[name]
 
     def _check_admin(self, identity: Identity) -> None:
         if not self._guard.may(identity, Action.ADMIN):
@@ -150,7 +154,10 @@ class Requests:
         asked = request.get("sessions")
         if not isinstance(asked, list) or len(asked) > SESSIONS_MAX or not all(isinstance(each, str) for each in asked):
             raise BadRequestError(f'the request needs "sessions", a list of {SESSIONS_MAX:,} names at most')
-        send({"sessions": [name for name in asked if self._sessions.may_act(name)]})
+        if self.sessions_of_all is not None:
+            self.sessions_of_all(asked, send)
+        else:
+            send({"sessions": [name for name in asked if self._sessions.may_act(name)]})
 
 
 def _part_of(request: Mapping[str, Any]) -> ReportPart:

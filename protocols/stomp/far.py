@@ -102,6 +102,7 @@ class Far:
         "in_doubt",
         "is_leaving",
         "prefix",
+        "session_id",
         "shards",
         "subs",
         "tokens",
@@ -114,6 +115,8 @@ class Far:
         self.hub = hub
         self.prefix = b"%d." % serial
         self.flow: FlowEnd
+        self.session_id = ""
+        """Session of the client."""
         self.tokens: frozenset[bytes] = frozenset()
         self.shards: frozenset[int] = frozenset()
         """Beginnings of the message-ids of the other hub."""
@@ -156,6 +159,7 @@ class Far:
         if flow is None:
             return False
         self.flow = flow
+        self.session_id = str(opening["session"])
         version = opening["version"]
         client_id = opening["client_id"]
         assert isinstance(client_id, str), "the session makes it"

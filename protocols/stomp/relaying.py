@@ -1137,7 +1137,14 @@ def _in_doubt(what: str) -> ProtocolError:
 
 
 def opening_of(
-    identity: Identity, version: Version, framing: Framing, limits: StompLimits, *, peer: str, client_id: str
+    identity: Identity,
+    version: Version,
+    framing: Framing,
+    limits: StompLimits,
+    *,
+    peer: str,
+    session_id: str,
+    client_id: str,
 ) -> dict[str, object]:
     """Return the facts about a client that the other hub needs."""
     return {
@@ -1148,5 +1155,6 @@ def opening_of(
         "framing": "plain" if framing is PLAIN else "websocket",
         "limits": attrs.asdict(limits),
         "peer": peer,
+        "session": session_id,
         "client_id": client_id,
     }

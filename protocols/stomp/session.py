@@ -721,6 +721,7 @@ class Session:
             self.outbound.framing,
             self.limits,
             peer=self.peer,
+            session_id=self.session_id,
             client_id=self._client_id,
         )
 

@@ -15,6 +15,7 @@ import attrs
 from sluiceway.admin.standings import StandingState
 from sluiceway.admin.tables import PageRequest, Row
 from sluiceway.cluster.seen_as_one import added, clients_in_steps, hub_order, hubs_in_words, merged_in_steps, store_of
+from sluiceway.cluster.trails_as_one import trails_in_steps
 from sluiceway.flow.graph import Steps, best_in_steps
 from sluiceway.protocols.connection import Connection
 from sluiceway.steps import each
@@ -134,6 +135,14 @@ def joined_items(gathered: Gathered) -> Steps[Row]:
     for hub in gathered.hubs:
         items += yield from each(gathered.rows[hub]["items"], partial(placed, hub))
     return with_missing(gathered, {**gathered.rows[gathered.asked], "items": items})
+
+
+def trails(gathered: Gathered) -> Steps[Row]:
+    """Put the trails of all hubs together: those of one message are one."""
+    found = {hub: row["items"] for hub, row in gathered.rows.items()}
+    hubs = [*found, *gathered.missing]
+    items = yield from trails_in_steps(found, hubs, gathered.query["limit"])
+    return with_missing(gathered, {"items": items})
 
 
 PROXY_FIGURES: Final = (

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import trio
-
 from sluiceway.admin import merging, schema
 from sluiceway.admin.access import COOKIE
 from sluiceway.admin.errors import ApiError, bad_request
@@ -202,20 +200,12 @@ async def _trails(call: Call) -> Row:
     trails = call.services.broker.trails
     if trails is None:
         raise ApiError(404, "no-trails", "this broker keeps no trails", "Switch them on in [trails].")
-    answered = trio.Event()
-    found: list[Row] = []
-
-    def take(answer: list[Row]) -> None:
-        found.extend(answer)
-        answered.set()
-
     try:
-        trails.ask(take, message_id=message_id, correlation_id=correlation_id, limit=call.query["limit"])
+        found = await trails.asked(message_id=message_id, correlation_id=correlation_id, limit=call.query["limit"])
     except TrailRequestError as error:
         raise bad_request(str(error)) from None
     except TooManySearchesError as error:
         raise ApiError(503, "too-many-searches", str(error), "Ask again in a moment.") from None
-    await answered.wait()
     return {"items": found}
 
 
@@ -452,6 +442,6 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
             Parameter("correlation_id", "its correlation-id.", optional=True),
             Parameter("limit", "Messages at most.", "count", 20, least=1, most=TRAILS_MAX),
         ),
-        reach=Together(merging.joined_items),
+        reach=Together(merging.trails),
     ),
 )

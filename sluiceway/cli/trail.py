@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sluiceway.cli.answers import mapping_of
 from sluiceway.cli.connecting import host_options
-from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.exits import Exit, fail, warn
 from sluiceway.cli.stat import PIPED_WIDTH
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def trail(address: Address, message_id: str | None, correlation_id: str | None, 
             Exit.INCOMPLETE,
             f"no trail of {asked}: never received, or its trail has been "
             "evicted ([trails] bytes_max, keep_seconds)"
+            + "".join(f". {hub} is missing: {why}" for hub, why in mapping_of(answer, "missing").items())
             + (
                 ". Messages on the disk that an earlier run left are found by their message-id only"
                 if message_id is None
@@ -75,5 +77,7 @@ def trail(address: Address, message_id: str | None, correlation_id: str | None, 
             ),
         )
     if not as_json:
+        for hub, why in mapping_of(answer, "missing").items():
+            warn(f"{hub} is missing: {why}; what it knows is not in this answer")
         # A pager or a file has no width to fit.
         draw_trails(trails, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH))

@@ -64,7 +64,7 @@ def draw_trail(trail: Mapping[str, Any], console: Console) -> None:
             "  " + _moment(at_ms),
             "" if at_ms is None or first_ms is None else _since((at_ms - first_ms) / 1000),
             f"[{_COLOURS.get(what, 'white')}]{_text(what.replace('_', ' '))}[/]",
-            _text(entry.get("where", "")),
+            _text(f"{entry.get('where', '')} on {entry['hub']}" if "hub" in entry else entry.get("where", "")),
             _text(entry.get("detail", "")),
         )
     if entries:

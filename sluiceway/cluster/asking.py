@@ -5,7 +5,8 @@ with the identity of the client; permissions are checked at that hub, which know
 client's `reply-to` by its own hub, as with a request that is answered here. The list of logs is put together from all
 hubs, and staged logs are dropped where each one is.
 
-Requests that name nothing (`stat`, `trail`) are answered for this hub.
+Requests about no destination (`stat`, `trail`, `sessions`) are answered by all hubs (`stat_of_all`, `trails_of_all`,
+`sessions_of_all`).
 """
 
 from __future__ import annotations

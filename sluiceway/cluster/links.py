@@ -18,7 +18,7 @@ import secrets
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -36,6 +36,7 @@ from sluiceway.protocols.link.records import LinkFault
 from sluiceway.protocols.link.shell import HANDSHAKE_SECONDS, LinkConnection, LinkHub
 from sluiceway.protocols.listener import ListenError, bind, name_of, split_address, start_listening
 from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.far import Far
 from sluiceway.protocols.streams import ByteStream, SocketStream
 from sluiceway.protocols.tls import TlsStream
 from sluiceway.protocols.warning_limiter import WarningLimiter
@@ -255,6 +256,15 @@ class Links:
         """Return the time for which there is no link to each hub that lives, by id; none for those that have one."""
         now_seconds = self._hub.clock()
         return {peer: now_seconds - since for peer, since in sorted(self._unlinked_since_seconds.items())}
+
+    def sessions_on_links(self) -> Iterator[str]:
+        """Yield the session of each client here that has a flow to another hub: also of one that has gone, as long as
+        the other hub has not ended the flow. Links may change meanwhile.
+        """
+        for link in list(self._all):
+            for flow in list(link.machine.flows.values()):
+                if isinstance(flow.user, Far):
+                    yield flow.user.session_id
 
     def shards_at(self, hub: str) -> frozenset[int]:
         """Do `Elsewhere.shards_at`."""

@@ -25,6 +25,12 @@ def session_prefix(hub: str) -> str:
     return f"{hub}{_SEPARATOR}"
 
 
+def hub_of_session(session_id: str) -> str:
+    """Return the hub of a session; empty: the id names none."""
+    hub, separator, _rest = session_id.partition(_SEPARATOR)
+    return hub if separator else ""
+
+
 class TablePlacement:
     """Placement by a function from a name to a hub, for one hub."""
 

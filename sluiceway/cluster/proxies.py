@@ -132,7 +132,7 @@ class Proxies:
         flow.user = stream
         facts = {"tokens": [hub.message_token.decode()], "shards": sorted(hub.open_shards)}
         flow.say(Kind.FACTS, json.dumps(facts).encode())
-        self._connections.begin(connection, None, is_proxy=True)
+        self._connections.begin(connection, None, client_session=opening["session"])
         return stream
 
     def _hub_for(self, identity: Identity, ack_prefix: bytes) -> SessionHub:
@@ -156,6 +156,7 @@ def _opening_of(payload: bytes) -> dict[str, Any] | None:
             "origin": str(opening.get("origin", ""))[:64],
             "framing": str(opening["framing"]),
             "peer": str(opening["peer"])[:200],
+            "session": str(opening.get("session", ""))[:200],
             "ack_prefix": str(opening["ack_prefix"])[:20],
             "limits": StompLimits(**{**limits, "header_count_max": limits["header_count_max"] + 4}),
         }

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+import trio
+
 from sluiceway.connections import Connections
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.log_service import BadRequestError, Handler, Send
@@ -141,6 +143,19 @@ class BrokerTrails:
             self._executor = self._dispatcher.executor(SEARCH_PRIORITY, "trails")
         self._executor(partial(self._step, steps, None, answered))
 
+    async def asked(self, **query: Any) -> list[Trail]:
+        """Do `ask`, and return the answer. Raises the same."""
+        answered = trio.Event()
+        found: list[Trail] = []
+
+        def take(answer: list[Trail]) -> None:
+            found.extend(answer)
+            answered.set()
+
+        self.ask(take, **query)
+        await answered.wait()
+        return found
+
     def _step(self, steps: Steps[list[Trail]], elements: Elements, answered: Answered) -> None:
         assert self._executor is not None, "a search is under way"
         done = False
@@ -271,8 +286,23 @@ def _facts(found: list[Trail]) -> Generator[None, None, Mapping[str, Any]]:
 REQUEST_FIELDS: Final = ("message_id", "correlation_id", "limit")
 
 
-def handler(trails: BrokerTrails | None) -> Handler:
-    """Return the handler of `SEND /sluiceway/trail`."""
+Gather = Callable[[Mapping[str, Any], int, list[Trail], Send], None]
+"""Adds what other hubs know: gets the request, its limit, what is known here, and who is to have the answer. Raises
+TooManySearchesError.
+"""
+
+
+def handler(trails: BrokerTrails | None, gather: Gather | None = None) -> Handler:
+    """Return the handler of `SEND /sluiceway/trail`. `gather`: adds what other hubs know; None: there are none."""
+
+    def answered(request: Mapping[str, Any], send: Send, found: list[Trail]) -> None:
+        if gather is None:
+            send(_facts(found))
+            return
+        try:
+            gather(request, request.get("limit", LIMIT_DEFAULT), found, send)
+        except TooManySearchesError as error:
+            send(LogError("TOO_MANY_REQUESTS", str(error)))
 
     def handle(request: Mapping[str, Any], send: Send) -> None:
         if trails is None:
@@ -281,7 +311,7 @@ def handler(trails: BrokerTrails | None) -> Handler:
         if unknown:
             raise BadRequestError(f"{unknown[0]!r} is not known here: {', '.join(REQUEST_FIELDS)} are")
         try:
-            trails.ask(lambda found: send(_facts(found)), **request)
+            trails.ask(partial(answered, request, send), **request)
         except TrailRequestError as error:
             raise BadRequestError(str(error)) from None
         except TooManySearchesError as error:

@@ -133,6 +133,19 @@ def test_sessions_that_have_ended_are_not_held() -> None:
     assert not table.may_act("98")
 
 
+def test_clients_of_other_hubs_whose_sessions_are_over_are_not_held() -> None:
+    left_behind = {"proxy-0", "proxy-1"}
+    table = SessionTable(left_behind.__contains__)
+    for number in range(1000):
+        table.is_proxy_of(f"client-{number}", f"proxy-{number}")
+        table.is_proxy_of("one that comes again", f"proxy-{number % 2}")
+    assert table.proxies_may_act("client-1") and table.proxies_may_act("one that comes again")
+    assert not table.proxies_may_act("client-2")
+    assert len(table._proxies) < 10
+    left_behind.clear()
+    assert not table.proxies_may_act("client-1")
+
+
 @pytest.mark.parametrize("asked", [None, "a", [1], ["a"] * 1001])
 async def test_a_question_about_sessions_that_makes_no_sense_is_refused(asked: object) -> None:
     async with GuardedLogStage() as stage:

@@ -10,6 +10,7 @@ import pytest
 import trio.testing
 
 from sluiceway.cluster import calls
+from sluiceway.config import DestinationPolicy
 from sluiceway.protocols.stomp.placement import HERE, Home
 from tests.cluster.links.two_hubs import TwoHubs
 from tests.scenarios.client import Client
@@ -84,6 +85,42 @@ async def test_a_request_waits_for_a_link_and_is_made_again() -> None:
         await client.silence()
         hubs.network.is_down = False
         assert [(await answer(client))["size"] for _ in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("asked", ["a", "b"])
+async def test_a_lost_connection_is_over_when_no_hub_has_anything_of_it(asked: str) -> None:
+    """Who sends again what seems lost must know: what waits at another hub comes still."""
+    policy = DestinationPolicy(match="/queue/b.>", settings={"count_max": 2, "full": "block"})
+    async with TwoHubs(destinations=[policy]) as hubs:
+        producer = await hubs.connect("a")
+        assert producer.connected is not None
+        session = producer.connected.headers["session"]
+        for number in range(5):
+            await producer.send("/queue/b.full", str(number))
+        asking = await hubs.connect(asked)
+        await asking.subscribe("/temp-queue/replies", id="replies")
+
+        async def left(*names: str) -> list[str]:
+            body = json.dumps({"sessions": names})
+            await asking.send("/sluiceway/sessions", body, reply_to="/temp-queue/replies")
+            answer: dict[str, list[str]] = json.loads((await asking.next_message()).body)
+            return answer["sessions"]
+
+        await trio.sleep(0.1)
+        assert await left("b~none", session, "c~of a hub that nobody knows", "no hub") == [session]
+        producer.vanish()
+        await trio.sleep(0.1)
+        assert await left(session) == [session], "three messages wait for room at the other hub"
+        consumer = await hubs.connect("b")
+        await consumer.subscribe("/queue/b.full", id="all")
+        assert await consumer.next_texts(5) == ["0", "1", "2", "3", "4"]
+        await trio.sleep(0.1)
+        assert await left(session) == []
+        hubs.network.is_down = True
+        hubs.network.cut()
+        await trio.sleep(0.1)
+        other = f"{'b' if asked == 'a' else 'a'}~x"
+        assert await left(other, f"{asked}~x") == [other, f"{asked}~x"], "who lives and can't be asked may have it"
 
 
 async def test_a_request_is_refused_when_no_hub_can_answer_for_long() -> None:

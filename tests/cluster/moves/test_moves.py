@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import attrs
 import jsonschema
 import pytest
@@ -94,6 +97,41 @@ async def test_a_hub_that_is_gone_is_missing_until_it_is_back() -> None:
         await hubs.balanced()
         assert [hub["missing"] for hub in (await stat(client))["hubs"]] == [None, None]
         assert scrape(broker)("sluiceway_link_up", peer="b") == 1.0
+
+
+async def test_a_trail_goes_from_hub_to_hub() -> None:
+    async with MovingHubs() as hubs:
+        shard = hubs.owners().index("b")
+        queue = QUEUES[shard]
+        sender, asking = await hubs.connect("a", **{"client-id": "web-3"}), await hubs.connect("a")
+        await asking.subscribe("/temp-queue/answers", id="answers")
+
+        async def trail(**facts: str) -> Any:
+            await asking.send("/sluiceway/trail", json.dumps(facts), reply_to="/temp-queue/answers")
+            return json.loads((await asking.next_message()).body)
+
+        await sender.sent(queue, "x", persistent="true", **{"correlation-id": "order-77"})
+        (found,) = (await trail(correlation_id="order-77"))["trails"]
+        assert (found["hub"], found["complete"]) == ("b", True)
+        assert found["words"].startswith(f"It is in {queue}, in memory; it waits for a consumer")
+        accepted = found["entries"][0]
+        assert (accepted["what"], accepted["where"], accepted["hub"]) == ("accepted", queue, "b")
+        assert accepted["detail"] == "from web-3 (client 1) on a, over its link"
+        await hubs.member("a").move(shard, "a")
+        await hubs.until(lambda: hubs.owners()[shard] == "a")
+        receiver = await hubs.connect("b", **{"client-id": "billing"})
+        await receiver.subscribe(queue, id="s", ack="client-individual")
+        await receiver.ack(await receiver.next_message())
+        await receiver.sync()
+        (found,) = (await trail(message_id=found["message_id"]))["trails"]
+        assert found["words"] == "It was acknowledged by s of billing (client 3) on b."
+        assert [entry["hub"] for entry in found["entries"] if entry["what"] in ("accepted", "acked")] == ["b", "a"]
+        assert found["entries"][0] == accepted and found["complete"]
+        refused = await trail(message_id="another-1")
+        assert refused["error"] == "INVALID_REQUEST"
+        await hubs.crash("b")
+        told = await trail(correlation_id="order-77")
+        assert told["missing"]["b"].startswith("it is gone for ")
 
 
 async def test_a_hub_that_comes_back_has_its_share_again_and_nobody_is_disconnected() -> None:

@@ -85,7 +85,7 @@ function trailOf(found) {
             { key: `${at} ${entry.at_ms}` },
             h("span", { class: "when", title: format.day(entry.at_ms) }, at ? `+ ${format.age((entry.at_ms - begin) / 1000)}` : format.clock(entry.at_ms)),
             h("span", { class: "dot", "aria-hidden": "true" }, h("i", { class: LOOKS[entry.what] ?? "" }), h("u")),
-            h("div", { class: "what" }, h("b", {}, WORDS[entry.what] ?? entry.what), entry.where && h("span", {}, ` ${entry.where}`), entry.detail && h("p", { class: "muted" }, entry.detail)),
+            h("div", { class: "what" }, h("b", {}, WORDS[entry.what] ?? entry.what), entry.where && h("span", {}, ` ${entry.where}`, entry.hub && ` on ${entry.hub}`), entry.detail && h("p", { class: "muted" }, entry.detail)),
           ),
         ),
       ),
