@@ -25,6 +25,7 @@ import re
 from collections.abc import Container, Mapping
 from typing import Final, Protocol
 
+from .dialects import TRANSFORMATION, refuse_date_of_delivery, refuse_transformation
 from .errors import ProtocolError
 from .escaping import Version, escape_name, escape_value, unescape
 from .limits import StompLimits
@@ -192,13 +193,17 @@ def salvage_headers(block: bytes, version: Version | None) -> dict[str, str]:
     return headers
 
 
-def whole_number(headers: Mapping[str, str], name: str, ceiling: int, *, absent: int = 0) -> int:
-    """The value of a header that must be a number from 0 to `ceiling`; blanks around it are tolerated. Raises
-    `ProtocolError`."""
+def whole_number(
+    headers: Mapping[str, str], name: str, ceiling: int, *, absent: int = 0, below: int | None = None
+) -> int:
+    """The value of a header that must be a number from 0 to `ceiling`; blanks around it are tolerated. `below`: what a
+    negative one counts as; None: it is wrong. Raises `ProtocolError`."""
     value = headers.get(name)
     if value is None:
         return absent
     digits = value.strip()
+    if below is not None and digits.startswith("-") and digits[1:].isascii() and digits[1:].isdigit():
+        return below
     # The length check also keeps int() away from its own limit on huge digit strings.
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19) or int(digits) > ceiling:
         raise ProtocolError(
@@ -305,8 +310,9 @@ class SendHead:
 
     def _read_special(self, headers: dict[str, str]) -> None:
         self.persistent = headers.get("persistent", "").strip().lower() == "true"
-        self.priority = whole_number(headers, "priority", 9, absent=4)
-        self.expires_at_ms = whole_number(headers, "expires", _MS_MAX)
+        # As with the peers: a priority beyond their ends counts as the end, and a date before 1970 as none.
+        self.priority = min(9, whole_number(headers, "priority", _MS_MAX, absent=4, below=0))
+        self.expires_at_ms = whole_number(headers, "expires", _MS_MAX, below=0)
         self.ttl_ms = whole_number(headers, "expiration", _MS_MAX)
         self.group = next((headers[name] for name in _GROUP_NAMES if name in headers), None)
         self.delay_ms = next((whole_number(headers, name, _MS_MAX) for name in _DELAY_NAMES if name in headers), 0)
@@ -327,6 +333,10 @@ class SendHead:
         Raises `ProtocolError`.
         """
         headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
+        if TRANSFORMATION in headers:
+            refuse_transformation(headers[TRANSFORMATION])
+        if "AMQ_SCHEDULED_TIME" in headers:
+            refuse_date_of_delivery()
         block = _cleaned(block, headers, FORGEABLE_HEADERS, _ALL_FORGEABLE)
         if stamp:
             block += b"\n" + stamp

@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from .dialects import subscribe_headers
 from .encoder import encode_frame, error_frame
 from .errors import LocalProtocolError, ProtocolError
 from .escaping import SUPPORTED_VERSIONS, Version, escape_value, unescape
@@ -292,6 +293,7 @@ class ServerMachine(_Machine):
         else:
             check_required_headers(command, frame.headers, version)
             if command == "SUBSCRIBE":
+                frame.headers = subscribe_headers(frame.headers)
                 _check_ack_mode(frame.headers)
             event = frame
         self._move(command)

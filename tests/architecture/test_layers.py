@@ -29,8 +29,9 @@ DISPATCHER_SHELL: Final = frozenset({"dispatcher/shell.py", "dispatcher/inbox.py
 STOMP_MACHINE: Final = frozenset(
     f"protocols/stomp/{name}.py"
     for name in (
-        "__init__", "acks", "encoder", "errors", "escaping", "faults", "frames", "head", "headcache", "largebody",
-        "limits", "machine", "octets", "parser", "receive_buffer", "rawhead", "strides", "transitions", "unheard",
+        "__init__", "acks", "dialects", "encoder", "errors", "escaping", "faults", "frames", "head", "headcache",
+        "largebody", "limits", "machine", "octets", "parser", "receive_buffer", "rawhead", "strides", "transitions",
+        "unheard",
     )
 )  # fmt: skip
 """The sans-I/O machine, usable without the broker (by a client, by pyspark_stomp); the others bind it to queues."""

@@ -328,7 +328,7 @@ async def test_a_form_of_another_broker_is_logged_once_with_the_one_to_use(log_l
         client = await stage.connect()
         for number, name in enumerate(names):
             await client.subscribe(name, id=str(number))
-    lines = log_lines.of("a name of another broker is that of a plain queue")
+    lines = log_lines.of("a name of another broker is a plain one here")
     assert [line["destination"] for line in lines] == ["/exchange/logs/info", "/amq/queue/a"]
     assert "/topic/NAME.KEY" in lines[0]["remedy"]
 

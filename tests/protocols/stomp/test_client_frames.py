@@ -82,7 +82,7 @@ def test_a_missing_header_is_named(version: Version, frame: bytes, missing: str)
 
 
 @pytest.mark.parametrize(
-    ("version", "mode"), [("1.0", "individual"), ("1.1", "Auto"), ("1.2", "individual"), ("1.2", "")]
+    ("version", "mode"), [("1.0", "individual"), ("1.1", "automatic"), ("1.2", "individual"), ("1.2", "")]
 )
 def test_unknown_ack_modes_are_refused(version: Version, mode: str) -> None:
     """b32. client-individual, which is of 1.1, is taken in 1.0, too."""

@@ -137,6 +137,10 @@ def test_user_headers_pass_through_as_they_came() -> None:
         (["AMQ_SCHEDULED_DELAY:2"], "delay_ms", 2),
         (["x-delay:3"], "delay_ms", 3),
         (["reply-to:/temp-queue/r"], "reply_to", "/temp-queue/r"),
+        (["priority:10"], "priority", 9),
+        (["priority:255"], "priority", 9),
+        (["priority:-1"], "priority", 0),
+        (["expires:-1"], "expires_at_ms", 0),
         (["transaction:t"], "transaction", "t"),
         (["content-length:12"], "content_length", 12),
         (["x:y"], "content_length", -1),
@@ -148,7 +152,7 @@ def test_a_head_knows_both_header_dialects(lines: list[str], attribute: str, val
 
 
 @pytest.mark.parametrize(
-    "line", ["priority:10", "priority:-1", "priority:high", "expires:soon", "expiration:-5", "delay:1.5", "x-delay:"]
+    "line", ["priority:high", "priority:-", "priority:--1", "expires:soon", "expiration:-5", "delay:1.5", "x-delay:"]
 )
 def test_a_number_that_is_none_is_refused(line: str) -> None:
     """b29"""

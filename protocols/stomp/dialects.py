@@ -1,0 +1,290 @@
+"""Words of RabbitMQ, ActiveMQ (Classic) and Artemis: every header and form of a destination that they document for
+STOMP, and what becomes of it here. Served, passed on, refused or logged: nothing is ignored.
+
+The page docs/dialects.md is made of these tables, and the log of what has no effect (`sluiceway.foreign_names`) reads
+them. A header that is new to them is added here first.
+
+Source: the STOMP pages of RabbitMQ 4, ActiveMQ Classic 6 and Artemis 2, and the tables of headers in their code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from .errors import ProtocolError
+
+RABBITMQ: Final = "R"
+ACTIVEMQ: Final = "A"
+ARTEMIS: Final = "X"
+
+
+class Fate(Enum):
+    """Fate of a word of another broker."""
+
+    SERVED = "served"
+    """Done as there, or as the words say."""
+    PASSED_ON = "passed on"
+    """Consumers get it as the sender wrote it; the broker does nothing about it."""
+    ANYWAY = "as it is anyway"
+    """Asks for what is done without it."""
+    REFUSED = "refused"
+    """An ERROR says why, and what to do instead."""
+    LOGGED = "logged"
+    """No effect; the log has one warning, with what to do instead."""
+
+
+@attrs.frozen
+class Word:
+    """One header, or one form of a destination.
+
+    Attributes:
+        name: as clients write it.
+        of: letters of the brokers that document it; empty: only ours.
+        fate: what becomes of it.
+        words: how it works here, or what to do instead; Markdown.
+    """
+
+    name: str
+    of: str
+    fate: Fate
+    words: str
+
+
+SETTING: Final = "set `{}` for the destination, in `[[destinations]]` of the configuration"
+
+DESTINATIONS: Final = (
+    Word("/queue/NAME", "RAX", Fate.SERVED, "a queue"),
+    Word("/topic/NAME", "RAX", Fate.SERVED, "a topic"),
+    Word("/temp-queue/NAME", "RA", Fate.SERVED, "a queue of this connection"),
+    Word("/temp-topic/NAME", "A", Fate.SERVED, "a topic of this connection"),
+    Word("/remote-temp-queue/NAME", "A", Fate.SERVED, "what `reply-to` of a MESSAGE names, to answer there"),
+    Word("NAME", "X", Fate.SERVED, "the same as `/queue/NAME`"),
+    Word("A,B", "A", Fate.SERVED, "a composite: all of them"),
+    Word("`*` as a level", "RAX", Fate.SERVED, "one level, of SUBSCRIBE"),
+    Word("`>` as the last level", "A", Fate.SERVED, "one level or more, of SUBSCRIBE"),
+    Word("`#` as a level", "RX", Fate.REFUSED, "write `>` as the last level"),
+    Word(
+        "/exchange/NAME/KEY",
+        "R",
+        Fate.LOGGED,
+        "use `/topic/NAME.KEY` for the exchange `NAME`, and `/topic/KEY` for `amq.topic`: there are no exchanges, and "
+        "of several subscribers of this queue each message goes to one",
+    ),
+    Word("/amq/queue/NAME", "R", Fate.LOGGED, "use `/queue/NAME`: this is another queue"),
+    Word("/reply-queue/NAME", "R", Fate.LOGGED, "use a temporary queue, `/temp-queue/NAME`, or `/queue/NAME`"),
+    Word("/dsub/NAME", "", Fate.LOGGED, "SUBSCRIBE to the topic with `durable:true` and an `id`"),
+    Word(
+        "/queue/NAME?consumer.OPTION=VALUE",
+        "A",
+        Fate.LOGGED,
+        "options are part of the name here: use headers, `activemq.prefetchSize` for `consumer.prefetchSize`",
+    ),
+    Word(
+        "Consumer.A.VirtualTopic.NAME",
+        "A",
+        Fate.LOGGED,
+        "use the topic: SUBSCRIBE to it with `durable:true` and `id:A`, without a client-id, to share what comes",
+    ),
+    Word(
+        "/topic/ActiveMQ.Advisory.…",
+        "AX",
+        Fate.LOGGED,
+        "ask `/sluiceway/stat`, or the admin port: the broker sends nothing to this topic",
+    ),
+)
+"""Forms of destinations."""
+
+CONNECT: Final = (
+    Word("accept-version, login, passcode, heart-beat", "RAX", Fate.SERVED, "as the specification has it"),
+    Word("host", "RAX", Fate.ANYWAY, "any: all listeners of a broker have the same destinations"),
+    Word("client-id", "AX", Fate.SERVED, "owner of durable subscriptions, and the name of the connection in lists"),
+    Word("request-id", "X", Fate.ANYWAY, "CONNECTED is the only answer to CONNECT"),
+)
+"""Headers of CONNECT and STOMP."""
+
+SEND: Final = (
+    Word("content-length, content-type", "RAX", Fate.SERVED, "as the specification has it"),
+    Word("receipt, transaction", "RAX", Fate.SERVED, "as the specification has it"),
+    Word("persistent", "RAX", Fate.SERVED, "`true`: survives the broker"),
+    Word("priority", "RAX", Fate.SERVED, "0 to 9, by default 4. More counts as 9, less as 0"),
+    Word("expires", "AX", Fate.SERVED, "a date in milliseconds. 0 and less: never, as there"),
+    Word("expiration", "R", Fate.SERVED, "a time to live in milliseconds"),
+    Word("reply-to", "RAX", Fate.SERVED, "a temporary destination is rewritten to the name that others can send to"),
+    Word("JMSXGroupID", "AX", Fate.SERVED, "the message group; also `group`"),
+    Word("JMSXGroupSeq", "A", Fate.PASSED_ON, "groups end by themselves when their consumer has acknowledged all"),
+    Word("AMQ_SCHEDULED_DELAY", "AX", Fate.SERVED, "milliseconds before it is delivered; also `delay`"),
+    Word("x-delay", "R", Fate.SERVED, "the same, of the plug-in for delayed messages"),
+    Word("AMQ_SCHEDULED_TIME", "X", Fate.REFUSED, "a date; send `AMQ_SCHEDULED_DELAY`, in milliseconds from now"),
+    Word("AMQ_SCHEDULED_PERIOD", "A", Fate.REFUSED, "a message can be delayed once: send it again for each repetition"),
+    Word("AMQ_SCHEDULED_REPEAT", "A", Fate.REFUSED, "likewise"),
+    Word("AMQ_SCHEDULED_CRON", "A", Fate.REFUSED, "likewise"),
+    Word("transformation", "A", Fate.REFUSED, "bodies are bytes, and go through as they came: leave it out"),
+    Word("correlation-id, type, _type", "RAX", Fate.PASSED_ON, ""),
+    Word("content-encoding, app-id, timestamp", "R", Fate.PASSED_ON, ""),
+    Word("amqp-message-id", "R", Fate.PASSED_ON, "`message-id` of the MESSAGE is the broker's own"),
+    Word("user-id", "R", Fate.PASSED_ON, "not compared with the login; the header `user` is, if a listener stamps it"),
+    Word("amq-msg-type", "A", Fate.PASSED_ON, "bodies are bytes"),
+    Word("ttl", "A", Fate.PASSED_ON, "`expiration` has an effect"),
+    Word("destination-type", "X", Fate.PASSED_ON, "the name says it: `/queue/…` or `/topic/…`"),
+    Word("_AMQ_LVQ_NAME, _AMQ_GROUP_ID", "X", Fate.PASSED_ON, "use `JMSXGroupID` for groups"),
+    Word("`any other`", "RAX", Fate.PASSED_ON, ""),
+)
+"""Headers of SEND."""
+
+SUBSCRIBE: Final = (
+    Word("id, receipt", "RAX", Fate.SERVED, "as the specification has it"),
+    Word("ack", "RAX", Fate.SERVED, "in any case of letters: `AUTO` is `auto`. Another word is an ERROR"),
+    Word("selector", "AX", Fate.SERVED, "SQL-92"),
+    Word("prefetch-count", "R", Fate.SERVED, "messages that may be unacknowledged; 0: no limit"),
+    Word("activemq.prefetchSize", "AX", Fate.SERVED, "likewise; 0: one at a time"),
+    Word("durable, persistent", "R", Fate.SERVED, "on a topic: a durable subscription, named by `id`"),
+    Word("activemq.subscriptionName", "AX", Fate.SERVED, "a durable subscription of the `client-id`"),
+    Word("exclusive", "R", Fate.SERVED, "an exclusive consumer; a queue of one connection is a `/temp-queue/NAME`"),
+    Word("activemq.exclusive", "A", Fate.SERVED, "an exclusive consumer"),
+    Word("browser", "A", Fate.SERVED, "looks at a queue without taking anything"),
+    Word("auto-delete", "R", Fate.ANYWAY, "a queue is forgotten when it is empty and unused"),
+    Word("x-stream-offset", "R", Fate.LOGGED, "SUBSCRIBE to a log, `/log/NAME`: it keeps its records, and knows it"),
+    Word(
+        "x-queue-name",
+        "R",
+        Fate.LOGGED,
+        "each subscriber gets every message: to share the messages of a topic, SUBSCRIBE with `durable:true` "
+        "and the same id, or use a queue",
+    ),
+    Word("x-queue-type", "R", Fate.ANYWAY, "`classic` or `quorum`: a queue. A stream is a log, `/log/NAME`"),
+    Word("x-message-ttl", "R", Fate.LOGGED, SETTING.format("expires_max_ms")),
+    Word("x-max-length", "R", Fate.LOGGED, SETTING.format("count_max")),
+    Word("x-max-length-bytes", "R", Fate.LOGGED, SETTING.format("bytes_max")),
+    Word("x-overflow", "R", Fate.LOGGED, SETTING.format("full")),
+    Word("x-expires", "R", Fate.LOGGED, SETTING.format("auto_delete_seconds")),
+    Word("x-dead-letter-exchange", "R", Fate.LOGGED, SETTING.format("dead_letter")),
+    Word("x-dead-letter-routing-key", "R", Fate.LOGGED, SETTING.format("dead_letter")),
+    Word("x-max-priority", "R", Fate.ANYWAY, "every queue has ten priorities"),
+    Word("x-max-age", "R", Fate.LOGGED, "set `log_retention_seconds` for the log"),
+    Word("x-stream-max-segment-size-bytes", "R", Fate.LOGGED, "segments of logs have a size of their own"),
+    Word("x-stream-filter", "R", Fate.LOGGED, "use a `selector`"),
+    Word("x-stream-filter-size-bytes", "R", Fate.LOGGED, "use a `selector`"),
+    Word("x-stream-match-unfiltered", "R", Fate.LOGGED, "use a `selector`"),
+    Word("x-priority", "R", Fate.LOGGED, "consumers of a queue take turns: give the others less credit"),
+    Word("activemq.priority", "A", Fate.LOGGED, "consumers of a queue take turns: give the others less credit"),
+    Word("no-local", "AX", Fate.LOGGED, "a subscriber gets what it sends: use a `selector`, or look at a header"),
+    Word("noLocal", "A", Fate.LOGGED, "a subscriber gets what it sends: use a `selector`, or look at a header"),
+    Word("activemq.noLocal", "AX", Fate.LOGGED, "a subscriber gets what it sends: use a `selector`"),
+    Word("activemq.retroactive", "A", Fate.LOGGED, "use a log, `/log/NAME`, to read what was before"),
+    Word("retroactive", "A", Fate.LOGGED, "use a log, `/log/NAME`, to read what was before"),
+    Word("activemq.dispatchAsync", "A", Fate.ANYWAY, "senders never wait for the socket of a subscriber"),
+    Word(
+        "activemq.maximumPendingMessageLimit",
+        "A",
+        Fate.LOGGED,
+        "set `lead_bytes` and `full` for the topic: slow subscribers lose the oldest",
+    ),
+    Word("durable-subscription-name", "X", Fate.LOGGED, "write `activemq.subscriptionName`"),
+    Word("durable-subscriber-name", "X", Fate.LOGGED, "write `activemq.subscriptionName`"),
+    Word("activemq.subcriptionName", "A", Fate.LOGGED, "write `activemq.subscriptionName`"),
+    Word("subscription-type", "X", Fate.LOGGED, "the name says it: `/queue/…` or `/topic/…`"),
+    Word("destination-type", "X", Fate.LOGGED, "the name says it: `/queue/…` or `/topic/…`"),
+    Word("consumer-window-size", "X", Fate.LOGGED, "write `credit:MESSAGES,BYTES`"),
+    Word("transformation", "A", Fate.REFUSED, "bodies are bytes, and go through as they came: leave it out"),
+)
+"""Headers of SUBSCRIBE."""
+
+UNSUBSCRIBE: Final = (
+    Word("id, destination", "RAX", Fate.SERVED, "as the specification has it"),
+    Word("durable, persistent", "R", Fate.SERVED, "removes the durable subscription named by `id`"),
+    Word("activemq.subscriptionName", "AX", Fate.SERVED, "removes the durable subscription"),
+)
+"""Headers of UNSUBSCRIBE."""
+
+SETTLING: Final = (
+    Word("id, message-id, subscription, transaction", "RAX", Fate.SERVED, "as the specification has it"),
+    Word("requeue", "R", Fate.SERVED, "of NACK: `false` gives the message up; it is dead-lettered"),
+)
+"""Headers of ACK and NACK."""
+
+MESSAGE: Final = (
+    Word("destination, message-id, subscription, ack", "RAX", Fate.SERVED, "as the specification has it"),
+    Word("redelivered", "RAX", Fate.SERVED, "`true` if so, and absent otherwise; RabbitMQ writes `false`"),
+    Word(
+        "priority, expires, timestamp, persistent", "AX", Fate.SERVED, "as the sender wrote them; absent if it did not"
+    ),
+    Word("JMSXUserID", "AX", Fate.SERVED, "called `user`, if the listener stamps it"),
+    Word(
+        "originalDestination, JMSXDeliveryCount", "A", Fate.SERVED, "called `dead-letter-destination`, `delivery-count`"
+    ),
+)
+"""Headers that clients look for in a MESSAGE."""
+
+TABLES: Final[Mapping[str, tuple[Word, ...]]] = {
+    "Destinations": DESTINATIONS,
+    "CONNECT": CONNECT,
+    "SEND": SEND,
+    "SUBSCRIBE": SUBSCRIBE,
+    "UNSUBSCRIBE": UNSUBSCRIBE,
+    "ACK and NACK": SETTLING,
+    "MESSAGE": MESSAGE,
+}
+"""All tables, by their headings."""
+
+
+_BY_SEGMENT: Final = {
+    "exchange": "/exchange/NAME/KEY",
+    "amq": "/amq/queue/NAME",
+    "reply-queue": "/reply-queue/NAME",
+    "dsub": "/dsub/NAME",
+}
+
+
+def form_of(canonical: str) -> str:
+    """Return the form of DESTINATIONS that a name has which means nothing here; empty: none. O(length)."""
+    segment, _slash, name = canonical[1:].partition("/")
+    if segment not in ("queue", "topic"):
+        return _BY_SEGMENT.get(segment, "")
+    if "?consumer." in name:
+        return "/queue/NAME?consumer.OPTION=VALUE"
+    if name.startswith("Consumer.") and ".VirtualTopic." in name:
+        return "Consumer.A.VirtualTopic.NAME"
+    return "/topic/ActiveMQ.Advisory.…" if name.startswith("ActiveMQ.Advisory.") else ""
+
+
+def remedies(table: tuple[Word, ...]) -> dict[str, str]:
+    """Return what to do in place of the words of a table that have no effect, by name, without marks of Markdown."""
+    return {word.name: word.words.replace("`", "") for word in table if word.fate is Fate.LOGGED}
+
+
+TRANSFORMATION: Final = "transformation"
+_AS_IT_IS: Final = frozenset({"", "jms-byte"})
+"""Transformations that change nothing."""
+
+
+def refuse_transformation(value: str) -> None:
+    """Raise ProtocolError for a transformation that ActiveMQ would do."""
+    if value.strip().lower() not in _AS_IT_IS:
+        raise ProtocolError(
+            "not-supported",
+            f"transformation {value[:40]!r} is not available: bodies are bytes",
+            "Leave the header transformation out: a body goes to its consumers as it came.",
+        )
+
+
+def refuse_date_of_delivery() -> None:
+    """Raise ProtocolError for a date of delivery."""
+    raise ProtocolError(
+        "not-supported",
+        "a date of delivery (AMQ_SCHEDULED_TIME) is not available in this version",
+        "Send AMQ_SCHEDULED_DELAY, in milliseconds from now.",
+    )
+
+
+def subscribe_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Return the headers of a SUBSCRIBE in the words of this broker. Raises ProtocolError for what is refused."""
+    ack = headers.get("ack")
+    if ack is not None and not ack.islower():
+        headers["ack"] = ack.lower()
+    if TRANSFORMATION in headers:
+        refuse_transformation(headers[TRANSFORMATION])
+    return headers
