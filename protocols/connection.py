@@ -327,7 +327,7 @@ class Connection:
         if unread_count:
             lost = {
                 "replies_unread": unread_count,
-                "remedy": "SUBSCRIBE to the temporary queue of the reply-to: the broker does not do so by itself",
+                "remedy": "SUBSCRIBE to the temporary queue of the reply-to, and stay until the replies have come",
             }
         if session.lost_count:
             lost |= {

@@ -229,11 +229,13 @@ def edges_of(name: str) -> list[str]:
 
 def check_pattern(pattern: str) -> None:
     """Raise DestinationNameError for a `>` level before the end, and in the name of a topic for a level `#`: with
-    RabbitMQ that is the wildcard, and here a subscription to it would wait for ever.
+    RabbitMQ that is a wildcard, and here a subscription to it would wait for ever. (As the last level of a SUBSCRIBE it
+    is served, and does not come here.)
     """
     if "#" in pattern and pattern.startswith("/topic/") and any(edge[1:] == "#" for edge in edges_of(pattern)):
         raise DestinationNameError(
-            f"{pattern!r}: the level '#' is no wildcard here: write '>' as the last level, for one level or more"
+            f"{pattern!r}: the level '#' is a wildcard only at the end of a SUBSCRIBE: write '>' as the last level, "
+            "for one level or more, and '*' for any other one"
         )
     if any(edge[1:] == ">" for edge in edges_of(pattern)[:-1]):
         raise DestinationNameError(

@@ -9,6 +9,7 @@ Source: the STOMP pages of RabbitMQ 4, ActiveMQ Classic 6 and Artemis 2, and the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
@@ -66,15 +67,25 @@ DESTINATIONS: Final = (
     Word("A,B", "A", Fate.SERVED, "a composite: all of them"),
     Word("`*` as a level", "RAX", Fate.SERVED, "one level, of SUBSCRIBE"),
     Word("`>` as the last level", "A", Fate.SERVED, "one level or more, of SUBSCRIBE"),
-    Word("`#` as a level", "RX", Fate.REFUSED, "write `>` as the last level"),
+    Word("`#` as the last level of a topic", "RX", Fate.SERVED, "any number of levels, none as well, of SUBSCRIBE"),
+    Word("`#` as another level of a topic", "RX", Fate.REFUSED, "write `*` for each level"),
+    Word("/amq/queue/NAME", "R", Fate.SERVED, "`/queue/NAME`, which MESSAGEs have as their `destination`"),
+    Word("/exchange/amq.topic/KEY", "R", Fate.SERVED, "`/topic/KEY`"),
+    Word("/exchange/amq.fanout", "R", Fate.SERVED, "`/topic/amq.fanout`, with a key behind it as well"),
     Word(
         "/exchange/NAME/KEY",
         "R",
         Fate.LOGGED,
-        "use `/topic/NAME.KEY` for the exchange `NAME`, and `/topic/KEY` for `amq.topic`: there are no exchanges, and "
-        "of several subscribers of this queue each message goes to one",
+        "use `/topic/NAME.KEY` for the exchange `NAME`: there are no exchanges, and of several subscribers of this "
+        "queue each message goes to one",
     ),
-    Word("/amq/queue/NAME", "R", Fate.LOGGED, "use `/queue/NAME`: this is another queue"),
+    Word(
+        "`reply-to:/temp-queue/NAME` without SUBSCRIBE",
+        "R",
+        Fate.SERVED,
+        "a client that has not subscribed to it a quarter of a second after its SEND is subscribed, with this name as "
+        "the `id`, until it does",
+    ),
     Word("/reply-queue/NAME", "R", Fate.LOGGED, "use a temporary queue, `/temp-queue/NAME`, or `/queue/NAME`"),
     Word("/dsub/NAME", "", Fate.LOGGED, "SUBSCRIBE to the topic with `durable:true` and an `id`"),
     Word(
@@ -233,7 +244,6 @@ TABLES: Final[Mapping[str, tuple[Word, ...]]] = {
 
 _BY_SEGMENT: Final = {
     "exchange": "/exchange/NAME/KEY",
-    "amq": "/amq/queue/NAME",
     "reply-queue": "/reply-queue/NAME",
     "dsub": "/dsub/NAME",
 }
@@ -280,11 +290,65 @@ def refuse_date_of_delivery() -> None:
     )
 
 
+_FOREIGN_BEGINNINGS: Final = ("/amq/queue/", "/exchange/amq.topic/", "/exchange/amq.fanout")
+
+
+def is_foreign(destination: str) -> bool:
+    """Return whether `known_as` has another name for a destination header, or part of it."""
+    return any(beginning in destination for beginning in _FOREIGN_BEGINNINGS)
+
+
+def known_as(destination: str) -> str:
+    """Return a destination header with RabbitMQ's forms as the names that they have here. O(length)."""
+    return ",".join(map(_known_as, destination.split(","))) if is_foreign(destination) else destination
+
+
+def _known_as(written: str) -> str:
+    name = written.strip()
+    if name.startswith("/amq/queue/"):
+        return "/queue/" + name.removeprefix("/amq/queue/")
+    if name.startswith("/exchange/amq.topic/"):
+        return "/topic/" + name.removeprefix("/exchange/amq.topic/")
+    if name == FANOUT or name.startswith(FANOUT + "/"):
+        return "/topic/amq.fanout"  # it looks at no key
+    return written
+
+
+FANOUT: Final = "/exchange/amq.fanout"
+_ANY_LEVELS: Final = re.compile(r"(/topic/(?:.*[./])?)#", re.DOTALL)
+
+
+def covered_by(destination: str) -> str:
+    """Return the destination of a SUBSCRIBE with a last level `#` as a composite: the name before it, and `>` for all
+    that continues it. O(length).
+    """
+    destination = known_as(destination)
+    if "#" not in destination or "/topic/" not in destination:
+        return destination
+    return ",".join(map(_without_hash, destination.split(",")))
+
+
+def _without_hash(written: str) -> str:
+    found = _ANY_LEVELS.fullmatch(written.strip())
+    if found is None:
+        return written
+    before = found[1]
+    return f"{before}>" if before == "/topic/" else f"{before[:-1]},{before}>"
+
+
 def subscribe_headers(headers: dict[str, str]) -> dict[str, str]:
     """Return the headers of a SUBSCRIBE in the words of this broker. Raises ProtocolError for what is refused."""
+    headers["destination"] = covered_by(headers["destination"])
     ack = headers.get("ack")
     if ack is not None and not ack.islower():
         headers["ack"] = ack.lower()
     if TRANSFORMATION in headers:
         refuse_transformation(headers[TRANSFORMATION])
+    return headers
+
+
+def unsubscribe_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Return the headers of an UNSUBSCRIBE in the words of this broker."""
+    if "destination" in headers:
+        headers["destination"] = covered_by(headers["destination"])
     return headers

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from .dialects import subscribe_headers
+from .dialects import subscribe_headers, unsubscribe_headers
 from .encoder import encode_frame, error_frame
 from .errors import LocalProtocolError, ProtocolError
 from .escaping import SUPPORTED_VERSIONS, Version, escape_value, unescape
@@ -295,6 +295,8 @@ class ServerMachine(_Machine):
             if command == "SUBSCRIBE":
                 frame.headers = subscribe_headers(frame.headers)
                 _check_ack_mode(frame.headers)
+            elif command == "UNSUBSCRIBE":
+                frame.headers = unsubscribe_headers(frame.headers)
             event = frame
         self._move(command)
         return event

@@ -39,6 +39,7 @@ from .delivery import SessionTotals, StompSubscription
 from .errors import ProtocolError
 from .frames import AckRun, Frame
 from .hub import Hub
+from .implicit import ImplicitSubscriptions
 from .late import GivenBack
 from .ledger import SEEK_CHUNKS, Portion
 from .limits import StompLimits
@@ -48,7 +49,7 @@ from .replies import Replies
 from .routing import ADMIN_PREFIX
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
 from .subscribe_headers import ACK_AUTO, SubscriptionSpec, durable_name_of, prefetch_of, selecting
-from .temporary import TemporaryDestinations
+from .temporary import REPLY_QUEUES, TemporaryDestinations
 from .transactions import Transactions
 
 
@@ -69,6 +70,7 @@ class Subscriptions:
         "_transactions",
         "client_id",
         "fail",
+        "implicit",
         "live",
         "name",
         "work",
@@ -97,6 +99,8 @@ class Subscriptions:
         self.work = Attaching(hub.registry, replies, limits.attachments_max, reading, fail=fail, wake=wake)
         """Work that is done in steps."""
         self.live: dict[str, StompSubscription] = {}
+        self.implicit = ImplicitSubscriptions(hub.scheduling, temporary.has_consumer, self._subscribe_to_replies)
+        temporary.on_reply_to = self._await_reply
         self.client_id = ""
         """Client id of CONNECT, and its user; durable subscriptions belong to it."""
         self._authorizer = authorizer
@@ -126,6 +130,7 @@ class Subscriptions:
         """End all deliveries; unacknowledged ones stay. At once if there are few subscriptions, else in steps."""
         ending = list(self.live.values())
         self.live.clear()
+        self.implicit.close()
         self.work.ended = True
         self.work.detach(ending)
 
@@ -193,7 +198,7 @@ class Subscriptions:
         if selection is not None:
             selection.close()
 
-    def _subscribe(self, frame: Frame, selection: Selection | None) -> None:
+    def _subscribe(self, frame: Frame, selection: Selection | None, *, is_implicit: bool = False) -> None:
         headers = frame.headers
         if len(self._by_key) >= self._limits.subscriptions_max:
             raise ProtocolError(
@@ -203,6 +208,9 @@ class Subscriptions:
                 "COMMIT or ABORT, use wildcards or more connections, or raise subscriptions_max of the listener.",
             )
         name = headers["destination"]
+        if name in self.implicit.made and not is_implicit:
+            self.implicit.made.discard(name)
+            self._end_implicit(name)
         subscription_id = headers.get("id")
         table_key = subscription_id if subscription_id is not None else f"destination {name}"
         if table_key in self.live:
@@ -246,6 +254,26 @@ class Subscriptions:
             return
         admits = self._admits()
         self.work.do(self.work.attaching(subscription, addresses, exclusive=exclusive, admits=admits, headers=headers))
+
+    def _await_reply(self, name: str) -> None:
+        if name.startswith(REPLY_QUEUES) and not self.work.ended:
+            self.implicit.await_reply(name)
+
+    def _subscribe_to_replies(self, name: str) -> None:
+        """Subscribe to the queue of a reply-to, for a client that does not do so itself (implicit.py)."""
+        if name in self.live:
+            return  # an id that the client has given to something else
+        try:
+            self._subscribe(Frame("SUBSCRIBE", {"id": name, "destination": name}), None, is_implicit=True)
+        except ProtocolError as error:
+            error.identify("SUBSCRIBE", {"destination": name})
+            self.fail(error)
+
+    def _end_implicit(self, name: str) -> None:
+        subscription = self.live.get(name)
+        if subscription is not None and subscription.destination == name:
+            del self.live[name]
+            self.work.do(self._ending(subscription, None))
 
     def _subscribe_log(
         self,

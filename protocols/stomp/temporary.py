@@ -9,7 +9,7 @@ Bound: as many names as a connection may have subscriptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import Final
 
@@ -24,18 +24,22 @@ DELETE_STEPS: Final = 4
 """Steps of deleting a queue: a destination has one queue for each priority in use."""
 
 LOCAL_PREFIXES: Final = tuple(LOCAL_TEMPORARY)
+REPLY_QUEUES: Final = "/temp-queue/"
+"""Beginning of temporary destinations in which a reply waits for its consumer."""
 
 
 class TemporaryDestinations:
     """Temporary destinations of one connection, by global name."""
 
-    __slots__ = ("_names_max", "_registry", "_session_id", "_temporary", "unread_count")
+    __slots__ = ("_names_max", "_registry", "_session_id", "_temporary", "on_reply_to", "unread_count")
 
     def __init__(self, registry: DestinationRegistry, session_id: str, *, names_max: int) -> None:
         self._registry = registry
         self._session_id = session_id
         self._names_max = names_max
         self._temporary: dict[str, Destination] = {}
+        self.on_reply_to: Callable[[str], None] | None = None
+        """Called with each temporary destination that a SEND names in its reply-to, as the client writes it."""
         self.unread_count = 0
         """Messages that came to some of them of which nothing was ever received, and that were deleted with these."""
 
@@ -68,7 +72,16 @@ class TemporaryDestinations:
         reply_to = head.reply_to
         if reply_to is None or not reply_to.startswith(LOCAL_PREFIXES):
             return head
-        return head.with_headers({"reply-to": self.to_global(parse_composite(reply_to)[0]).canonical})
+        address = parse_composite(reply_to)[0]
+        shared = self.to_global(address).canonical
+        if self.on_reply_to is not None:
+            self.on_reply_to(address.canonical)
+        return head.with_headers({"reply-to": shared})
+
+    def has_consumer(self, name: str) -> bool:
+        """Return whether a temporary destination of the connection, as the client writes it, has a consumer."""
+        canonical = self.to_global(parse_composite(name)[0]).canonical
+        return any(queue.subscriptions for queue in self._temporary[canonical].queues)
 
     def closing(self, reason: str) -> Iterator[None]:
         """Delete the destinations, in steps: the connection is gone, or reads no more."""

@@ -26,6 +26,7 @@ from sluiceway.config.logging import LoggingConfig
 from sluiceway.dispatcher.config import DispatcherConfig
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
+from sluiceway.protocols.stomp.dialects import is_foreign, known_as
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues import names
 from sluiceway.queues.policy import QueuePolicy
@@ -102,6 +103,8 @@ def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> 
         )
     if not value.strip("/"):
         raise ValueError(f"{attribute.name} {value!r} is the name of no destination: write /> for all")
+    if is_foreign(value):
+        raise ValueError(f"{attribute.name} {value!r} is known as {known_as(value)} here, also to clients that say so")
     names.check_pattern(value)  # the DestinationNameError is a ValueError, and names the fault
 
 

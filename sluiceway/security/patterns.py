@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from sluiceway.protocols.stomp.dialects import is_foreign, known_as
 from sluiceway.queues.names import DestinationNameError
 from sluiceway.queues.names import check_pattern as check_levels
 
@@ -42,6 +43,8 @@ def check_pattern(pattern: str) -> None:
         raise ValueError(
             f"{pattern!r} is temporary: such destinations belong to their connection, and need no permission"
         )
+    if is_foreign(pattern):
+        raise ValueError(f"{pattern!r} is known as {known_as(pattern)} here, also to clients that say so")
     bare = pattern.replace(USER, "user")
     if "{" in bare or "}" in bare:
         raise ValueError(f"{pattern!r} has a brace that is not part of {USER}, the only thing that is filled in")

@@ -376,6 +376,19 @@ def test_request_and_reply_by_way_of_a_temporary_queue(address: tuple[str, int],
         assert other.listener.messages.empty()
 
 
+def test_names_and_replies_as_with_rabbitmq(address: tuple[str, int], version: str) -> None:
+    """No client has to SUBSCRIBE to its reply queue."""
+    with connected(address, version) as server, connected(address, version) as asker:
+        server.subscribe("/amq/queue/requests", "requests")
+        asker.subscribe("/topic/news.#", "news")
+        asker.send("/queue/requests", "one", reply_to="/temp-queue/replies")
+        server.send(server.message().headers["reply-to"], "ONE")
+        assert asker.message().body == "ONE"
+        for name in ("/exchange/amq.topic/news", "/topic/news.today"):
+            server.send(name, name)
+            assert asker.message().body == name
+
+
 # -- volume ------------------------------------------------------------------------------------------------------------
 
 

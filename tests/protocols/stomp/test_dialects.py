@@ -6,7 +6,16 @@ from collections import Counter
 
 import pytest
 
-from sluiceway.protocols.stomp.dialects import DESTINATIONS, TABLES, Fate, form_of, remedies, subscribe_headers
+from sluiceway.protocols.stomp.dialects import (
+    DESTINATIONS,
+    TABLES,
+    Fate,
+    covered_by,
+    form_of,
+    known_as,
+    remedies,
+    subscribe_headers,
+)
 from sluiceway.protocols.stomp.errors import ProtocolError
 from tests.protocols.stomp.connections import fault_of
 from tests.protocols.stomp.test_client_frames import wire
@@ -28,13 +37,13 @@ def test_whatever_is_not_served_says_what_to_do() -> None:
 
 @pytest.mark.parametrize("mode", ["AUTO", "Client", "CLIENT-INDIVIDUAL"])
 def test_an_ack_mode_is_taken_in_any_case_of_letters(mode: str) -> None:
-    assert subscribe_headers({"ack": mode})["ack"] == mode.lower()
+    assert subscribe_headers({"destination": "/queue/a", "ack": mode})["ack"] == mode.lower()
 
 
 @pytest.mark.parametrize("value", ["jms-map-json", "JMS-XML", "x"])
 def test_a_transformation_is_refused_in_words(value: str) -> None:
     with pytest.raises(ProtocolError, match="bodies are bytes"):
-        subscribe_headers({"transformation": value})
+        subscribe_headers({"destination": "/queue/a", "transformation": value})
     subscription = wire("SUBSCRIBE", destination="/queue/a", id="0", transformation=value)
     for frame in (subscription, send("destination:/queue/a", f"transformation:{value}")):
         error = fault_of(frame, "1.2").error
@@ -42,7 +51,7 @@ def test_a_transformation_is_refused_in_words(value: str) -> None:
 
 
 def test_a_transformation_to_bytes_is_what_is_done_anyway() -> None:
-    assert subscribe_headers({"transformation": "jms-byte"})
+    assert subscribe_headers({"destination": "/queue/a", "transformation": "jms-byte"})
 
 
 def test_a_date_of_delivery_is_refused_with_what_to_send() -> None:
@@ -54,7 +63,6 @@ def test_a_date_of_delivery_is_refused_with_what_to_send() -> None:
     "name",
     [
         "/exchange/logs/info",
-        "/amq/queue/a",
         "/reply-queue/a",
         "/queue/a?consumer.prefetchSize=10",
         "/queue/Consumer.A.VirtualTopic.Orders",
@@ -68,3 +76,24 @@ def test_a_name_that_means_nothing_here_has_words(name: str) -> None:
 @pytest.mark.parametrize("name", ["/queue/a", "/topic/Consumer.A", "/queue/what?", "/shop/a", "/"])
 def test_plain_names_are_no_foreign_ones(name: str) -> None:
     assert form_of(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "covered"),
+    [
+        ("/topic/#", "/topic/>"),
+        ("/topic/a.#", "/topic/a,/topic/a.>"),
+        ("/topic/a/#, /queue/b", "/topic/a,/topic/a/>, /queue/b"),
+        ("/exchange/amq.topic/*.#", "/topic/*,/topic/*.>"),
+        ("/topic/a#", "/topic/a#"),
+        ("/queue/#", "/queue/#"),
+        ("/topic/a.#.b", "/topic/a.#.b"),
+    ],
+)
+def test_a_last_level_of_hash_covers_any_number_of_levels(written: str, covered: str) -> None:
+    assert covered_by(written) == covered == covered_by(covered)
+
+
+@pytest.mark.parametrize("name", ["/queue/a", "/exchange/amq.direct/a", "/exchange/amq.fanoutx", "/a/amq/queue/b"])
+def test_other_names_stay_as_they_are(name: str) -> None:
+    assert known_as(name) == name
