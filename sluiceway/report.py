@@ -105,6 +105,7 @@ def hub_facts(broker: Broker) -> dict[str, Any]:
     return {
         "name": links.seat.hub,
         "pid": os.getpid(),
+        "now_ms": broker.now_ms(),
         "address": next(iter(links.addresses), None),
         "connections_count": len(broker.connections.clients),
         "destinations_count": len(broker.registry.destinations),

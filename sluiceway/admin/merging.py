@@ -14,7 +14,15 @@ import attrs
 
 from sluiceway.admin.standings import StandingState
 from sluiceway.admin.tables import PageRequest, Row
-from sluiceway.cluster.seen_as_one import added, clients_in_steps, hub_order, hubs_in_words, merged_in_steps, store_of
+from sluiceway.cluster.seen_as_one import (
+    added,
+    clients_in_steps,
+    clock_seconds,
+    hub_order,
+    hubs_in_words,
+    merged_in_steps,
+    store_of,
+)
 from sluiceway.cluster.trails_as_one import trails_in_steps
 from sluiceway.flow.graph import Steps, best_in_steps
 from sluiceway.protocols.connection import Connection
@@ -224,7 +232,7 @@ def overview(gathered: Gathered) -> Steps[Row]:
                 {
                     "name": hub,
                     "missing": gathered.missing.get(hub),
-                    **_of_hub(rows.get(hub), gathered.absences.get(hub)),
+                    **_of_hub(rows.get(hub), gathered.absences.get(hub), own),
                 }
                 for hub in sorted({*rows, *gathered.missing}, key=hub_order)
             ],
@@ -232,11 +240,12 @@ def overview(gathered: Gathered) -> Steps[Row]:
     )
 
 
-def _of_hub(row: Row | None, absence: Row | None) -> Row:
+def _of_hub(row: Row | None, absence: Row | None, own: Row) -> Row:
     """Return what is told of a hub beside its name."""
     if row is None:
         return absence or {}
-    return {**row["hub"], **{key: row["totals"][key] for key in ("in_per_second", "out_per_second")}}
+    rates = {key: row["totals"][key] for key in ("in_per_second", "out_per_second")}
+    return {**row["hub"], **rates, "clock_seconds": clock_seconds(row["hub"], own["hub"])}
 
 
 _OF_WAITS: Final = frozenset(

@@ -112,6 +112,8 @@ HUB: Final = record(
         "missing_seconds": maybe(NUMBER),
         "shards_waiting": many(COUNT),
         "pid": COUNT,
+        "now_ms": COUNT,
+        "clock_seconds": NUMBER,
         "address": maybe(TEXT),
         **counts("connections_count", "destinations_count"),
         "shards": many(COUNT),

@@ -5,10 +5,10 @@ missing or of another type; it then reads as empty.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from sluiceway.flow.snapshot import Circumstances
-from sluiceway.flow.words import part_and_owner
+from sluiceway.flow.words import age_in_words, part_and_owner
 
 
 def rows_of(report: Mapping[str, Any], key: str, busiest: Sequence[str] = ()) -> list[Mapping[str, Any]]:
@@ -60,6 +60,24 @@ def missing_hubs(report: Mapping[str, Any]) -> list[str]:
         for hub in rows_of(report, "hubs")
         if hub.get("missing")
     ]
+
+
+CLOCK_SECONDS: Final = 30.0
+"""Difference between the clocks of two hubs that people are told of: more than an answer takes."""
+
+
+def wrong_clocks(report: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each hub whose clock is far from that of the hub that was asked."""
+    said = []
+    for hub in rows_of(report, "hubs"):
+        seconds = number_of(hub, "clock_seconds") or 0.0
+        if abs(seconds) > CLOCK_SECONDS:
+            way = "ahead of" if seconds > 0 else "behind"
+            said.append(
+                f"the clock of {hub.get('name')} is {age_in_words(abs(seconds))} {way} that of the hub that was asked: "
+                "messages expire, and delayed ones come, by the clock of the hub that has them"
+            )
+    return said
 
 
 def circumstances_of(resource: Mapping[str, Any]) -> Circumstances:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from sluiceway.config import Config
     from sluiceway.config.former import FormerName
 
-HUBS_MAX: Final = 256
+HUBS_MAX: Final = 64
+"""Hubs of a cluster, as `sluiceway.cluster.coordination.port` has it: a broker without hubs loads nothing of that."""
 
 
 @click.command()

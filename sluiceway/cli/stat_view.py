@@ -23,6 +23,7 @@ from sluiceway.cli.answers import (
     rows_of,
     title_of,
     words_of,
+    wrong_clocks,
 )
 from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.remedies import remedy_for
@@ -122,7 +123,7 @@ def _header(report: Mapping[str, Any], console: Console) -> None:
 
 
 def _missing_hubs(report: Mapping[str, Any], console: Console) -> None:
-    for line in missing_hubs(report):
+    for line in missing_hubs(report) + wrong_clocks(report):
         console.print(f"[bold red]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
 

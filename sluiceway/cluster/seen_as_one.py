@@ -120,7 +120,10 @@ def merged_in_steps(
             del rows[rows_max:]
     merged: Row = {**_sums_of(reports, asked), **lists, "omitted": omitted}
     if "broker" in reports[asked]:
-        merged["hubs"] = [_hub_row(hub, reports.get(hub), missing.get(hub, ""), absences.get(hub)) for hub in hubs]
+        merged["hubs"] = [
+            _hub_row(hub, reports.get(hub), missing.get(hub, ""), absences.get(hub), asked=reports[asked])
+            for hub in hubs
+        ]
     return merged
 
 
@@ -314,13 +317,28 @@ def hubs_in_words(missing: Mapping[str, str]) -> str:
 # ---------------------------------------------------------------------- the broker as a whole
 
 
-def _hub_row(hub: str, report: Report | None, why: str, absence: Row | None) -> Row:
+def clock_seconds(hub: Row, asked: Row) -> float:
+    """Return how far the clock of a hub is ahead of that of the asked one, by the facts of both: right to the time that
+    an answer takes.
+    """
+    return (_number(hub.get("now_ms")) - _number(asked.get("now_ms"))) / 1000
+
+
+def _hub_row(hub: str, report: Report | None, why: str, absence: Row | None, *, asked: Report) -> Row:
     if report is None:
         return {"name": hub, "missing": why, **(absence or {})}
     broker = report.get("broker", {})
     facts = {key: broker.get(key) for key in ("version", "uptime_seconds", "rss_bytes")}
     store = report.get("store") or {}
-    return {**report.get("hub", {}), "name": hub, "missing": None, **facts, "store": store.get("state")}
+    ahead_seconds = clock_seconds(report.get("hub", {}), asked.get("hub", {}))
+    return {
+        **report.get("hub", {}),
+        "name": hub,
+        "missing": None,
+        **facts,
+        "store": store.get("state"),
+        "clock_seconds": ahead_seconds,
+    }
 
 
 def _sums_of(reports: Mapping[str, Report], asked: str) -> Row:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sluiceway.cli.answers import mapping_of, rows_of, words_of
+from sluiceway.cli.answers import mapping_of, rows_of, words_of, wrong_clocks
 from sluiceway.config import Config
 from sluiceway.doctor.facts import Facts, Folder, Port
 from sluiceway.doctor.findings import Finding, warning
@@ -566,6 +566,8 @@ def _hubs(report: Any) -> Iterator[Finding]:
                     f"{name} has no link to {unlinked.get('hub')}, and what is for it waits",
                     f"the log of {name} says why (`no link to a hub`)",
                 )
+    for words in wrong_clocks(report):
+        yield warning("hubs", words, "keep the clocks of all machines right: chrony, or systemd-timesyncd")
     away = [row.get("shard") for row in rows_of(report, "shards") if row.get("hub") is None and "hub" in row]
     if away and not any(hub.get("shards_waiting") for hub in hubs):
         yield warning("hubs", f"{len(away)} shards are open at no hub", "`sluiceway stat --json` says why (`shards`)")

@@ -9,7 +9,9 @@ from typing import Any
 import attrs
 import pytest
 
+from sluiceway.cluster import ownership
 from sluiceway.cluster.claim_states import MOVES, ClaimMoveError, ClaimState, moved
+from sluiceway.cluster.coordination import port
 from sluiceway.cluster.coordination.port import Hub
 from sluiceway.cluster.coordination.simulated import HubTime, SimulatedChannel, SimulatedService, VirtualTime
 from sluiceway.cluster.owned_placement import OwnedPlacement
@@ -530,3 +532,26 @@ def test_a_hub_that_left_in_order_is_missed_only_where_it_is_expected() -> None:
     assert set(one.ownership.gone(["hub-1", "hub-2"])) == {"hub-2", "hub-3"}
     cluster.run(SEEN_SECONDS)
     assert not one.ownership.gone()
+
+
+def test_a_flood_of_joins_costs_nobody_a_shard_and_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "GONE_MAX", 10)
+    monkeypatch.setattr(port, "HUBS_MAX", 6)
+    cluster = Cluster()
+    cluster.service.service._ends_with_connection = True
+    members = [cluster.join(f"hub-{number}") for number in (1, 2, 3)]
+    cluster.run()
+    before = [member.mine() for member in members]
+    told = [list(member.host.told) for member in members]
+    for number in range(60):
+        flood = [cluster.join(f"flood-{number}-{each}") for each in range(5)]
+        cluster.run(0.2)
+        assert [member.mine() for member in members] == before
+        assert all(len(member.ownership.hubs) <= 6 for member in members)
+        for each in flood:
+            cluster.crash(each)
+    cluster.run(SESSION_SECONDS * 3)
+    assert [member.mine() for member in members] == before
+    assert [member.host.told for member in members] == told, "not one shard moved"
+    gone = members[0].ownership.gone()
+    assert 0 < len(gone) <= 10 and not any(hub.shards for hub in gone.values())

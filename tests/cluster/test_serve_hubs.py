@@ -367,7 +367,7 @@ def test_hubs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--hubs", "none"], 2, "'none' is no number of hubs: 1 to 256, or auto"),
+        (["--hubs", "none"], 2, "'none' is no number of hubs: 1 to 64, or auto"),
         (["--hubs", "0"], 2, "'0' is no number of hubs"),
         (["--hubs", "2", "--config", "memory.toml"], 2, "--hubs needs a data folder, and store.engine is 'memory'"),
         (["--hubs", "2", "--data", "old"], 6, "is the data folder of a broker with one shard, and can't be divided"),

@@ -279,6 +279,12 @@ CASES: list[tuple[checks.Check, dict[str, Any], Verdict, str]] = [
     (checks.running, store(hubs=[{"name": "a", "missing": None}]), Verdict.OK, "all 1 answer"),
     (
         checks.running,
+        store(hubs=[{"name": "b", "missing": None, "clock_seconds": -3600.0}]),
+        Verdict.WARNING,
+        "the clock of b is 60 min behind that of the hub that was asked",
+    ),
+    (
+        checks.running,
         store(hubs=[{"name": "a", "missing": None}, {"name": "b", "missing": "it is gone for 12 s", "gone": True}]),
         Verdict.PROBLEM,
         "b is missing: it is gone for 12 s",

@@ -51,6 +51,18 @@ def _text(_instance: object, attribute: attrs.Attribute[str], value: str) -> Non
         raise ValueError(f"the {attribute.name} of a hub has at most {TEXT_CHARACTERS_MAX} printable characters")
 
 
+HUBS_MAX: Final = 64
+"""Hubs of a cluster: links, and the work for each change, grow with them. More wait until one leaves."""
+
+
+def too_many() -> str:
+    """Say why a hub can't join a cluster that has HUBS_MAX."""
+    return (
+        f"the cluster has {HUBS_MAX} hubs already, which is the most: this one joins when one of them has left. Look "
+        "whether hubs are started again and again under new names"
+    )
+
+
 def _weight(_instance: object, _attribute: attrs.Attribute[float], value: float) -> None:
     if not 0 <= value <= 1_000_000:
         raise ValueError(f"the weight of a hub is from 0 to 1,000,000, got {value}")

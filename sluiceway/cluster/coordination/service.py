@@ -29,6 +29,7 @@ from sluiceway.store.compare_and_set import (
     next_version,
 )
 
+from . import port
 from .messages import (
     Message,
     MessageError,
@@ -278,6 +279,8 @@ class Service:
             session.deadline_seconds = self._clock() + session.seconds
         else:
             self._refuse_second(hub.name)
+            if len(self._sessions) >= port.HUBS_MAX:
+                raise _RefusedError("too-many", port.too_many())
             self._sessions_count += 1
             name = f"{self._run_number}-{self._sessions_count}"
             session = _Session(name, attrs.evolve(hub, session=name), seconds, self._clock() + seconds)

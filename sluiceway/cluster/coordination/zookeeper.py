@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ from sluiceway.store.compare_and_set import (
     checked_value,
 )
 
+from . import port
 from .client import BEATS_COUNT, HubWatch, Watches
 from .messages import MessageError, decoded, hub_fields, hub_of
 from .port import CoordinationEvents, Hub, OnHubs, Scheduling, SessionState, TimerHandle
@@ -114,6 +116,8 @@ class ZooKeeperCoordination:
         self._done: Callable[[], None] | None = None
         self._watches = Watches()
         self._watched_hubs: set[str] = set()
+        self._hub_names: frozenset[str] = frozenset()
+        """Hubs that were there at the last look."""
         self._line: deque[Callable[[], None]] = deque()
         self._line_is_held = False
         self._words = "not started"
@@ -250,9 +254,13 @@ class ZooKeeperCoordination:
             if isinstance(result, Exception):
                 done(self._failed(result, HUBS))
                 return
-            _HubsReading(self, list(result), done).begin()
+            _HubsReading(self, self._members(result), done).begin()
 
         self._ask(lambda zoo: zoo.get_children_async(self._root + HUBS), listed, done)
+
+    def _members(self, names: Iterable[str]) -> list[str]:
+        """Return the names of hubs: of more than HUBS_MAX, those that were there before. The others leave again."""
+        return sorted(names, key=lambda name: (name not in self._hub_names, name))[: port.HUBS_MAX]
 
     def watch(self, path: str, changed: Callable[[], None]) -> HubWatch:
         """See Coordination."""
@@ -407,7 +415,8 @@ class ZooKeeperCoordination:
         def refused(words: str) -> None:
             self._entering = False
             self._words = words
-            self._scheduling.call_later(self._session_seconds * RETRY_SHARE, self._enter)
+            # Not at the same moment as others that were refused together.
+            self._scheduling.call_later(self._session_seconds * RETRY_SHARE * random.uniform(0.75, 1.25), self._enter)
 
         def looked(result: Any) -> None:
             if isinstance(result, Exception):
@@ -418,6 +427,14 @@ class ZooKeeperCoordination:
                     "the path"
                 )
             else:
+                self.call(lambda zoo: zoo.exists_async(self._root + HUBS), counted)
+
+        def counted(result: Any) -> None:
+            if isinstance(result, Exception):
+                refused(str(self._failed(result, self._root)))
+            elif result is not None and result.numChildren >= port.HUBS_MAX:
+                self.call(lambda zoo: zoo.get_async(node), there)
+            else:
                 self.call(lambda zoo: zoo.create_async(node, _hub_value(hub), ephemeral=True, makepath=True), made)
 
         def made(result: Any) -> None:
@@ -426,9 +443,20 @@ class ZooKeeperCoordination:
             elif isinstance(result, Exception):
                 refused(str(self._failed(result, node)))
             else:
+                self.call(lambda zoo: zoo.exists_async(self._root + HUBS), counted_again)
+
+        def counted_again(result: Any) -> None:
+            if isinstance(result, Exception):
+                refused(str(self._failed(result, self._root)))
+            elif result is not None and result.numChildren > port.HUBS_MAX:  # others came at the same moment
+                self.call(lambda zoo: zoo.delete_async(node), lambda _done: refused(port.too_many()))
+            else:
                 entered()
 
         def there(result: Any) -> None:
+            if isinstance(result, NoNodeError):
+                refused(port.too_many())
+                return
             if isinstance(result, Exception):
                 refused(str(self._failed(result, node)))
                 return
@@ -471,16 +499,16 @@ class ZooKeeperCoordination:
             _NodeWatch(self, path, self._root + path).set()
         self._watches.all_changed()
 
-    def _watch_hubs(self) -> None:
-        """Watch the list of hubs and the node of each, and read them."""
+    def _watch_hubs(self, *, anew: bool = True) -> None:
+        """Watch the node of each hub, and read them. `anew`: watch the list of hubs, too."""
 
         def listed(result: Any) -> None:
             if not isinstance(result, Exception):
-                for name in result:
+                for name in self._members(result):
                     self._watch_hub(name)
                 self.read_hubs(self._looked_at_hubs)
 
-        told = self.telling(self._watch_hubs)
+        told = self.telling(self._watch_hubs) if anew else None
         self.call(lambda zoo: zoo.get_children_async(self._root + HUBS, watch=told), listed)
 
     def _watch_hub(self, name: str) -> None:
@@ -490,8 +518,7 @@ class ZooKeeperCoordination:
 
         def noticed() -> None:
             self._watched_hubs.discard(name)
-            self._watch_hub(name)
-            self.read_hubs(self._looked_at_hubs)
+            self._watch_hubs(anew=False)  # one that has gone is not watched again
 
         told = self.telling(noticed)
         self.call(lambda zoo: zoo.exists_async(self._hub_path(name), watch=told), _ignored)
@@ -499,6 +526,10 @@ class ZooKeeperCoordination:
     def _looked_at_hubs(self, hubs: Mapping[str, Hub] | MetadataError) -> None:
         if not isinstance(hubs, MetadataError) and self.session is not None:
             self._hubs_changed(hubs)
+
+    def saw(self, names: Iterable[str]) -> None:
+        """Note which hubs were there at the last look."""
+        self._hub_names = frozenset(names)
 
     def is_watched(self, path: str) -> bool:
         """Return whether the user watches a path."""
@@ -686,6 +717,8 @@ class _HubsReading:
         elif not isinstance(result, NoNodeError):  # one that has just left is no failure
             self._failed = self._coordination._failed(result, HUBS)
         if not self._left_count:
+            if self._failed is None:
+                self._coordination.saw(self._hubs)
             self._done(self._failed or {one: self._hubs[one] for one in sorted(self._hubs)})
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from sluiceway.cluster.coordination import port
 from sluiceway.cluster.coordination.port import Hub, SessionState
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.store.compare_and_set import BadVersionError, MetadataFailedError, NoRecordError, Version, Versioned
-from tests.cluster.coordination.worlds import SimulatedWorld, SupervisedWorld, World
+from tests.cluster.coordination.worlds import Member, SimulatedWorld, SupervisedWorld, World
 from tests.cluster.coordination.zookeeper_world import ZooKeeperServer, ZooKeeperWorld
 
 
@@ -229,3 +230,28 @@ async def test_a_name_that_is_taken_is_refused_in_words_until_it_is_free(world: 
     assert second.heard.events == []
     one.coordination.close(lambda: None)
     await world.until(lambda: second.coordination.session is not None)
+
+
+async def test_of_a_flood_of_hubs_some_join_and_the_others_wait_in_words(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "HUBS_MAX", 3)
+    one = await world.start("hub-1")
+    flood = [world.start_soon(f"flood-{number}") for number in range(7)]
+
+    def joined() -> list[Member]:
+        return [hub for hub in flood if hub.coordination.session is not None]
+
+    def refused() -> list[Member]:
+        return [hub for hub in flood if "the cluster has 3 hubs already" in hub.coordination.words]
+
+    await world.until(lambda: len(joined()) == 2 and len(refused()) == 5 and len(one.heard.hubs) == 3)
+    assert "ended" not in one.heard.events and "hub-1" in one.heard.hubs
+    assert all(not hub.heard.events for hub in refused())
+    for hub in joined():
+        hub.coordination.close(lambda: None)
+    await world.until(lambda: len(joined()) == 2 and len(one.heard.hubs) == 3)
+    for hub in flood:
+        hub.coordination.close(lambda: None)
+    await world.until(lambda: set(one.heard.hubs) == {"hub-1"})
+    assert "ended" not in one.heard.events

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from sluiceway.cluster.coordination import journal
+from sluiceway.cli import serve
+from sluiceway.cluster.coordination import journal, port
 from sluiceway.cluster.coordination.journal import Journal, JournalError
 from sluiceway.cluster.coordination.messages import LENGTH, MessageError, MessageReader, framed
 from sluiceway.cluster.coordination.supervisor import SocketInUseError, SupervisorService
@@ -236,3 +237,7 @@ def test_messages_come_whole_however_they_are_cut() -> None:
         assert found == messages
     with pytest.raises(MessageError, match="at most"):
         MessageReader().feed(b"\xff\xff\xff\xff")
+
+
+def test_a_supervisor_starts_no_more_hubs_than_the_service_takes() -> None:
+    assert serve.HUBS_MAX == port.HUBS_MAX

@@ -109,12 +109,11 @@ def seat(network: Network, hub: str, peers: dict[str, str], owner_of: Callable[[
 class FrontHub:
     """A hub in front of another one: it owns nothing, and its clients use what the other one has."""
 
-    def __init__(self, owner: Broker, network: Network, name: str, peers: dict[str, str]) -> None:
-        """`name`: id of the hub; `peers`: all other hubs; the owner is the hub `b`."""
+    def __init__(self, owner: Broker, network: Network) -> None:
         self.network = network
         folder = owner._location.large_folder
         if folder is not None:
-            folder = folder.parent / f"of the hub {name}"
+            folder = folder.parent / "of the hub in front"
             folder.mkdir(exist_ok=True)
         self.broker = Broker(
             Config(
@@ -124,7 +123,7 @@ class FrontHub:
             ),
             now_ms=owner.now_ms,
             large_folder=folder,
-            seat=seat(network, name, peers, lambda _name: "b"),
+            seat=seat(network, "a", {"b": "b"}, lambda _name: "b"),
         )
 
 

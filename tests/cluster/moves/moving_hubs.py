@@ -6,7 +6,7 @@ lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -83,7 +83,9 @@ class Running:
 class MovingHubs:
     """Hubs `a`, `b`, …"""
 
-    def __init__(self, count: int = 2) -> None:
+    def __init__(self, count: int = 2, *, ahead_ms: Mapping[str, int] | None = None) -> None:
+        """`ahead_ms`: hubs whose clocks are wrong."""
+        self._ahead_ms = ahead_ms or {}
         self.names = [chr(ord("a") + number) for number in range(count)]
         self.network = Network()
         self.stores = Stores()
@@ -155,7 +157,7 @@ class MovingHubs:
         config = Config(listeners=(Listener(address="127.0.0.1:0"),), security=SecurityConfig(default="allow"))
         unused = [FaultyEngine(Random(0)) for _ in range(SHARDS)]
         unused[0].write([put(META_TOKEN_KEY, b"0123abcd")], sync=True)
-        broker = Broker(config, now_ms=wall_clock_ms, seat=seat, engine=unused)
+        broker = Broker(config, now_ms=lambda: wall_clock_ms() + self._ahead_ms.get(name, 0), seat=seat, engine=unused)
         ended = trio.Event()
         try:
             with trio.CancelScope() as scope:

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from sluiceway.admin.schema import CLUSTER
+from sluiceway.cli.answers import wrong_clocks
 from sluiceway.cluster.division import division_of
 from sluiceway.cluster.ownership import NotMovableError
 from tests.cluster.links.test_stat_of_all import stat
@@ -97,6 +98,28 @@ async def test_a_hub_that_is_gone_is_missing_until_it_is_back() -> None:
         await hubs.balanced()
         assert [hub["missing"] for hub in (await stat(client))["hubs"]] == [None, None]
         assert scrape(broker)("sluiceway_link_up", peer="b") == 1.0
+
+
+async def test_clocks_an_hour_apart_lose_nothing_and_are_told() -> None:
+    async with MovingHubs(ahead_ms={"b": 3_600_000}) as hubs:
+        client, receiver = await hubs.connect("a"), await hubs.connect("a")
+        await client.subscribe("/temp-queue/stat", id="stat")
+        report = await stat(client)
+        assert [hub["clock_seconds"] for hub in report["hubs"]] == [0, 3600]
+        (words,) = wrong_clocks(report)
+        assert words.startswith("the clock of b is 60 min ahead of that of the hub that was asked: messages expire")
+        before = hubs.owners()
+        for text in "12345":
+            for queue in QUEUES:
+                await client.sent(queue, text, persistent="true")
+            for shard, hub in enumerate(before):  # there and back: epochs order what happens, no clock does
+                other = hub if text in "24" else "b" if hub == "a" else "a"
+                await hubs.member("a").move(shard, other)
+            await hubs.balanced()
+        for queue in QUEUES:
+            await receiver.subscribe(queue, id=queue)
+            assert await receiver.next_texts(5) == list("12345")
+        await receiver.silence()
 
 
 async def test_a_trail_goes_from_hub_to_hub() -> None:
