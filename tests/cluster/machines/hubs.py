@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
-from tests.cluster.coordination.zookeeper_world import ZooKeeperServer, free_port
+from tests.cluster.coordination.zookeeper_world import ZooKeeperServer
 from tests.cluster.machines.places import Place
 from tests.cluster.machines.proxy import Proxy
 from tests.postgresql_server import Server, server
@@ -23,13 +25,31 @@ READY_SECONDS = 120.0
 """Time for a hub to start, on a machine that is busy with other work."""
 
 
+PORTS = range(15_000, 30_000)
+"""Below those of outgoing connections: a client that dials a hub which is down could take its port."""
+
+
+def _lasting_port() -> int:
+    """Return a port that nobody uses, and that stays free while its hub is down."""
+    random = SystemRandom()
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
 class HubAtWork:
     """One hub, at an address that stays over restarts."""
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, place: Place, name: str, session_seconds: float = SESSION_SECONDS) -> None:
         self.name = name
-        self.address = ("127.0.0.1", free_port())
-        port = free_port()
+        self.address = ("127.0.0.1", _lasting_port())
+        self._session_seconds = session_seconds
+        port = _lasting_port()
         self._link = f"127.0.0.1:{port}"
         self.proxy = Proxy(("127.0.0.1", port))
         """Address at which other hubs reach this one."""
@@ -40,7 +60,7 @@ class HubAtWork:
     def start(self, **changes: Any) -> None:
         """Start the process; returns when clients can connect."""
         links = {"listen": self._link, "advertise": self.proxy.address}
-        file = self._place.file(self.name, session_seconds=SESSION_SECONDS, **links, **changes)
+        file = self._place.file(self.name, session_seconds=self._session_seconds, **links, **changes)
         folder = self._place.folder / f"{self.name} at work"
         folder.mkdir(exist_ok=True)
         listen = f"{self.address[0]}:{self.address[1]}"
@@ -73,11 +93,20 @@ class HubAtWork:
 class ThreeHubs:
     """A cluster."""
 
-    def __init__(self, zookeeper: ZooKeeperServer, database: Server, folder: Path, hubs_count: int = 3) -> None:
+    def __init__(
+        self,
+        zookeeper: ZooKeeperServer,
+        database: Server,
+        folder: Path,
+        *,
+        hubs_count: int = 3,
+        session_seconds: float = SESSION_SECONDS,
+    ) -> None:
         self.zookeeper = zookeeper
         self.database = database
+        self.session_seconds = session_seconds
         self.place = Place(zookeeper, folder)
-        self.hubs = [HubAtWork(self.place, f"hub-{number}") for number in range(1, hubs_count + 1)]
+        self.hubs = [HubAtWork(self.place, f"hub-{number}", session_seconds) for number in range(1, hubs_count + 1)]
 
     def init(self) -> None:
         """Make the cluster."""
@@ -99,14 +128,14 @@ class ThreeHubs:
 
 
 @contextmanager
-def three_hubs(hubs_count: int = 3) -> Iterator[ThreeHubs]:
+def three_hubs(hubs_count: int = 3, *, session_seconds: float = SESSION_SECONDS) -> Iterator[ThreeHubs]:
     """A cluster that serves, with services of its own; all are ended behind it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluiceway-hubs-")))
         zookeeper = ZooKeeperServer(folder / "zookeeper", tick_ms=TICK_MS)
         stack.callback(zookeeper.kill)
         zookeeper.start()
-        made = ThreeHubs(zookeeper, server(), folder, hubs_count)
+        made = ThreeHubs(zookeeper, server(), folder, hubs_count=hubs_count, session_seconds=session_seconds)
         made.init()
         stack.callback(made.kill)
         for hub in made.hubs:
