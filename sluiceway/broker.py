@@ -355,6 +355,7 @@ class Broker:
             spawn=self._spawn,
             open_shards=lambda: member.open_shards,
             shards_changed=member.shards_changed,
+            standing=member,
         )
 
     async def _close_links(self) -> None:

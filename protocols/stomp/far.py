@@ -4,6 +4,11 @@ SENDs stay here until the other hub has done them, in order, so that they can be
 else is under way is counted until the other hub has read it. What comes back goes to the output of the client as it
 lies; when the client has taken it the other hub is told.
 
+A hub that is not certain of its session may have been given up by the others: what it was to deliver they have given to
+other clients, who may have acknowledged it. So messages that arrive then *wait* here, with all behind them: they go on
+when the same session is certain again. Over a flow of an earlier session nothing is delivered: it counts as lost. Its
+bytes may lie in the socket of a process that was stopped, before their end.
+
 Deliberately not here: which frame goes over which flow (`relaying`). Bounds: those of the owner, which counts.
 """
 
@@ -30,6 +35,8 @@ from .placement import Elsewhere, FlowEnd
 ENTRY_BYTES: Final = 256
 """Memory of a run of SENDs that is kept here, beside its bytes."""
 NUL_LF: Final = b"\0" + BEHIND_NUL
+_DELIVERIES: Final = frozenset({Kind.DATA, Kind.PART, Kind.LARGE})
+_TERM_OVER: Final = "this hub was not in the cluster for a while"
 
 
 @attrs.define(eq=False)
@@ -83,6 +90,7 @@ class Far:
     __slots__ = (
         "_collected",
         "_control",
+        "_elsewhere",
         "_group",
         "_group_bytes",
         "_groups",
@@ -94,8 +102,10 @@ class Far:
         "_outbound",
         "_read_bytes",
         "_relay",
+        "_term",
         "_undone",
         "_unread",
+        "_waiting",
         "asked",
         "flow",
         "hub",
@@ -142,6 +152,13 @@ class Far:
         self._control = b""
         self._inward: LargeInward | None = None
         self._is_over = False
+        self._elsewhere: Elsewhere
+        self._term: str | None = None
+        """Session of this hub in which the flow was opened."""
+        self._waiting: list[tuple[Kind, bytes]] = []
+        """What has arrived since this hub is not certain of that session. Bounded like all that the client has not
+        taken, by the output of the other hub.
+        """
         self.is_leaving = False
 
     def has_message(self, token: bytes, shard: int, elsewhere: Elsewhere) -> bool:
@@ -160,6 +177,7 @@ class Far:
             return False
         self.flow = flow
         self.session_id = str(opening["session"])
+        self._elsewhere, self._term = elsewhere, elsewhere.term
         version = opening["version"]
         client_id = opening["client_id"]
         assert isinstance(client_id, str), "the session makes it"
@@ -273,6 +291,7 @@ class Far:
             if taken_bytes > start:
                 self._take(min(taken_bytes - start, size_bytes))
         self._is_over = True
+        self._wait_no_more()
         self._kept.clear()
         self._groups.clear()
         self.flow.end("its client has gone")
@@ -283,6 +302,36 @@ class Far:
 
     def arrived(self, kind: Kind, data: bytes) -> None:
         """Do `FlowUser.arrived`."""
+        if self._is_over:
+            return
+        if self._waiting or (kind in _DELIVERIES and not self._elsewhere.may_deliver(self._term)):
+            self._wait(kind, data)
+        else:
+            self._act(kind, data)
+
+    def _wait(self, kind: Kind, data: bytes) -> None:
+        if self._elsewhere.term != self._term:
+            self.ended(_TERM_OVER, lost=True)
+            return
+        if not self._waiting:
+            self._elsewhere.watch(self._look)
+        self._waiting.append((kind, data))
+
+    def _look(self) -> None:
+        """Act on what waits, if this hub is certain again; give the flow up if it is in another session now."""
+        if self._elsewhere.term != self._term:
+            self.ended(_TERM_OVER, lost=True)
+        elif self._elsewhere.may_deliver(self._term):
+            for kind, data in self._wait_no_more():
+                self._act(kind, data)
+
+    def _wait_no_more(self) -> list[tuple[Kind, bytes]]:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._elsewhere.unwatch(self._look)
+        return waiting
+
+    def _act(self, kind: Kind, data: bytes) -> None:
         if self._is_over:
             return
         if kind is Kind.CONTROL:
@@ -333,6 +382,11 @@ class Far:
         """Do `FlowUser.ended`."""
         if self._is_over:
             return
+        waiting = self._wait_no_more()
+        if not lost:
+            for kind, data in waiting:
+                if kind not in _DELIVERIES:  # what was to be delivered is with other clients now
+                    self._act(kind, data)
         self._is_over = True
         self.flow.end(reason)
         if self._inward is not None:

@@ -83,5 +83,17 @@ class Elsewhere(Protocol):
     def unwatch(self, callback: Callable[[], None]) -> None:
         """Call this no more."""
 
+    @property
+    def term(self) -> str | None:
+        """Session in which this hub is in the cluster now: a flow belongs to the one in which it was opened. None: this
+        hub is in no cluster now.
+        """
+
+    def may_deliver(self, term: str | None) -> bool:
+        """Return whether this hub is certain of being in the cluster still, since that term began: else the others may
+        have given what flows bring to other clients. Asked at the moment of delivery, for a stopped process wakes up
+        before it learns anything.
+        """
+
     def shards_at(self, hub: str) -> frozenset[int]:
         """Return the shards that another hub has open, as far as it has said so since the link was made."""

@@ -227,6 +227,11 @@ class Member:
         """Shards whose destinations clients can use here."""
         return self._moves.usable
 
+    @property
+    def session(self) -> str | None:
+        """Session in which this hub is in the cluster; None: it is in none."""
+        return self.coordination.session
+
     def may_deliver(self) -> bool:
         """Return whether this hub is certain of its session: else another one may deliver the same messages. Asked at
         the moment of delivery, for a stopped process wakes up before its timers run.

@@ -110,6 +110,17 @@ class FlowTaker(Protocol):
         """Serve a flow that another hub has opened. Raises LinkFault."""
 
 
+class Standing(Protocol):
+    """Part of this hub in a cluster whose shards move. `sluiceway.cluster.host.Member` fits."""
+
+    @property
+    def session(self) -> str | None:
+        """Session in which this hub is in the cluster; None: it is in none."""
+
+    def may_deliver(self) -> bool:
+        """Return whether this hub is certain of that session."""
+
+
 class Links:
     """All links of one hub."""
 
@@ -122,10 +133,13 @@ class Links:
         spawn: Callable[[Callable[[], Awaitable[object]]], None],
         open_shards: Callable[[], Iterable[int]] | None = None,
         shards_changed: Callable[[str], None] = lambda _hub: None,
+        standing: Standing | None = None,
     ) -> None:
         """Make the links; `begin` dials. `spawn` starts a task that lives no longer than the broker; `open_shards`:
-        shards that are open here, where that changes; `shards_changed`: another hub has opened or closed some.
+        shards that are open here, where that changes; `shards_changed`: another hub has opened or closed some;
+        `standing`: None: this hub is in its cluster as long as it runs.
         """
+        self._standing = standing
         self.seat = seat
         self._open_shards = open_shards
         self._shards_changed = shards_changed
@@ -265,6 +279,16 @@ class Links:
             for flow in list(link.machine.flows.values()):
                 if isinstance(flow.user, Far):
                     yield flow.user.session_id
+
+    @property
+    def term(self) -> str | None:
+        """Do `Elsewhere.term`."""
+        return "" if self._standing is None else self._standing.session
+
+    def may_deliver(self, term: str | None) -> bool:
+        """Do `Elsewhere.may_deliver`."""
+        standing = self._standing
+        return standing is None or (standing.may_deliver() and standing.session == term)
 
     def shards_at(self, hub: str) -> frozenset[int]:
         """Do `Elsewhere.shards_at`."""
