@@ -3,8 +3,9 @@
 A shard is closed in this order: no client is given a destination of it any more; connections that use one do so by way
 of the hub that will have it, or, where there is none or that can't be, are ended with the ERROR `shard-away`; what they
 had not acknowledged is requeued; then the rest is written, and the store is closed. Consumers of wildcards stay, but
-for those that hold a message of the shard. When the shard is opened again its destinations are those that are stored,
-and wildcards have them again.
+for those that hold a message of the shard. If the rest can't be written, because another hub has the shard or the disk
+is broken, RECEIPTs that wait for it never come: connections that wait for any are ended, too. When the shard is opened
+again its destinations are those that are stored, and wildcards have them again.
 
 Several shards are opened at once, since an opening waits for disks or a database most of its time; and closings, which
 wait for clients, keep no opening waiting. What is done with one shard is done in the order in which it was asked for.
@@ -96,7 +97,11 @@ class ShardMoves:
                 self._end(late, number)
                 with trio.move_on_after(LEAVING_SECONDS):
                     await self._left(late, number)
-            await self._shards.close_shard(number)
+            try:
+                await self._shards.close_shard(number)
+            except Exception:
+                self._end([session for session in self._sessions() if not session.is_confirmed], number)
+                raise
             log.info("shard closed", shard=number, because=why, ended_connections=len({*ended, *late}))
 
     async def open(

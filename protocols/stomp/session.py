@@ -562,6 +562,11 @@ class Session:
         """Closed, and nothing is parked any more."""
         return self.state is SessionState.ENDED and not self.is_closing
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether nothing that was done for this client waits for a store, with a RECEIPT or without."""
+        return self._replies.is_confirmed
+
     def let_go(self, shard: int) -> bool:
         """Use the destinations of a shard by way of the hub that will have it: it is about to be closed here. What
         waits for them goes there, subscriptions are made again there, and what was not acknowledged comes again,

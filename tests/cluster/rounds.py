@@ -190,6 +190,7 @@ async def play(
                 score.rounds_count += 1
                 score.pauses_seconds.append(load.longest_gap_seconds)
             load.is_producing = False
+            await _answered(load)
         await _drained(load)
         nursery.cancel_scope.cancel()
     ledger = load.ledger
@@ -211,6 +212,17 @@ async def _all_serve(load: Load, since_seconds: float, cluster: ThreeHubs) -> No
             logs = "\n".join(f"--- {hub.name}\n{hub.log[-3000:]}" for hub in cluster.hubs)
             raise RoundsError(f"{', '.join(left)} did not serve again within {RECOVERY_SECONDS_MAX:g} s\n{logs}")
         await trio.sleep(0.05)
+
+
+async def _answered(load: Load) -> None:
+    """Wait until each SEND over a connection that lasts has its RECEIPT. Raises RoundsError."""
+    with trio.move_on_after(RECOVERY_SECONDS_MAX):
+        while load.waiting:  # noqa: ASYNC110 - of sockets
+            await trio.sleep(0.05)
+    if load.waiting:
+        told = "\n".join("\n    ".join((entry.name, *entry.history)) for entry in load.waiting[:3])
+        count = len(load.waiting)
+        raise RoundsError(f"{count} SENDs over connections that last have no RECEIPT\n{told}")
 
 
 async def _drained(load: Load) -> None:

@@ -81,6 +81,7 @@ class Load:
         self._began_seconds = trio.current_time()
         self._names = count(1)
         self.is_producing = True
+        self._waiting: dict[str, dict[str, Entry]] = {}
         self.heard_at_seconds: dict[str, float] = {}
         """Time at which a message of each queue was delivered last."""
         self.longest_gap_seconds = 0.0
@@ -126,7 +127,7 @@ class Load:
             except Gone:
                 await trio.sleep(0.05)
                 continue
-            waiting: dict[str, Entry] = {}
+            waiting = self._waiting[name] = {}
             async with stream:
                 try:
                     while self.is_producing or waiting:
@@ -150,6 +151,12 @@ class Load:
                             self._confirm(connection, waiting)
                 except Gone:
                     self.gone_count += 1
+                    waiting.clear()
+
+    @property
+    def waiting(self) -> list[Entry]:
+        """Messages whose RECEIPTs are to come, over connections that last."""
+        return [entry for of_producer in self._waiting.values() for entry in of_producer.values()]
 
     def _confirm(self, connection: Connection, waiting: dict[str, Entry]) -> None:
         for frame in connection.frames:

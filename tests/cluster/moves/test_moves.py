@@ -14,10 +14,12 @@ from sluiceway.admin.schema import CLUSTER
 from sluiceway.cli.answers import wrong_clocks
 from sluiceway.cluster.division import division_of
 from sluiceway.cluster.ownership import NotMovableError
+from sluiceway.store.engine import FencedError
 from tests.cluster.links.test_stat_of_all import stat
 from tests.cluster.moves.moving_hubs import SHARDS, MovingHubs, names
 from tests.scenarios.client import Client
 from tests.scenarios.scrape import scrape
+from tests.store.faulty import FaultyEngine
 
 QUEUES = names("/queue/s")
 TOPICS = names("/topic/t")
@@ -391,3 +393,37 @@ async def test_temporary_destinations_work_at_a_hub_without_the_first_shard() ->
         await user.subscribe("/temp-queue/answers")
         await user.send("/temp-queue/answers", "own")
         assert (await user.next_message()).text == "own"
+
+
+async def test_a_send_whose_store_refuses_this_owner_is_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another hub has the shard, or had it: RECEIPTs that wait for the store never come. A client of that hub is told
+    by the end of its connection; one of another hub gets its RECEIPT, for the message is sent again, and marked.
+    """
+    async with MovingHubs() as hubs:
+        owners = hubs.owners()
+        shard = owners.index("b")
+        here, there = await hubs.connect("b"), await hubs.connect("a")
+        bystander = await hubs.connect("b")
+        for user in (here, there, bystander):
+            await user.sent(QUEUES[shard], f"first of {user.name}", persistent="true")
+
+        refusing, write = hubs.stores.engines[shard], FaultyEngine.write
+
+        def refuse(engine: FaultyEngine, *batch: Any, **how: Any) -> None:
+            if engine is refusing:
+                raise FencedError("the shard has another owner")
+            write(engine, *batch, **how)
+
+        monkeypatch.setattr(FaultyEngine, "write", refuse)
+        await here.send(QUEUES[shard], "from here", persistent="true", receipt="here")
+        await there.send(QUEUES[shard], "from there", persistent="true", receipt="there")
+        error = await here.expect_error("shard")
+        assert error.headers["code"] == "shard-away"
+        await there.expect_receipt("there")
+        await hubs.balanced()
+        await bystander.subscribe(QUEUES[shard], ack="client-individual")
+        found = [await bystander.next_message() for _ in range(4)]
+        assert [each.text for each in found if each.headers.get("possible-duplicate") == "true"] == ["from there"]
+        assert "from here" not in {each.text for each in found}
