@@ -21,6 +21,8 @@ from tests.sluiceway.broker_process import BrokerProcess, command, environment
 SHARDS_COUNT = 8
 SESSION_SECONDS = 4.0
 TICK_MS = 400
+PATIENCE_SECONDS = 45.0
+"""Time within which each queue has to serve again; a failover takes a session and two seconds on a machine at rest."""
 READY_SECONDS = 120.0
 """Time for a hub to start, on a machine that is busy with other work."""
 
@@ -105,6 +107,7 @@ class ThreeHubs:
         self.zookeeper = zookeeper
         self.database = database
         self.session_seconds = session_seconds
+        self.patience_seconds = PATIENCE_SECONDS
         self.place = Place(zookeeper, folder)
         self.hubs = [HubAtWork(self.place, f"hub-{number}", session_seconds) for number in range(1, hubs_count + 1)]
 
