@@ -156,8 +156,8 @@ class Far:
         self._term: str | None = None
         """Session of this hub in which the flow was opened."""
         self._waiting: list[tuple[Kind, bytes]] = []
-        """What has arrived since this hub is not certain of that session. Bounded like all that the client has not
-        taken, by the output of the other hub.
+        """Records that have arrived since this hub is not certain of that session. Bounded, like all that the client
+        has not taken, by the output of the other hub.
         """
         self.is_leaving = False
 
