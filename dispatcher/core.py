@@ -92,7 +92,7 @@ class DispatcherCore:
         self._on_error = on_error
         self._ready = ReadyLists(config.lower_share_interval_count, self._wake)
         self._timers = TimerHeap()
-        self._inbox = CallbackInbox()
+        self._inbox = CallbackInbox(clock, slice_seconds=self._config.turn_seconds / 2)
         self._turn_end: dict[Callable[[], None], None] = {}
         self._timers_context = self._carrier(self._dispatch_timers, "timers")
         self._inbox_context = self._carrier(self._inbox.dispatch, "submitted")

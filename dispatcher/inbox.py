@@ -5,6 +5,8 @@ A thread signals only if it finds the loop asleep, and clears that mark, so a bu
 wake-up; while the loop is busy it costs none, because the loop checks the inbox at the start of every turn.
 
 Order: callbacks of one thread run in order.
+Time: a callback may have a block of messages to decode, and ten queues read at once when their shards have moved. So a
+dispatch ends after a slice of time, and others have their turns in between.
 Bound: each submitter limits its outstanding callbacks (the store by its operation queue); `waiting_count` is their
 number.
 
@@ -26,9 +28,23 @@ from .errors import DispatcherClosedError
 class CallbackInbox:
     """Callbacks from other threads: `submit` from any thread; all other methods on the thread of the loop."""
 
-    __slots__ = ("_closed", "_draining", "_incoming", "_lock", "_loop_asleep", "_signal", "submitted_count")
+    __slots__ = (
+        "_closed",
+        "_draining",
+        "_incoming",
+        "_lock",
+        "_loop_asleep",
+        "_signal",
+        "_slice_seconds",
+        "clock",
+        "submitted_count",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float], *, slice_seconds: float) -> None:
+        """`slice_seconds`: time after which `dispatch` leaves the rest to the next turn."""
+        self.clock = clock
+        """Monotonic seconds."""
+        self._slice_seconds = slice_seconds
         self._lock = threading.Lock()
         self._incoming: deque[Callable[[], None]] = deque()
         self._draining: deque[Callable[[], None]] = deque()
@@ -86,16 +102,20 @@ class CallbackInbox:
             self._loop_asleep = False
 
     def dispatch(self, budget: int) -> bool:
-        """Run at most `budget` callbacks of one batch; later ones are the next batch. A callback that raises is already
-        removed.
+        """Run at most `budget` callbacks of one batch, and for one slice of time; later ones are the next batch. A
+        callback that raises is already removed.
         """
         draining = self._draining
         if not draining:
             with self._lock:
                 self._incoming, self._draining = draining, self._incoming
             draining = self._draining
+        clock = self.clock
+        ends_seconds = clock() + self._slice_seconds
         for _ in range(min(budget, len(draining))):
             draining.popleft()()
+            if clock() >= ends_seconds:
+                break
         return MORE if draining else DONE
 
     def close(self) -> None:

@@ -81,7 +81,7 @@ class Dispatcher(DispatcherCore):
         self._token = trio.lowlevel.current_trio_token()
         if self._clock_is_trio:
             # The same time, without looking up the running loop at each reading.
-            self._clock = trio.lowlevel.current_clock().current_time
+            self._clock = self._inbox.clock = trio.lowlevel.current_clock().current_time
         self._inbox.connect(self._signal_from_thread)
         try:
             task_status.started()

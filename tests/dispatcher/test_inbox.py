@@ -8,12 +8,16 @@ from sluiceway.dispatcher import DONE, MORE, DispatcherClosedError
 from sluiceway.dispatcher.inbox import CallbackInbox
 
 
+def new_inbox() -> CallbackInbox:
+    return CallbackInbox(lambda: 0.0, slice_seconds=0.01)
+
+
 def nothing() -> None:
     """A callback of no consequence."""
 
 
 def test_one_signal_per_sleep_and_none_while_awake() -> None:
-    inbox, signals = CallbackInbox(), 0
+    inbox, signals = new_inbox(), 0
 
     def signal() -> None:
         nonlocal signals
@@ -36,7 +40,7 @@ def test_one_signal_per_sleep_and_none_while_awake() -> None:
 
 
 def test_loop_can_not_fall_asleep_over_a_callback() -> None:
-    inbox = CallbackInbox()
+    inbox = new_inbox()
     inbox.submit(nothing)
     assert not inbox.fall_asleep()
     inbox.dispatch(1)
@@ -44,7 +48,7 @@ def test_loop_can_not_fall_asleep_over_a_callback() -> None:
 
 
 def test_batch_is_run_in_order_and_within_the_budget() -> None:
-    inbox, ran = CallbackInbox(), []
+    inbox, ran = new_inbox(), []
     for number in range(5):
         inbox.submit(lambda number=number: ran.append(number))  # type: ignore[misc]
     assert inbox.dispatch(3) is MORE
@@ -57,8 +61,24 @@ def test_batch_is_run_in_order_and_within_the_budget() -> None:
     assert ran == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_batch_that_takes_long_is_left_to_the_next_turn() -> None:
+    """Each callback takes four milliseconds of a slice of ten."""
+    now_seconds = 0.0
+
+    def work() -> None:
+        nonlocal now_seconds
+        now_seconds += 0.004
+
+    inbox = CallbackInbox(lambda: now_seconds, slice_seconds=0.01)
+    for _ in range(7):
+        inbox.submit(work)
+    assert inbox.dispatch(1000) is MORE and inbox.waiting_count == 4
+    assert inbox.dispatch(1000) is MORE and inbox.waiting_count == 1
+    assert inbox.dispatch(1000) is DONE
+
+
 def test_callback_submitted_by_a_callback_is_the_next_batch() -> None:
-    inbox, ran = CallbackInbox(), []
+    inbox, ran = new_inbox(), []
 
     def again() -> None:
         ran.append(1)
@@ -71,7 +91,7 @@ def test_callback_submitted_by_a_callback_is_the_next_batch() -> None:
 
 
 def test_closed_inbox_refuses_but_still_runs_what_it_took() -> None:
-    inbox, ran = CallbackInbox(), []
+    inbox, ran = new_inbox(), []
     inbox.submit(lambda: ran.append(1))
     inbox.close()
     with pytest.raises(DispatcherClosedError):
@@ -83,7 +103,7 @@ def test_closed_inbox_refuses_but_still_runs_what_it_took() -> None:
 
 
 def test_clear_tells_how_many_were_dropped() -> None:
-    inbox = CallbackInbox()
+    inbox = new_inbox()
     for _ in range(3):
         inbox.submit(nothing)
     inbox.dispatch(1)

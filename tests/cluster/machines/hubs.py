@@ -111,10 +111,10 @@ class ThreeHubs:
         self.place = Place(zookeeper, folder)
         self.hubs = [HubAtWork(self.place, f"hub-{number}", session_seconds) for number in range(1, hubs_count + 1)]
 
-    def init(self) -> None:
+    def init(self, shards_count: int = SHARDS_COUNT) -> None:
         """Make the cluster."""
         file = str(self.place.file(""))
-        run = command("cluster", "init", "--config", file, "--shards", str(SHARDS_COUNT))
+        run = command("cluster", "init", "--config", file, "--shards", str(shards_count))
         subprocess.run(run, env=environment(), check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def addresses(self) -> list[tuple[str, int]]:
@@ -131,7 +131,9 @@ class ThreeHubs:
 
 
 @contextmanager
-def three_hubs(hubs_count: int = 3, *, session_seconds: float = SESSION_SECONDS) -> Iterator[ThreeHubs]:
+def three_hubs(
+    hubs_count: int = 3, *, session_seconds: float = SESSION_SECONDS, shards_count: int = SHARDS_COUNT
+) -> Iterator[ThreeHubs]:
     """A cluster that serves, with services of its own; all are ended behind it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluiceway-hubs-")))
@@ -139,7 +141,7 @@ def three_hubs(hubs_count: int = 3, *, session_seconds: float = SESSION_SECONDS)
         stack.callback(zookeeper.kill)
         zookeeper.start()
         made = ThreeHubs(zookeeper, server(), folder, hubs_count=hubs_count, session_seconds=session_seconds)
-        made.init()
+        made.init(shards_count)
         stack.callback(made.kill)
         for hub in made.hubs:
             hub.start()
