@@ -55,6 +55,9 @@ class Word:
     words: str
 
 
+SENDER: Final = "sluiceway_sender"
+"""Header of the SENDs of connections with a no-local subscription. The name is one for selectors."""
+
 SETTING: Final = "set `{}` for the destination, in `[[destinations]]` of the configuration"
 
 DESTINATIONS: Final = (
@@ -140,7 +143,12 @@ SEND: Final = (
     Word("user-id", "R", Fate.PASSED_ON, "not compared with the login; the header `user` is, if a listener stamps it"),
     Word("amq-msg-type", "A", Fate.PASSED_ON, "bodies are bytes"),
     Word("ttl", "A", Fate.PASSED_ON, "`expiration` has an effect"),
-    Word("destination-type", "X", Fate.PASSED_ON, "the name says it: `/queue/…` or `/topic/…`"),
+    Word(
+        "destination-type",
+        "X",
+        Fate.SERVED,
+        "`MULTICAST`: a bare name is a topic; `ANYCAST`: a queue. An ERROR if the name says another kind",
+    ),
     Word("_AMQ_LVQ_NAME, _AMQ_GROUP_ID", "X", Fate.PASSED_ON, "use `JMSXGroupID` for groups"),
     Word("`any other`", "RAX", Fate.PASSED_ON, ""),
 )
@@ -163,8 +171,8 @@ SUBSCRIBE: Final = (
         "x-queue-name",
         "R",
         Fate.LOGGED,
-        "each subscriber gets every message: to share the messages of a topic, SUBSCRIBE with `durable:true` "
-        "and the same id, or use a queue",
+        "each subscriber gets every message. With `durable:true` it is the name of a durable subscription, which "
+        "consumers share",
     ),
     Word("x-queue-type", "R", Fate.ANYWAY, "`classic` or `quorum`: a queue. A stream is a log, `/log/NAME`"),
     Word("x-message-ttl", "R", Fate.LOGGED, SETTING.format("expires_max_ms")),
@@ -182,9 +190,12 @@ SUBSCRIBE: Final = (
     Word("x-stream-match-unfiltered", "R", Fate.LOGGED, "use a `selector`"),
     Word("x-priority", "R", Fate.LOGGED, "consumers of a queue take turns: give the others less credit"),
     Word("activemq.priority", "A", Fate.LOGGED, "consumers of a queue take turns: give the others less credit"),
-    Word("no-local", "AX", Fate.LOGGED, "a subscriber gets what it sends: use a `selector`, or look at a header"),
-    Word("noLocal", "A", Fate.LOGGED, "a subscriber gets what it sends: use a `selector`, or look at a header"),
-    Word("activemq.noLocal", "AX", Fate.LOGGED, "a subscriber gets what it sends: use a `selector`"),
+    Word(
+        "no-local, noLocal, activemq.noLocal",
+        "AX",
+        Fate.SERVED,
+        f"`true`, on topics: what this connection sends from then on is left out, marked with the header `{SENDER}`",
+    ),
     Word("activemq.retroactive", "A", Fate.LOGGED, "use a log, `/log/NAME`, to read what was before"),
     Word("retroactive", "A", Fate.LOGGED, "use a log, `/log/NAME`, to read what was before"),
     Word("activemq.dispatchAsync", "A", Fate.ANYWAY, "senders never wait for the socket of a subscriber"),
@@ -194,12 +205,14 @@ SUBSCRIBE: Final = (
         Fate.LOGGED,
         "set `lead_bytes` and `full` for the topic: slow subscribers lose the oldest",
     ),
-    Word("durable-subscription-name", "X", Fate.LOGGED, "write `activemq.subscriptionName`"),
-    Word("durable-subscriber-name", "X", Fate.LOGGED, "write `activemq.subscriptionName`"),
-    Word("activemq.subcriptionName", "A", Fate.LOGGED, "write `activemq.subscriptionName`"),
-    Word("subscription-type", "X", Fate.LOGGED, "the name says it: `/queue/…` or `/topic/…`"),
-    Word("destination-type", "X", Fate.LOGGED, "the name says it: `/queue/…` or `/topic/…`"),
-    Word("consumer-window-size", "X", Fate.LOGGED, "write `credit:MESSAGES,BYTES`"),
+    Word(
+        "durable-subscription-name, durable-subscriber-name, activemq.subcriptionName",
+        "AX",
+        Fate.SERVED,
+        "the same as `activemq.subscriptionName`, which comes first",
+    ),
+    Word("subscription-type, destination-type", "X", Fate.SERVED, "as `destination-type` of SEND"),
+    Word("consumer-window-size", "X", Fate.SERVED, "bytes that may be unacknowledged; 0: one message, -1: no limit"),
     Word("transformation", "A", Fate.REFUSED, "bodies are bytes, and go through as they came: leave it out"),
 )
 """Headers of SUBSCRIBE."""
@@ -207,7 +220,13 @@ SUBSCRIBE: Final = (
 UNSUBSCRIBE: Final = (
     Word("id, destination", "RAX", Fate.SERVED, "as the specification has it"),
     Word("durable, persistent", "R", Fate.SERVED, "removes the durable subscription named by `id`"),
-    Word("activemq.subscriptionName", "AX", Fate.SERVED, "removes the durable subscription"),
+    Word(
+        "activemq.subscriptionName, activemq.subcriptionName, durable-subscription-name, durable-subscriber-name",
+        "AX",
+        Fate.SERVED,
+        "removes the durable subscription",
+    ),
+    Word("x-queue-name", "R", Fate.SERVED, "with `durable:true`: its name, in place of `id`"),
 )
 """Headers of UNSUBSCRIBE."""
 
@@ -336,9 +355,86 @@ def _without_hash(written: str) -> str:
     return f"{before}>" if before == "/topic/" else f"{before[:-1]},{before}>"
 
 
+_KINDS: Final = {"anycast": "/queue/", "multicast": "/topic/"}
+
+
+def typed(destination: str, headers: Mapping[str, str], name: str) -> str:
+    """Return a destination header whose kind a header of Artemis tells: a bare name gets its prefix. Raises
+    ProtocolError for a kind that is none, and for a name of another kind.
+    """
+    said = headers.get(name)
+    if said is None:
+        return destination
+    prefix = _KINDS.get(said.strip().lower())
+    if prefix is None:
+        raise ProtocolError(
+            f"bad-{name}", f"{name} {said[:40]!r} is no kind of destination", "There are ANYCAST and MULTICAST."
+        )
+    parts = [part.strip() for part in destination.split(",")]
+    other = next((each for each in parts if each.startswith(tuple(_KINDS.values())) and prefix not in each[:7]), None)
+    if other is not None:
+        raise ProtocolError(
+            "bad-destination",
+            f"{other[:200]!r} is not what {name}:{said} says",
+            f"Name one that begins with {prefix}, or leave the header out.",
+        )
+    return ",".join(each if each.startswith("/") else prefix + each for each in parts)
+
+
+_NAMED: Final = "activemq.subscriptionName"
+_OTHER_NAMES: Final = ("activemq.subcriptionName", "durable-subscription-name", "durable-subscriber-name")
+
+
+def _name_durable(headers: dict[str, str]) -> None:
+    """Say the name of a durable subscription in one way."""
+    if _NAMED in headers:
+        return
+    name = next((headers[each] for each in _OTHER_NAMES if each in headers), None)
+    if name is None and "x-queue-name" in headers and is_durable(headers):
+        name = headers.pop("x-queue-name")
+    if name is not None:
+        headers[_NAMED] = name
+
+
+def is_durable(headers: Mapping[str, str]) -> bool:
+    """Return whether RabbitMQ's headers ask for a durable subscription."""
+    return any(headers.get(header) in ("true", "True") for header in ("durable", "persistent"))
+
+
+_NO_LOCAL: Final = ("no-local", "noLocal", "activemq.noLocal")
+
+
+def leave_own_out(headers: dict[str, str], sender: str, *, lasts: bool) -> bool:
+    """Make a SUBSCRIBE to topics that wants none of its own messages one with a selector, if it is one: they have
+    the header SENDER with this value. Returns whether it is. `lasts`: whether the client has this value the next time,
+    too. Raises ProtocolError if a durable subscription would need that.
+    """
+    if not any(headers.get(name, "").strip().lower() == "true" for name in _NO_LOCAL):
+        return False
+    destination = covered_by(typed(headers.get("destination", ""), headers, "subscription-type"))
+    if not all(part.strip().startswith("/topic/") for part in destination.split(",")):
+        return False
+    if not lasts and (is_durable(headers) or any(name in headers for name in (_NAMED, *_OTHER_NAMES))):
+        raise ProtocolError(
+            "durable-without-name",
+            "no-local of a durable subscription, without a client-id that tells its own messages",
+            "Give a client-id in CONNECT, or leave no-local out.",
+        )
+    for name in _NO_LOCAL:
+        headers.pop(name, None)
+    others = f"({SENDER} IS NULL OR {SENDER} <> '{sender}')"
+    selector = headers.get("selector")
+    headers["selector"] = others if selector is None else f"({selector}) AND {others}"
+    return True
+
+
 def subscribe_headers(headers: dict[str, str]) -> dict[str, str]:
     """Return the headers of a SUBSCRIBE in the words of this broker. Raises ProtocolError for what is refused."""
-    headers["destination"] = covered_by(headers["destination"])
+    destination = headers["destination"]
+    for name in ("subscription-type", "destination-type"):
+        destination = typed(destination, headers, name)
+    headers["destination"] = covered_by(destination)
+    _name_durable(headers)
     ack = headers.get("ack")
     if ack is not None and not ack.islower():
         headers["ack"] = ack.lower()
@@ -349,6 +445,10 @@ def subscribe_headers(headers: dict[str, str]) -> dict[str, str]:
 
 def unsubscribe_headers(headers: dict[str, str]) -> dict[str, str]:
     """Return the headers of an UNSUBSCRIBE in the words of this broker."""
-    if "destination" in headers:
-        headers["destination"] = covered_by(headers["destination"])
+    destination = headers.get("destination")
+    if destination:
+        for name in ("subscription-type", "destination-type"):
+            destination = typed(destination, headers, name)
+        headers["destination"] = covered_by(destination)
+    _name_durable(headers)
     return headers

@@ -25,7 +25,7 @@ import re
 from collections.abc import Container, Mapping
 from typing import Final, Protocol
 
-from .dialects import TRANSFORMATION, is_foreign, known_as, refuse_date_of_delivery, refuse_transformation
+from .dialects import TRANSFORMATION, is_foreign, known_as, refuse_date_of_delivery, refuse_transformation, typed
 from .errors import ProtocolError
 from .escaping import Version, escape_name, escape_value, unescape
 from .limits import StompLimits
@@ -338,9 +338,10 @@ class SendHead:
         if "AMQ_SCHEDULED_TIME" in headers:
             refuse_date_of_delivery()
         destination = headers.get("destination", "")
-        if is_foreign(destination):
-            headers["destination"] = known_as(destination)
-            block = _write_block(headers, version)
+        if is_foreign(destination) or "destination-type" in headers:
+            headers["destination"] = known_as(typed(destination, headers, "destination-type"))
+            if headers["destination"] != destination:
+                block = _write_block(headers, version)
         block = _cleaned(block, headers, FORGEABLE_HEADERS, _ALL_FORGEABLE)
         if stamp:
             block += b"\n" + stamp

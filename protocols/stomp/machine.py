@@ -19,6 +19,7 @@ Source: STOMP 1.2 "Connecting", "Heart-beating", "Client Frames"; checklist b15-
 from __future__ import annotations
 
 import abc
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -241,6 +242,11 @@ class ServerMachine(_Machine):
         if origin:
             stamps.append((ORIGIN_HEADER, origin))
         self._parser.stamp = "\n".join(f"{name}:{escape_value(value, version)}" for name, value in stamps).encode()
+        client_id = connect.headers.get("client-id")
+        # Of a durable subscription the same in the next session.
+        sender = session_id if not client_id else f"{connect.login or ''}/{client_id}"
+        self._parser.sender_lasts = bool(client_id)
+        self._parser.sender = hashlib.sha256(sender.encode()).hexdigest()[:16]
         self._version = version
         self._connect = None
         self._enter(State.CONNECTED)

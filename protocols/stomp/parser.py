@@ -37,6 +37,7 @@ from typing import Final
 
 from . import faults
 from .acks import add_plain_ack, runs_keep_to, take_ack_run
+from .dialects import SENDER, leave_own_out
 from .errors import ProtocolError
 from .escaping import Version
 from .frames import Event, Fault, Frame, LargeSendStart, SendRun, UnheardRun
@@ -81,6 +82,7 @@ class Parser:
         "_large",
         "_legal",
         "_limits",
+        "_marks_sends",
         "_open_frame",
         "_open_head",
         "_open_receipt",
@@ -103,6 +105,8 @@ class Parser:
         "events_max",
         "has_more",
         "receive_buffer",
+        "sender",
+        "sender_lasts",
         "stamp",
         "step_bytes",
         "unheard",
@@ -114,6 +118,9 @@ class Parser:
         self.unheard: Unheard | None = None  #: The topics to which SENDs may be passed over.
         self._stages = stages and limits.large_body_bytes > 0
         self.stamp = b""  #: A header line for each SEND, which its sender can't forge.
+        self.sender = ""  #: What marks SENDs of a client that wants none of its own; empty: none is marked.
+        self.sender_lasts = False  #: The client says the same of itself in its next session.
+        self._marks_sends = False
         self.events_max = maxsize  #: About how many events one `feed` gives; the others come with ``feed(b"")``.
         self.step_bytes = maxsize  #: About how many bytes one `feed` walks; the same.
         self.has_more = False  #: They are held.
@@ -480,6 +487,21 @@ class Parser:
         head, receipt = self._uncached_head(raw, seen)
         return ((head, False) if receipt is not None else self._heads.put(key, lengthless, head)), receipt
 
+    def _leaves_own_out(self, headers: dict[str, str]) -> bool:
+        try:
+            return leave_own_out(headers, self.sender, lasts=self.sender_lasts)
+        except ProtocolError as error:
+            error.identify("SUBSCRIBE", headers)
+            raise
+
+    def _mark_sends(self) -> None:
+        """Mark the SENDs behind the SUBSCRIBE that is read."""
+        if not self._marks_sends:
+            self._marks_sends = True
+            mark = f"{SENDER}:{self.sender}".encode()
+            self.stamp = self.stamp + b"\n" + mark if self.stamp else mark
+            self._heads.clear()
+
     def _uncached_head(self, raw: bytes, seen: bytes) -> tuple[SendHead, str | None]:
         """Parse command and headers of a SEND. Returns its head and its receipt. `seen`: bytes that a fault is reported
         of.
@@ -782,6 +804,8 @@ class Parser:
         is_bare_ack = command in ("ACK", "NACK") and not body
         if is_bare_ack and version is not None and add_plain_ack(headers, version, command == "NACK", events):
             return end + 1
+        if command == "SUBSCRIBE" and self.sender and self._leaves_own_out(headers):
+            self._mark_sends()
         events.append(Frame(command, headers, body))
         if then is Then.HOLD:
             self._held = True

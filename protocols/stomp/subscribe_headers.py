@@ -14,6 +14,7 @@ from ...queues.names import parse_composite
 from ...queues.selectors import Selection, SelectorError
 from ...queues.selectors.table import SelectorLimitError
 from ...queues.steps import Waiting
+from .dialects import is_durable
 from .errors import ProtocolError
 from .escaping import Version
 from .head import whole_number
@@ -59,7 +60,7 @@ def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str 
         return None
     name = headers.get("activemq.subscriptionName")
     if name is None:
-        if not any(headers.get(header) in ("true", "True") for header in ("durable", "persistent")):
+        if not is_durable(headers):
             return None
         name = headers.get("id")
     if not name:
@@ -75,7 +76,7 @@ def prefetch_of(
     headers: dict[str, str], count: int, size_bytes: int, *, asked_bytes_max: int
 ) -> tuple[int | None, int | None]:
     """Return the credit that a SUBSCRIBE asks for, in either dialect. `credit: messages,bytes`; 0 of RabbitMQ's
-    `prefetch-count` means no limit, 0 of ActiveMQ's means one at a time.
+    `prefetch-count` means no limit, 0 of ActiveMQ's means one at a time. Artemis counts bytes, -1 is no limit.
 
     `asked_bytes_max` is the most that a client can ask for; the default of the policy may be more.
     """
@@ -91,6 +92,12 @@ def prefetch_of(
         return (None if wanted == 0 else wanted), size_bytes
     if "activemq.prefetchSize" in headers:
         return max(1, whole_number(headers, "activemq.prefetchSize", 1_000_000)), size_bytes
+    window = headers.get("consumer-window-size")
+    if window is not None:
+        if window.strip() == "-1":
+            return None, None
+        wanted_bytes = whole_number(headers, "consumer-window-size", 1 << 40)
+        return (count, min(wanted_bytes, asked_bytes_max)) if wanted_bytes else (1, size_bytes)
     return count, size_bytes
 
 

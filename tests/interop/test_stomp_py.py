@@ -389,6 +389,21 @@ def test_names_and_replies_as_with_rabbitmq(address: tuple[str, int], version: s
             assert asker.message().body == name
 
 
+def test_subscriptions_as_with_artemis(address: tuple[str, int], version: str) -> None:
+    """Its words for a durable subscription, for kinds of destinations, and no-local."""
+    with connected(address, version) as client, connected(address, version) as other:
+        client.subscribe("news", "n", **{"subscription-type": "MULTICAST", "no-local": "true"})
+        for sender in (client, other):
+            sender.send("news", "mine" if sender is client else "yours", destination_type="MULTICAST")
+        assert client.message().body == "yours"
+        words = {"durable-subscription-name": f"audit {version}", "consumer-window-size": "1000"}
+        client.subscribe("/topic/audited", "a", **words)
+        client.connection.unsubscribe("/topic/audited" if version == "1.0" else "a")
+        other.send_and_wait("/topic/audited", "kept")
+        client.subscribe("/topic/audited", "b", **words)
+        assert client.message().body == "kept"
+
+
 # -- volume ------------------------------------------------------------------------------------------------------------
 
 

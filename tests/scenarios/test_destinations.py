@@ -342,14 +342,14 @@ async def test_a_header_of_another_broker_is_logged_once_with_what_to_do(log_lin
     async with Stage() as stage:
         client = await stage.connect()
         for number in range(2):
-            await client.subscribe("/topic/a", id=str(number), **{"x-queue-name": "shared", "durable": "true"})
-        await client.subscribe("/queue/a", id="q", **{"x-message-ttl": "1000", "x-queue-type": "quorum"})
+            await client.subscribe("/topic/a", id=str(number), **{"x-queue-name": "shared"})
+        await client.subscribe("/queue/a", id="q", **{"x-expires": "1000", "x-queue-type": "quorum"})
     lines = log_lines.of("a header of another broker has no effect")
     assert [(line["header"], line["destination"]) for line in lines] == [
         ("x-queue-name", "/topic/a"),
-        ("x-message-ttl", "/queue/a"),
+        ("x-expires", "/queue/a"),
     ]
-    assert "durable:true" in lines[0]["remedy"] and "expires_max_ms" in lines[1]["remedy"]
+    assert "durable:true" in lines[0]["remedy"] and "auto_delete_seconds" in lines[1]["remedy"]
 
 
 @pytest.mark.parametrize("written", ["/", "//"])

@@ -124,3 +124,124 @@ async def test_a_reply_to_subscribes_over_a_link_too() -> None:
         await asker.send("/queue/b.q", "x", **{"reply-to": "/temp-queue/t"})
         await replier.sent((await replier.next_message()).headers["reply-to"], "y")
         assert (await asker.next_message()).headers["subscription"] == "/temp-queue/t"
+
+
+# -- subscriptions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("connect", "subscribe"),
+    [
+        ({"client-id": "shop"}, {"activemq.subcriptionName": "audit"}),
+        ({"client-id": "shop"}, {"durable-subscription-name": "audit"}),
+        ({"client-id": "shop"}, {"durable-subscriber-name": "audit", "subscription-type": "MULTICAST"}),
+        ({}, {"x-queue-name": "audit", "durable": "true", "auto-delete": "false"}),
+    ],
+)
+async def test_a_durable_subscription_has_its_name_in_any_dialect(
+    connect: dict[str, str], subscribe: dict[str, str]
+) -> None:
+    """It stays over a restart, and goes with an UNSUBSCRIBE in the same words."""
+    lives = Lives()
+    async with lives.life() as stage:
+        client = await stage.connect(**connect)
+        await client.subscribe("/topic/a", id="first", **subscribe)
+        await client.disconnect()
+        producer = await stage.connect()
+        await producer.sent("/topic/a", "x", persistent="true")
+    async with lives.life() as stage:
+        client = await stage.connect(**connect)
+        await client.subscribe("/topic/a", id="second", **subscribe)
+        assert (await client.next_message()).text == "x"
+        (durable,) = stage.broker.registry.durables
+        assert durable.name == "audit"
+        await client.request("UNSUBSCRIBE", {"id": "second", **subscribe})
+        assert not list(stage.broker.registry.durables)
+
+
+async def test_a_header_of_artemis_tells_the_kind_of_a_bare_name(stage: Stage) -> None:
+    client, producer = await stage.connect(), await stage.connect()
+    await client.subscribe("a", id="1", **{"subscription-type": "MULTICAST"})
+    await client.subscribe("a", id="2", **{"destination-type": "anycast"})
+    for kind, name in (("MULTICAST", "/topic/a"), ("ANYCAST", "/queue/a")):
+        await producer.sent("a", "x", **{"destination-type": kind})
+        assert (await client.next_message()).headers["destination"] == name
+
+
+@pytest.mark.parametrize(
+    ("destination", "said", "code"),
+    [
+        ("/topic/a", "ANYCAST", "bad-destination"),
+        ("/queue/b,/queue/a", "MULTICAST", "bad-destination"),
+        ("a", "unicast", "bad-destination-type"),
+    ],
+)
+async def test_a_kind_that_is_none_or_another_one_is_refused(
+    stage: Stage, destination: str, said: str, code: str
+) -> None:
+    for command, headers in (("SEND", {}), ("SUBSCRIBE", {"id": "s"})):
+        client = await stage.connect()
+        await client.frame(command, {"destination": destination, "destination-type": said, **headers})
+        assert (await client.expect_error(said)).headers["code"] == code
+
+
+@pytest.mark.parametrize(("window", "count"), [("10", 1), ("0", 1), ("100000", 5), ("-1", 5)])
+async def test_a_window_of_artemis_bounds_what_is_unacknowledged(stage: Stage, window: str, count: int) -> None:
+    client, producer = await stage.connect(), await stage.connect()
+    await producer.send_all("/queue/a", range(5))
+    await client.subscribe("/queue/a", ack="client", **{"consumer-window-size": window})
+    await client.next_messages(count)
+    await client.silence()
+
+
+@pytest.mark.parametrize("header", ["no-local", "noLocal", "activemq.noLocal"])
+async def test_no_local_leaves_out_what_the_connection_sends(stage: Stage, version: Version, header: str) -> None:
+    """From the SUBSCRIBE on, also in the same read; by wildcards, beside a selector, and for this connection alone."""
+    client, other = await stage.connect(version), await stage.connect(version)
+    await other.subscribe("/topic/a.b")
+    await client.sent("/topic/a.b", "0", kind="good")
+    wish = {"destination": "/topic/a.*", "id": "s", header: "true", "selector": "kind = 'good'"}
+    send = client.encode("SEND", {"destination": "/topic/a.b", "kind": "good"}, b"1")
+    await client.send_raw(client.encode("SUBSCRIBE", wish) + send + send)
+    await client.sync()
+    await client.send("/topic/a.b", "2", kind="good")
+    await client.sync()
+    await other.sent("/topic/a.b", "3", kind="good")
+    await other.sent("/topic/a.b", "4", kind="bad")
+    assert await client.next_texts(1) == ["3"]
+    await client.silence()
+    assert await other.next_texts(6) == ["0", "1", "1", "2", "3", "4"]
+
+
+async def test_no_local_of_a_durable_subscription_holds_over_a_restart() -> None:
+    """What the client sent before it left is not for it when it is back: the client-id tells."""
+    lives = Lives()
+    headers = {"activemq.subscriptionName": "audit", "no-local": "true"}
+    async with lives.life() as stage:
+        client, other = await stage.connect(**{"client-id": "shop"}), await stage.connect()
+        await client.subscribe("/topic/a", **headers)
+        await client.unsubscribe()
+        await client.sent("/topic/a", "mine", persistent="true")
+        await other.sent("/topic/a", "yours", persistent="true")
+    async with lives.life() as stage:
+        client = await stage.connect(**{"client-id": "shop"})
+        await client.subscribe("/topic/a", **headers)
+        assert await client.next_texts(1) == ["yours"]
+        await client.silence()
+
+
+async def test_no_local_of_a_durable_subscription_needs_a_client_id(stage: Stage) -> None:
+    client = await stage.connect()
+    await client.frame("SUBSCRIBE", {"destination": "/topic/a", "id": "s", "durable": "true", "no-local": "true"})
+    error = await client.expect_error("without a client-id")
+    assert (error.headers["code"], error.headers["id"]) == ("durable-without-name", "s")
+
+
+async def test_no_local_holds_over_a_link() -> None:
+    async with TwoHubs() as hubs:
+        client, other = await hubs.connect(), await hubs.connect()
+        await client.subscribe("/topic/b.x", **{"no-local": "true"})
+        await client.sent("/topic/b.x", "mine")
+        await other.sent("/topic/b.x", "yours")
+        assert await client.next_texts(1) == ["yours"]
+        await client.silence()
