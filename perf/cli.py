@@ -200,6 +200,8 @@ def turns(scenarios: tuple[str, ...], peers: str, starts: int, rounds: int, seco
     \b
     python -m perf turns 1_1_1-1k-auto --peers sluiceway-bare,sluiceway-watched
     python -m perf turns 1_1_1-1k-auto --peers sluiceway,sluiceway-tls,sluiceway-websocket
+    python -m perf turns 1_1_1-1k-auto --peers sluiceway,sluiceway-across
+    python -m perf turns 10_10_10-100b-auto --peers sluiceway,sluiceway-hubs
     git worktree add ../before HEAD~1 && python -m perf turns 1_1_1-1k-auto --peers sluiceway@../before,sluiceway
     """
     chosen = _scenarios(scenarios)

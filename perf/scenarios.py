@@ -236,6 +236,7 @@ CATALOGUE: tuple[Scenario, ...] = (
     Scenario("1_1_1-100b-client", "one pair, cumulative acks, one per read", ack="client", targets=_rate(3.0)),
     Scenario("1_1_1-100b-client-each", "one pair, cumulative acks, one per message", ack="client", ack_each=True),
     Scenario("1_1_1-100b-individual", "one pair, an individual ack per message", ack="client-individual"),
+    Scenario("1_1_1-1k-individual", "the same with 1-KiB bodies", body_bytes=KIB, ack="client-individual"),
     Scenario("1_1_1-64k-auto", "one pair, 64-KiB bodies", body_bytes=64 * KIB, window_count=500, targets=_rate(2.5)),
     Scenario("1_1_1-1m-auto", "one pair, 1-MiB bodies", body_bytes=MIB, window_count=50, targets=_rate(2.5)),
     Scenario(

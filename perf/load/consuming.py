@@ -43,7 +43,7 @@ class _Subscriber:
 
     def __init__(self, plan: SubscriberPlan, shape: ConsumerPlan) -> None:
         self.plan = plan
-        self.link: RawLink = patient_link(shape.endpoint)
+        self.link: RawLink = patient_link(shape.endpoint.of(plan.number))
         destination, name = plan.destination, f"s{plan.number}"
         if shape.late:
             request = frames.subscribe(destination, name, shape.ack, shape.prefetch_count, confirmed=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from perf.scenarios import Ack
 
@@ -29,6 +29,12 @@ class Endpoint:
     """`plain` TCP, `tls` or `websocket`; see `perf.load.transports`."""
     authority: str = ""
     """File with the authority of the broker's certificate, for `tls`."""
+    ports: tuple[int, ...] = ()
+    """Ports of several hubs, which the numbers of streams and subscribers take in turn; empty: there is one broker."""
+
+    def of(self, number: int) -> Endpoint:
+        """Return where the client with this number connects."""
+        return evolve(self, port=self.ports[number % len(self.ports)], ports=()) if self.ports else self
 
 
 @frozen(slots=True)

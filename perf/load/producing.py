@@ -49,7 +49,7 @@ class _Stream:
 
     def __init__(self, plan: StreamPlan, shape: ProducerPlan) -> None:
         self.plan = plan
-        self.link: RawLink = patient_link(shape.endpoint)
+        self.link: RawLink = patient_link(shape.endpoint.of(plan.number))
         self.link.release()
         size, persistent = plan.body_bytes, shape.persistent
         every = shape.receipt_every if shape.receipt_window_count else 0

@@ -10,6 +10,7 @@ from perf.peers.address import RemotePeer
 from perf.peers.carried import TlsSluiceway, WebSluiceway
 from perf.peers.ceiling import Ceiling
 from perf.peers.coilmq import CoilMq
+from perf.peers.hubs import AcrossSluiceway, SpreadSluiceway
 from perf.peers.port import Peer
 from perf.peers.rabbitmq import RabbitMq
 from perf.peers.sluiceway import Sluiceway
@@ -21,6 +22,8 @@ STARTABLE: dict[str, Callable[[], Peer]] = {
     "sluiceway-watched": WatchedSluiceway,
     "sluiceway-tls": TlsSluiceway,
     "sluiceway-websocket": WebSluiceway,
+    "sluiceway-across": AcrossSluiceway,
+    "sluiceway-hubs": SpreadSluiceway,
     "rabbitmq": RabbitMq,
     "activemq": ActiveMq,
     "coilmq": CoilMq,

@@ -67,7 +67,7 @@ class Sluiceway(DaemonPeer):
             self._use_former_names(folder / SETTINGS_FILE)
             command += ["--config", str(folder / SETTINGS_FILE)]
         command += self.flags()
-        environment = {**_environment(), **self.settings, "PYTHONPATH": str(self.checkout)}
+        environment = {**plain_environment(), **self.settings, "PYTHONPATH": str(self.checkout)}
         return self._await(Daemon(self.name, command, folder=folder, environment=environment, cores=cores), endpoint)
 
     def _use_former_names(self, settings: Path) -> None:
@@ -89,6 +89,6 @@ class Sluiceway(DaemonPeer):
         return {name: value for name, value in store.items() if isinstance(value, int | float)}
 
 
-def _environment() -> dict[str, str]:
+def plain_environment() -> dict[str, str]:
     """Return the environment without settings for Sluiceway: the defaults are measured."""
     return {name: value for name, value in os.environ.items() if not name.startswith("SLUICEWAY_")}
