@@ -31,6 +31,7 @@ from sluiceway.config import Listener as ListenerConfig
 from sluiceway.config.model import configuration
 from sluiceway.connections import Connections
 from sluiceway.data_folder import OnProgress, SharedShard, engine_kind
+from sluiceway.directions import NOWHERE, Directions, for_clients, in_one_text
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.draining import Draining
 from sluiceway.expiry import ExpiryWatch
@@ -262,6 +263,7 @@ class Broker:
             contain=self.contain,
         )
         self._make_links()
+        self.requests.directions = self._directions().answer
         self._make_regions()
         self.draining = Draining(
             self.connections, self.listening, self.shards, drained=self._stop_drained, contain=self.contain
@@ -358,6 +360,34 @@ class Broker:
             standing=member,
         )
 
+    def _directions(self) -> Directions:
+        seat = self._seat
+        if seat is None:
+            return Directions(
+                hub=self.config.broker.name,
+                urls=lambda: for_clients(self.urls),
+                shards_count=lambda: self.shards.count,
+            )
+        assert self.links is not None, "it was made"
+        return Directions(
+            hub=seat.hub,
+            urls=lambda: for_clients(self.urls),
+            shards_count=lambda: seat.shards_count,
+            cluster=seat.cluster,
+            placement=self.links.placement,
+            member=self.member,
+        )
+
+    def _told_clients(self) -> str:
+        """Return the URLs at which clients reach this hub and no other."""
+        seat = self._seat
+        assert seat is not None, "the caller has asked"
+        if seat.clients:
+            return "" if seat.clients == NOWHERE else seat.clients
+        if seat.shares_addresses:
+            return in_one_text(for_clients(self.listening.bound_urls(own=True)))
+        return in_one_text(for_clients(self.listening.bound_urls(own=False), socket.gethostname()))
+
     async def _close_links(self) -> None:
         assert self.links is not None and self.calls is not None, "they were made"
         self.calls.close()
@@ -437,7 +467,7 @@ class Broker:
             await self.links.begin()
             if self.member is not None:
                 opened(self.member.leave)
-                self.member.begin(self.links)
+                self.member.begin(self.links, self._told_clients())
         opened(self._close_connections, abandon=self.connections.abandon)
         opened(self.listening.close)
         self.listening.open(self._nursery)

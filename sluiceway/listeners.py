@@ -17,9 +17,9 @@ from functools import partial
 import attrs
 import trio
 
-from sluiceway.cluster.inherited import InheritedSockets
+from sluiceway.cluster.inherited import InheritedSockets, own_key
 from sluiceway.config import Listener as ListenerConfig
-from sluiceway.protocols.listener import ListenError, SocketListener, bind, bind_now, start_listening
+from sluiceway.protocols.listener import ListenError, SocketListener, bind, bind_now, name_of, start_listening
 from sluiceway.protocols.opening import Entrance
 from sluiceway.protocols.streams import ByteStream
 from sluiceway.protocols.tls import CertificateError, TlsServer
@@ -36,13 +36,28 @@ class OpenListener:
     """Settings in force for new connections."""
     entrance: Entrance
     sockets: list[socket.socket]
+    own_sockets: list[socket.socket] = attrs.field(factory=list)
+    """Sockets of this process alone, where it shares `sockets` with others."""
     listeners: list[SocketListener] = attrs.field(factory=list)
+    own_listeners: list[SocketListener] = attrs.field(factory=list)
 
     @property
     def urls(self) -> list[str]:
         """URLs for clients of the listener."""
+        return [self._url(listener.address) for listener in self.listeners]
+
+    @property
+    def all_listeners(self) -> list[SocketListener]:
+        """Listeners at common addresses and at those of its own."""
+        return [*self.listeners, *self.own_listeners]
+
+    def urls_of(self, sockets: Iterable[socket.socket]) -> list[str]:
+        """URLs for clients of these sockets, which are bound."""
+        return [self._url(name_of(bound.getsockname())) for bound in sockets]
+
+    def _url(self, address: str) -> str:
         path = self.settings.websocket.path if self.entrance.websocket is not None else ""
-        return [f"{self.entrance.scheme}://{listener.address}{path}" for listener in self.listeners]
+        return f"{self.entrance.scheme}://{address}{path}"
 
 
 @attrs.frozen
@@ -124,7 +139,8 @@ class Listeners:
             for settings in configured:
                 entrance = self._entrance(settings)
                 sockets = inherited.take(settings.address) or await bind(settings.address)
-                self._entries.append(OpenListener(settings, entrance, sockets))
+                own_sockets = inherited.take(own_key(settings.address)) or []
+                self._entries.append(OpenListener(settings, entrance, sockets, own_sockets))
         except (ListenError, CertificateError):
             self.abandon()
             raise
@@ -132,7 +148,7 @@ class Listeners:
     def listen(self) -> None:
         """Begin to listen on all addresses. Raises ListenError."""
         for entry in self._entries:
-            start_listening(entry.settings.address, entry.sockets)
+            start_listening(entry.settings.address, [*entry.sockets, *entry.own_sockets])
 
     def open(self, nursery: trio.Nursery) -> None:
         """Begin to accept, in tasks of this nursery."""
@@ -141,20 +157,25 @@ class Listeners:
             self._open(entry)
 
     def _open(self, entry: OpenListener) -> None:
-        assert self._nursery is not None
         for listening in entry.sockets:
-            listener = SocketListener(
-                listening,
-                connections_max=entry.settings.connections_max,
-                accepted=partial(self._knocked, entry),
-                speaks_plainly=entry.entrance.is_plain,
-                contain=self._contain,
-                why_not=self._why_not,
-            )
-            entry.listeners.append(listener)
-            self.listeners.append(listener)
-            self._nursery.start_soon(listener.run)
-            self._opened(entry.settings, listener)
+            self._accept(entry, listening, entry.listeners)
+        for listening in entry.own_sockets:
+            self._accept(entry, listening, entry.own_listeners)
+
+    def _accept(self, entry: OpenListener, listening: socket.socket, into: list[SocketListener]) -> None:
+        assert self._nursery is not None
+        listener = SocketListener(
+            listening,
+            connections_max=entry.settings.connections_max,
+            accepted=partial(self._knocked, entry),
+            speaks_plainly=entry.entrance.is_plain,
+            contain=self._contain,
+            why_not=self._why_not,
+        )
+        into.append(listener)
+        self.listeners.append(listener)
+        self._nursery.start_soon(listener.run)
+        self._opened(entry.settings, listener)
 
     def close(self) -> None:
         """Accept no more. Who was about to come in is turned away."""
@@ -167,7 +188,7 @@ class Listeners:
     def abandon(self) -> None:
         """Give ports and sockets back when trio has ended already, or has not begun."""
         for entry in self._entries:
-            for listening in entry.sockets:
+            for listening in (*entry.sockets, *entry.own_sockets):
                 listening.close()
         for listener in self.listeners:
             listener.abandon()
@@ -222,11 +243,17 @@ class Listeners:
         """URLs of all listeners: `stomp://127.0.0.1:61613`, `wss://…/stomp`."""
         return [url for entry in self._entries for url in entry.urls]
 
+    def bound_urls(self, *, own: bool) -> list[str]:
+        """Return the URLs of all addresses that are bound, also before they accept. `own`: those of this process alone
+        in place of those that it shares with others.
+        """
+        return [url for entry in self._entries for url in entry.urls_of(entry.own_sockets if own else entry.sockets)]
+
     def counts(self) -> dict[str, Counts]:
         """Return the counts by the name of the listener."""
         self._forget_left()
         found = dict(self._gone)
-        entries = ((entry.settings.label, listener) for entry in self._entries for listener in entry.listeners)
+        entries = ((entry.settings.label, listener) for entry in self._entries for listener in entry.all_listeners)
         for label, listener in (*self._left, *entries):
             found[label] = found.get(label, Counts()) + _counts_of(listener)
         return found
@@ -289,12 +316,12 @@ class Listeners:
         """Carry the plan out for new connections."""
         for entry, settings, entrance in plan.kept:
             entry.settings, entry.entrance = settings, entrance
-            for listener in entry.listeners:
+            for listener in entry.all_listeners:
                 listener.connections_max = settings.connections_max
                 listener.speaks_plainly = entrance.is_plain
         for entry in plan.removed:
             self._entries.remove(entry)
-            for listener in entry.listeners:
+            for listener in entry.all_listeners:
                 listener.close()
                 self.listeners.remove(listener)
                 self._left.append((entry.settings.label, listener))

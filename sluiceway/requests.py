@@ -19,6 +19,8 @@ from sluiceway.shards import Shards
 PREFIX: Final = "/sluiceway/"
 STAT: Final = "stat"
 TRAIL: Final = "trail"
+CLUSTER: Final = "cluster"
+"""Needs nothing: the answer tells where hubs are, and not whether a destination exists."""
 EVERYTHING: Final = ReportPart(ROWS_MAX)
 SINK_BYTES_MAX: Final = 512 * 1024
 """Maximum body of a request about staged commits, which names thousands of stages."""
@@ -63,6 +65,8 @@ class Requests:
         self._contain = contain
         self.trail = trail
         """Answers about trails."""
+        self.directions: Handler | None = None
+        """Answers where clients find what. Set before the first client comes."""
         self.elsewhere: Elsewhere | None = None
         """Other hubs; None: there is no cluster."""
         self.stat_of_all: Callable[[ReportPart, Callable[[bytes], None]], None] | None = None
@@ -91,6 +95,8 @@ class Requests:
         handler: Handler
         if name == SESSIONS:
             handler = self._tell_sessions
+        elif name == CLUSTER:
+            handler = self._direct
         elif name == STAT:
             self._check_admin(identity)
             handler = partial(self._stat, reply)
@@ -105,7 +111,7 @@ class Requests:
         name = destination.removeprefix(PREFIX)
         if name == STAT:
             self._check_admin(identity)
-        elif name != SESSIONS:
+        elif name not in (SESSIONS, CLUSTER):
             self._handler_of(name)
             if not self._guard.allows_everything:
                 checking = partial(self._check, name, identity)
@@ -146,6 +152,10 @@ class Requests:
         self._answers.make(
             lambda: encoded(self._stat_in_steps(part)), reply, key=(STAT, part), ration=part == EVERYTHING
         )
+
+    def _direct(self, request: Mapping[str, Any], send: Send) -> None:
+        assert self.directions is not None, "no client is there before"
+        self.directions(request, send)
 
     def _tell_sessions(self, request: Mapping[str, Any], send: Send) -> None:
         """Answer which of the given sessions may still act: a client that lost a connection must know when its session

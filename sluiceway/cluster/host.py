@@ -194,7 +194,7 @@ class Member:
         """Shards that are open here, as the other hubs were told."""
         self.host = ShardsHere(moves, spawn=spawn, clock=clock, contain=contain, changed=self._changed)
         self.coordination = membership.coordination(loop, clock, self._waiting.append)
-        self._hub = Hub(seat.hub, version=VERSION, weight=membership.weight, clients=seat.clients)
+        self._hub = Hub(seat.hub, version=VERSION, weight=membership.weight)
         self.ownership = Ownership(
             self.coordination,
             self.host,
@@ -268,13 +268,15 @@ class Member:
         log.error("shard abandoned: its store refuses this owner", shard=shard, error=str(error))
         self.ownership.give_up(shard)
 
-    def begin(self, links: Links) -> None:
-        """Join the cluster: shards are opened from now on. `links` accept those of other hubs already."""
+    def begin(self, links: Links, clients: str = "") -> None:
+        """Join the cluster: shards are opened from now on. `links` accept those of other hubs already. `clients`: URLs
+        at which clients reach this hub.
+        """
         self._links = links
         address = self.seat.advertised or next(iter(links.addresses), "")
         for task in self._waiting:
             self._spawn(task)
-        self.ownership.start(address)
+        self.ownership.start(address, clients)
         self._loop.call_later(WORDS_SECONDS, self._say_why_not)
 
     def _say_why_not(self) -> None:

@@ -87,6 +87,7 @@ class HubPlace:
                 expected=[hub_name(number) for number in range(1, self.hubs_count + 1)],
             ),
             sockets=sockets,
+            shares_addresses=True,
             admin_secret=bytes.fromhex(self.admin_secret),
             has_run=self.has_run,
         )

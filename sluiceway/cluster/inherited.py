@@ -1,8 +1,9 @@
 """Listening sockets that a process inherits from the supervisor that has started it.
 
-The variable `SLUICEWAY_SOCKETS` has a JSON object: the configured address (HOST:PORT) of a listener, or `admin` for the
-admin port, and the numbers of its file descriptors. The sockets are bound and listen already, so that clients wait in
-the backlog while the process starts. An address that is not named there is bound as usual.
+The variable `SLUICEWAY_SOCKETS` has a JSON object: the configured address (HOST:PORT) of a listener, `admin` for the
+admin port, or `own HOST:PORT` for sockets of this process alone; and the numbers of its file descriptors. The sockets
+are bound and listen already, so that clients wait in the backlog while the process starts. An address that is not named
+there is bound as usual.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from typing import Final
 VARIABLE: Final = "SLUICEWAY_SOCKETS"
 ADMIN: Final = "admin"
 """Name of the sockets of the admin port, whose address may be that of a listener: any free port."""
+
+
+def own_key(address: str) -> str:
+    """Return the key of the sockets that a hub has for itself, beside those of the address that it shares."""
+    return f"own {address}"
 
 
 class InheritedSockets:

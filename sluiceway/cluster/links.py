@@ -87,9 +87,11 @@ class Seat:
     advertised: str = ""
     """Address for links that others are told, where it is not that of `listen`."""
     clients: str = ""
-    """URL for clients that others are told."""
+    """URLs for clients that others are told, with blanks between; `none`: no URL; empty: those of the listeners."""
     sockets: InheritedSockets = attrs.field(factory=lambda: InheritedSockets({}))
     """Sockets of listeners that this process was started with."""
+    shares_addresses: bool = False
+    """Whether the addresses of listeners are those of other hubs, too; clients are told those of its own."""
     admin_secret: bytes | None = attrs.field(default=None, repr=False)
     """Secret of the hubs that answer at one admin port, for tokens that are good at each of them; None: this hub has a
     port of its own.

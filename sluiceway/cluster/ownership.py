@@ -240,10 +240,11 @@ class Ownership:
 
     # Calls of the broker.
 
-    def start(self, address: str = "") -> None:
-        """Join the cluster. `address`: of this hub for links, where it is known only now."""
-        if address:
-            self._hub = attrs.evolve(self._hub, address=address)
+    def start(self, address: str = "", clients: str = "") -> None:
+        """Join the cluster. `address`: of this hub for links, and `clients`: its URLs for clients, where they are
+        known only now.
+        """
+        self._hub = attrs.evolve(self._hub, address=address or self._hub.address, clients=clients or self._hub.clients)
         for claim in self._claims:
             self._coordination.watch(shard_path(claim.shard), partial(self._refresh, claim))
         self._coordination.start(self._hub, self)

@@ -20,10 +20,11 @@ from sluiceway.cluster.coordination.journal import JournalError
 from sluiceway.cluster.coordination.supervisor import SupervisorService
 from sluiceway.cluster.hub import VARIABLE as HUB_VARIABLE
 from sluiceway.cluster.hub import HubPlace, coordination_socket
-from sluiceway.cluster.inherited import ADMIN, InheritedSockets
+from sluiceway.cluster.inherited import ADMIN, InheritedSockets, own_key
 from sluiceway.cluster.inherited import VARIABLE as SOCKETS_VARIABLE
 from sluiceway.cluster.processes import HubCommand, HubProcesses, private_folder
 from sluiceway.config import Config, ConfigError
+from sluiceway.config import Listener as ListenerConfig
 from sluiceway.protocols.listener import bind, bind_shared, name_of, start_listening
 from sluiceway.protocols.log import get_logger
 from sluiceway.store.directory import DirectoryError, LockedError, lock_state, locked, told_of
@@ -177,6 +178,8 @@ async def _bind(config: Config, hubs_count: int, stack: ExitStack) -> list[dict[
 
     for listener in config.listeners:
         add(listener.address, await bind_shared(listener.address, hubs_count))
+        if listener.own_port >= 0:
+            add(own_key(listener.address), [await bind(own) for own in _own_addresses(listener, hubs_count)])
     if config.admin.address:
         # One socket for all hubs: a hub that starts or stands takes no connection, and another one does.
         add(ADMIN, [await bind(config.admin.address)] * hubs_count)
@@ -184,6 +187,13 @@ async def _bind(config: Config, hubs_count: int, stack: ExitStack) -> list[dict[
         for address, some in sockets.items():
             start_listening(config.admin.address if address == ADMIN else address, some)
     return by_hub
+
+
+def _own_addresses(listener: ListenerConfig, hubs_count: int) -> list[str]:
+    """Return the address of each hub alone, to which clients go that look for the owner of a destination."""
+    host = f"[{listener.host}]" if ":" in listener.host else listener.host
+    first = listener.own_port
+    return [f"{host}:{first + number if first else 0}" for number in range(hubs_count)]
 
 
 def _command(place: HubPlace, arguments: Sequence[str], sockets: Mapping[str, list[socket.socket]]) -> HubCommand:
@@ -241,7 +251,7 @@ async def _reload(
 
 
 def _places(config: Config) -> tuple[object, ...]:
-    return ([each.address for each in config.listeners], config.admin.address, config.broker.data_dir)
+    return ([(each.address, each.own_port) for each in config.listeners], config.admin.address, config.broker.data_dir)
 
 
 async def _beat(supervisor: Supervisor) -> None:

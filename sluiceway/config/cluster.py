@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from sluiceway.cluster.coordination.port import NAME
+from sluiceway.cluster.coordination.port import NAME, TEXT_CHARACTERS_MAX
 from sluiceway.cluster.coordination.zookeeper_settings import ZooKeeperSettings
 from sluiceway.config.fields import is_address, is_address_or_empty, section, split_address
 from sluiceway.protocols.settings import ENVIRONMENT_NAME, TlsConfig
@@ -58,9 +58,18 @@ def _weight(_instance: object, attribute: attrs.Attribute[Any], value: float) ->
         raise ValueError(f"{attribute.name} must be from 0 to 1,000,000, got {value:g}")
 
 
-def _client_url(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-    if not value:
+def _client_urls(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if value == "none":
         return
+    if len(value) > TEXT_CHARACTERS_MAX:
+        raise ValueError(f"{attribute.name} has at most {TEXT_CHARACTERS_MAX} characters, got {len(value)}")
+    if value.strip() != value:
+        raise ValueError(f"{attribute.name} has blanks around it: {value[:80]!r}")
+    for url in value.split():
+        _check_client_url(attribute.name, url)
+
+
+def _check_client_url(name: str, value: str) -> None:
     try:
         parts = urlsplit(value)
         is_url = parts.scheme in CLIENT_SCHEMES and bool(parts.hostname) and parts.port is not None
@@ -68,7 +77,7 @@ def _client_url(_instance: object, attribute: attrs.Attribute[str], value: str) 
         is_url = False
     if not is_url or re.search(r"[\s@]", value):
         raise ValueError(
-            f"{attribute.name} must be a URL with a port and without a user, such as stomp://hub-1.example.org:61613 or"
+            f"{name} must be a URL with a port and without a user, such as stomp://hub-1.example.org:61613 or"
             f" wss://hub-1.example.org:15674/stomp, got {value[:80]!r}"
         )
 
@@ -139,9 +148,10 @@ class ClusterConfig:
     advertise_clients: str = field(
         "",
         "",
-        "URL at which clients reach this hub: `stomp://hub-1.example.org:61613`. It stands with the hub in the list of "
-        "live hubs, for clients that are to go to the owner of a destination. Empty: the hub says none.",
-        _client_url,
+        "URL at which clients reach this hub and no other, `stomp://hub-1.example.org:61613`, or several with blanks "
+        "between. Clients that follow their destination to its hub connect there. Empty: the listeners, with the name "
+        "of this machine in place of `0.0.0.0`. `none`: clients are given no address, and stay where they are.",
+        _client_urls,
     )
     secret_file: Path | None = field(
         None,

@@ -44,6 +44,11 @@ PROTOCOLS: Final = ("stomp", "websocket")
 DEFAULT_ADDRESS: Final = "127.0.0.1:61613"
 
 
+def _own_port(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if not -1 <= value <= 65_535:
+        raise ValueError(f"{attribute.name} must be a port, 0 (any free one) or -1 (none), got {value}")
+
+
 @attrs.frozen
 class Listener:
     """Address that clients connect to, with their limits. There may be several, each with its own limits."""
@@ -78,6 +83,14 @@ class Listener:
     rates: Rates = section(Rates, "Input limits per second, over all connections of this listener together.")
     tls: TlsConfig = section(TlsConfig, "TLS; off without a certificate.")
     websocket: WebSocketConfig = section(WebSocketConfig, 'Settings for `protocol = "websocket"`.')
+    own_port: int = field(
+        0,
+        "",
+        "With `serve --hubs`: port of the first hub alone, for clients that go to the hub that has their destination; "
+        "the next hub has the next port. It has the settings of this listener, and `connections_max` once more. "
+        "0: any free port. -1: none; clients stay where they are.",
+        _own_port,
+    )
 
     @property
     def host(self) -> str:

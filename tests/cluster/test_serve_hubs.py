@@ -121,6 +121,20 @@ def client_at(supervisor: BrokerProcess, hub: str, version: str = "1.2") -> Iter
             client.connection.disconnect()
 
 
+def each_hub_is_reached_alone(client: Client) -> None:
+    """At the address that clients are told, for those who go to the owner of a destination."""
+    client.connection.subscribe("/temp-queue/where", id="where", ack="auto")
+    client.connection.send("/sluiceway/cluster", '{"names": ["/queue/q0"]}', headers={"reply-to": "/temp-queue/where"})
+    client.until(lambda: bool(client.bodies))
+    told = json.loads(client.bodies[0])
+    assert told["hub"] == client.hub and told["homes"][0]["hub"] in ("hub-1", "hub-2")
+    for hub in told["hubs"]:
+        (url,) = hub["clients"]
+        at_hub = Client(("127.0.0.1", int(url.removeprefix("stomp://127.0.0.1:"))))
+        assert at_hub.hub == hub["name"]
+        at_hub.connection.disconnect()
+
+
 def lines(supervisor: BrokerProcess, event: str) -> list[dict[str, Any]]:
     said = [json.loads(line) for line in supervisor.log.splitlines() if line.startswith("{")]
     return [line for line in said if line["event"] == event]
@@ -159,6 +173,7 @@ def test_two_hubs_are_one_broker_and_outlive_a_kill_and_a_rolling_restart(tmp_pa
             for queue in QUEUES:
                 sender.send(queue, f"first {queue}")
             sender.until(lambda: len(sender.receipts) == len(QUEUES))
+            each_hub_is_reached_alone(sender)
             with client_at(supervisor, "hub-2") as receiver:
                 receiver.subscribe_all()
                 receiver.until(lambda: len(receiver.bodies) == len(QUEUES))

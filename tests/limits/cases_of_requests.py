@@ -55,6 +55,7 @@ async def _(stage: Stage) -> Play:
 
 
 requests("sessions", lambda n: {"sessions": [str(n)]}, count=100)
+requests("cluster", lambda n: {"names": [str(n)]}, count=100)
 requests("trail", lambda n: {"correlation_id": str(n)}, count=100)
 requests("log/describe", lambda n: {"log": f"/log/{n}"}, of="nothing", count=100)
 requests("log/cursor", lambda n: {"log": "/log/a", "group": str(n)})

@@ -43,14 +43,16 @@ async def test_stat(stage: LawStage) -> None:
         await sender.next_message()
 
 
-@pytest.mark.parametrize("request_name", ["sessions", "trail", "log/list", "claim/open", "log/describe"])
+@pytest.mark.parametrize("request_name", ["sessions", "cluster", "trail", "log/list", "claim/open", "log/describe"])
 async def test_requests_over_stomp(stage: LawStage, request_name: str) -> None:
     sender = await stage.filled(Q, MOST)
     await sender.subscribe("/temp-queue/r")
-    body = b'{"queue": "/queue/q", "sessions": [%s], "log": "/log/x", "correlation_id": "none"}'
+    body = b'{"queue": "/queue/q", "sessions": [%s], "names": [%s], "log": "/log/x", "correlation_id": "none"}'
     names = b",".join(b'"%d"' % n for n in range(1000))
     with stage.law(f"/sluiceway/{request_name}", limit="one request", crowd="100,000 messages"):
-        await sender.send(f"/sluiceway/{request_name}", body % names, reply_to="/temp-queue/r")
+        await sender.send(
+            f"/sluiceway/{request_name}", body % (names, b",".join(names.split(b",")[:100])), reply_to="/temp-queue/r"
+        )
         await sender.next_message()
 
 
