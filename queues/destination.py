@@ -32,6 +32,7 @@ MAKERS: Final = {"queue": shared_queue, "relay": relay_queue}
 """Functions that make a queue, by kind: `policy.QUEUE_KINDS`."""
 
 NO_CHANGES: Final[Mapping[str, ChangedLimit]] = MappingProxyType({})
+NO_LIMITS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @attrs.define
@@ -65,9 +66,11 @@ class Destination:
     __slots__ = (
         "address",
         "changed_limits",
+        "declared",
         "delay_queues",
         "durable_ids",
         "environment",
+        "goes_with_consumers",
         "idle_since_seconds",
         "is_paused",
         "partitioning",
@@ -91,6 +94,10 @@ class Destination:
         self.idle_since_seconds: float | None = None
         self.changed_limits: Mapping[str, ChangedLimit] = NO_CHANGES
         """Limits that an operator has changed, by name; see `DestinationRegistry.change_limits`."""
+        self.declared: Mapping[str, int] = NO_LIMITS
+        """Limits that a consumer has declared, by name; see `DestinationRegistry.declare`."""
+        self.goes_with_consumers = False
+        """Whether the destination is deleted, with its messages, when its last consumer has left."""
         self.is_paused = False
         """Whether delivery is paused: see `pause`."""
         self.durable_ids: set[int] = set()
@@ -203,16 +210,24 @@ class Destination:
             queue.unpause()
 
     @property
+    def is_left(self) -> bool:
+        """Whether the destination is to go with its consumers, and has none but those of wildcards."""
+        return self.goes_with_consumers and self.queue.attachments_count == self._wildcards_count
+
+    @property
+    def _wildcards_count(self) -> int:
+        return 0 if self.wildcards is None else len(self.wildcards)
+
+    @property
     def is_deletable(self) -> bool:
         """Whether the destination is empty, neither paused nor with changed limits, and has no senders and no consumers
         but those of wildcards. O(partitions).
         """
-        wildcards_count = 0 if self.wildcards is None else len(self.wildcards)
         return (
             self.producers_count == 0
             and not self.is_paused
             and not self.changed_limits
-            and self.queue.attachments_count == wildcards_count
+            and self.queue.attachments_count == self._wildcards_count
             and self.queue.is_empty
             and (self.delay_queues is None or all(queue.is_empty for queue in self.delay_queues.values()))
         )

@@ -218,6 +218,13 @@ def parse_composite(text: str) -> tuple[DestinationName, ...]:
     return tuple(parts)
 
 
+def is_one_queue(text: str) -> bool:
+    """Return whether a destination header names one queue that is not temporary. Raises DestinationNameError."""
+    addresses = parse_composite(text)
+    first = addresses[0]
+    return len(addresses) == 1 and first.kind is Kind.QUEUE and not (first.wildcard or first.is_temporary)
+
+
 def _is_wildcard(name: str) -> bool:
     return ("*" in name or ">" in name) and any(level in ("*", ">") for level in _LEVEL.split(name))
 

@@ -408,10 +408,25 @@ class DestinationRegistry:
                 changed[limit] = ChangedLimit(value, configured)
         self._apply(destination, wanted, changed)
 
+    def declare(self, address: DestinationName, limits: Mapping[str, int], *, goes_with_consumers: bool) -> None:
+        """Tighten limits of one destination (of LIVE_POLICY), as its consumer declares, as long as it exists or until
+        another consumer declares other ones; what is configured is never exceeded. `goes_with_consumers`: delete it,
+        with its messages, within SWEEP_SECONDS or so after its last consumer has left. Does nothing if it is gone.
+        """
+        destination = self.destinations.get(address.canonical)
+        if destination is None:
+            return
+        destination.goes_with_consumers |= goes_with_consumers
+        if limits:
+            destination.declared = {**destination.declared, **limits}
+            self._follow_policies(destination)
+
     @staticmethod
     def _apply(destination: Destination, wanted: QueuePolicy, changed: Mapping[str, ChangedLimit]) -> None:
         """Apply a configured policy, as far as it may change, with these limits in place of its own."""
         live = {name: getattr(wanted, name) for name in LIVE_POLICY}
+        for limit, value in destination.declared.items():
+            live[limit] = value if live[limit] is None else min(live[limit], value)
         live |= {limit: change.value for limit, change in changed.items()}
         policy = attrs.evolve(destination.policy, **live)
         destination.changed_limits = changed
@@ -714,6 +729,9 @@ class DestinationRegistry:
     def _sweep_one(self, destination: Destination, now_seconds: float) -> None:
         if destination.policies_age != self._policies_age:
             self._follow_policies(destination)
+        if destination.is_left:
+            self.delete(destination, "its last consumer has left (auto-delete)")
+            return
         limit_seconds = destination.policy.auto_delete_seconds
         if limit_seconds is None or not destination.is_deletable:
             destination.idle_since_seconds = None

@@ -25,6 +25,7 @@ import trio
 
 from sluiceway.answering import Answers, ReportPart
 from sluiceway.claims import Claims
+from sluiceway.client_ids import ClientIds
 from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
@@ -261,6 +262,7 @@ class Broker:
             arrivals=self.arrivals,
             left_behind=self.left_behind,
             contain=self.contain,
+            client_ids=ClientIds(lambda: self.config.broker.client_id_in_use),
         )
         self._make_links()
         self.requests.directions = self._directions().answer

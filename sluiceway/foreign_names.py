@@ -6,16 +6,17 @@ from collections.abc import Container, Mapping
 from typing import Final
 
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.dialects import DESTINATIONS, SUBSCRIBE, form_of, remedies
+from sluiceway.protocols.stomp.dialects import DESTINATIONS, QUEUE_ARGUMENTS, SETTING, SUBSCRIBE, form_of, remedies
 from sluiceway.queues.destination import Destination
-from sluiceway.queues.names import first_segment
+from sluiceway.queues.names import first_segment, is_one_queue
 
 log = get_logger("sluiceway.destinations")
 
 FORMS: Final = remedies(DESTINATIONS)
 """Forms of names of other brokers, with what to do instead."""
 
-HEADERS: Final = remedies(SUBSCRIBE)
+_OF_QUEUES: Final = {name: SETTING.format(key).replace("`", "") for name, key in QUEUE_ARGUMENTS.items()}
+HEADERS: Final = remedies(SUBSCRIBE) | _OF_QUEUES
 """Headers of SUBSCRIBE of other brokers that have no effect on queues and topics, with what to do instead."""
 
 
@@ -29,7 +30,10 @@ class ForeignNames:
 
     def note_headers(self, destination: str, headers: Mapping[str, str]) -> None:
         """Look at the headers of a SUBSCRIBE to a queue or topic. O(1)."""
-        for name in headers.keys() & HEADERS.keys() - self._logged:
+        found = headers.keys() & HEADERS.keys() - self._logged
+        if found and is_one_queue(destination):
+            found -= _OF_QUEUES.keys()
+        for name in found:
             self._logged.add(name)
             log.warning(
                 "a header of another broker has no effect", header=name, destination=destination, remedy=HEADERS[name]

@@ -62,6 +62,7 @@ class Reloader:
             "metrics": lambda _config: None,  # read for each page
             "security": lambda _config: None,  # likewise, and in any case: the file of users is read again
             "destinations": self._broker.shards.reconfigure,
+            "broker.client_id_in_use": lambda _config: None,  # read for each connection
             "broker.memory_bytes": self._broker.memory.reconfigure,
             "broker.upkeep_bytes_max": self._broker.memory.reconfigure,
             **dict.fromkeys(_BROKER_KEYS, self._broker.shards.reconfigure),

@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Callable, Mapping
 from copy import copy
 
+from sluiceway.client_ids import ClientIds
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.flow import FlowManager
 from sluiceway.message_tracking import MessageTracking
 from sluiceway.protocols.arrivals import Arrivals
 from sluiceway.protocols.stomp.authorization import Guard, Identity
 from sluiceway.protocols.stomp.head import SendHead
-from sluiceway.protocols.stomp.hub import LoginRefusedError
+from sluiceway.protocols.stomp.hub import Holder, LoginRefusedError
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.placement import Elsewhere
 from sluiceway.protocols.stomp.staging import Bodies
@@ -45,8 +46,11 @@ class SessionHub:
         arrivals: Arrivals | None,
         left_behind: LeftBehind,
         contain: Callable[[Exception], None],
+        client_ids: ClientIds | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
+        """`client_ids`: those of the clients of this hub; None: they are not compared."""
+        self._client_ids = client_ids
         self._shards = shards
         self._tracking = tracking
         self.elsewhere = elsewhere
@@ -71,6 +75,7 @@ class SessionHub:
         """Return this hub for sessions whose client is `identity`, whatever it says; `guard` has its permissions."""
         hub = copy(self)
         hub.guard = guard
+        hub._client_ids = None
 
         def begin_login(
             login: str | None,
@@ -138,6 +143,10 @@ class SessionHub:
 
     def subscribed(self, destination: str, headers: Mapping[str, str]) -> None:
         self._shards.foreign_names.note_headers(destination, headers)
+
+    def claim_client_id(self, client_id: str, session: Holder) -> None:
+        if self._client_ids is not None:
+            self._client_ids.claim(client_id, session)
 
     def new_session_id(self) -> str:
         return f"{self.session_prefix}{secrets.token_hex(8)}"

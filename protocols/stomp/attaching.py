@@ -24,6 +24,7 @@ from ..reading import ReadGate, Reason
 from .delivery import StompSubscription
 from .errors import ProtocolError
 from .replies import Replies
+from .subscribe_headers import Declared
 
 TURN_STEPS: Final = 16
 """Steps after which others have their turn: about two milliseconds, if they make destinations."""
@@ -133,8 +134,11 @@ class Attaching:
         exclusive: bool,
         admits: Admits | None,
         headers: dict[str, str],
+        declared: Declared | None = None,
     ) -> Iterator[None]:
-        """Attach a subscription to all destinations that it names, and send the RECEIPT, in steps: see `do`."""
+        """Attach a subscription to all destinations that it names, and send the RECEIPT, in steps: see `do`.
+        `declared`: wishes about the one queue that it names.
+        """
         registry = self._registry
         try:
             for address in addresses:
@@ -148,6 +152,8 @@ class Attaching:
                     account=self.account,
                 )
                 subscription.attachments.append(attached)
+                if declared is not None:
+                    registry.declare(address, declared.limits, goes_with_consumers=declared.goes_with_consumers)
                 if isinstance(attached, WildcardConsumer):
                     yield from attached.attaching()
                     yield

@@ -60,6 +60,13 @@ SENDER: Final = "sluiceway_sender"
 
 SETTING: Final = "set `{}` for the destination, in `[[destinations]]` of the configuration"
 
+QUEUE_ARGUMENTS: Final = {
+    "x-message-ttl": "expires_max_ms",
+    "x-max-length": "count_max",
+    "x-max-length-bytes": "bytes_max",
+}
+"""Settings of a queue that RabbitMQ's headers of SUBSCRIBE ask for."""
+
 DESTINATIONS: Final = (
     Word("/queue/NAME", "RAX", Fate.SERVED, "a queue"),
     Word("/topic/NAME", "RAX", Fate.SERVED, "a topic"),
@@ -115,7 +122,12 @@ DESTINATIONS: Final = (
 CONNECT: Final = (
     Word("accept-version, login, passcode, heart-beat", "RAX", Fate.SERVED, "as the specification has it"),
     Word("host", "RAX", Fate.ANYWAY, "any: all listeners of a broker have the same destinations"),
-    Word("client-id", "AX", Fate.SERVED, "owner of durable subscriptions, and the name of the connection in lists"),
+    Word(
+        "client-id",
+        "AX",
+        Fate.SERVED,
+        "owner of durable subscriptions. A second connection with it: as `client_id_in_use` of the configuration says",
+    ),
     Word("request-id", "X", Fate.ANYWAY, "CONNECTED is the only answer to CONNECT"),
 )
 """Headers of CONNECT and STOMP."""
@@ -165,7 +177,13 @@ SUBSCRIBE: Final = (
     Word("exclusive", "R", Fate.SERVED, "an exclusive consumer; a queue of one connection is a `/temp-queue/NAME`"),
     Word("activemq.exclusive", "A", Fate.SERVED, "an exclusive consumer"),
     Word("browser", "A", Fate.SERVED, "looks at a queue without taking anything"),
-    Word("auto-delete", "R", Fate.ANYWAY, "a queue is forgotten when it is empty and unused"),
+    Word(
+        "auto-delete",
+        "R",
+        Fate.SERVED,
+        "`true`, of one queue: it is deleted, with its messages, some seconds after its last consumer has left. It "
+        "takes the permission `create`",
+    ),
     Word("x-stream-offset", "R", Fate.LOGGED, "SUBSCRIBE to a log, `/log/NAME`: it keeps its records, and knows it"),
     Word(
         "x-queue-name",
@@ -175,9 +193,16 @@ SUBSCRIBE: Final = (
         "consumers share",
     ),
     Word("x-queue-type", "R", Fate.ANYWAY, "`classic` or `quorum`: a queue. A stream is a log, `/log/NAME`"),
-    Word("x-message-ttl", "R", Fate.LOGGED, SETTING.format("expires_max_ms")),
-    Word("x-max-length", "R", Fate.LOGGED, SETTING.format("count_max")),
-    Word("x-max-length-bytes", "R", Fate.LOGGED, SETTING.format("bytes_max")),
+    *(
+        Word(
+            header,
+            "R",
+            Fate.SERVED,
+            f"of one queue: its `{setting}`, at most as configured, as long as it exists, and until another SUBSCRIBE "
+            "says another. It takes the permission `create`",
+        )
+        for header, setting in QUEUE_ARGUMENTS.items()
+    ),
     Word("x-overflow", "R", Fate.LOGGED, SETTING.format("full")),
     Word("x-expires", "R", Fate.LOGGED, SETTING.format("auto_delete_seconds")),
     Word("x-dead-letter-exchange", "R", Fate.LOGGED, SETTING.format("dead_letter")),

@@ -13,6 +13,7 @@ from ...queues.spools import Spools
 from ...queues.storage import Store, StoredWork
 from ..arrivals import Arrivals
 from .authorization import ForbiddenError, Guard, Identity
+from .errors import ProtocolError
 from .head import SendHead
 from .staging import Bodies
 
@@ -33,6 +34,21 @@ class LoginRefusedError(Exception):
         """Make the refusal. `quiet`: one of many, which the log has reported already."""
         super().__init__(message)
         self.quiet = quiet
+
+
+class Holder(Protocol):
+    """Session as the holder of a client-id."""
+
+    @property
+    def peer(self) -> str:
+        """Address of the client."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the session reads no more frames."""
+
+    def fail(self, error: ProtocolError) -> None:
+        """Send ERROR and end the connection."""
 
 
 class Hub(Protocol):
@@ -128,6 +144,9 @@ class Hub(Protocol):
 
     def subscribed(self, destination: str, headers: Mapping[str, str]) -> None:
         """Notice a SUBSCRIBE to queues or topics that is in force."""
+
+    def claim_client_id(self, client_id: str, session: Holder) -> None:
+        """Note that a client connects with this client-id (and user). Raises ProtocolError if another one keeps it."""
 
     def new_session_id(self) -> str:
         """Unguessable, without colon and backslash."""

@@ -291,6 +291,11 @@ class Session:
         return self._machine.version is not None
 
     @property
+    def is_ending(self) -> bool:
+        """Whether no more frames are read."""
+        return self.state >= _ENDING
+
+    @property
     def closed(self) -> bool:
         """Whether the session has no socket any more."""
         return self.state >= _DRAINING
@@ -679,6 +684,8 @@ class Session:
         self._replies.version = event.version
         self._become(identity)
         self._name(identity, event.headers.get("client-id", ""))
+        if self._client_id:
+            self.hub.claim_client_id(self.subscriptions.client_id, self)
         self._move(SessionEvent.ACCEPTED)
         limits, machine = self.limits, self._machine
         offered = (limits.heart_beat_min_ms, limits.heart_beat_min_ms) if limits.heart_beat_max_ms else (0, 0)

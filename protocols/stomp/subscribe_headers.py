@@ -14,7 +14,7 @@ from ...queues.names import parse_composite
 from ...queues.selectors import Selection, SelectorError
 from ...queues.selectors.table import SelectorLimitError
 from ...queues.steps import Waiting
-from .dialects import is_durable
+from .dialects import QUEUE_ARGUMENTS, is_durable
 from .errors import ProtocolError
 from .escaping import Version
 from .head import whole_number
@@ -70,6 +70,36 @@ def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str 
             "Give an id with durable:true, or activemq.subscriptionName (and client-id in CONNECT).",
         )
     return name
+
+
+@attrs.frozen
+class Declared:
+    """Wishes of a SUBSCRIBE about its queue, in RabbitMQ's words.
+
+    Attributes:
+        limits: settings of QueuePolicy, at most as configured.
+        goes_with_consumers: delete the queue when its last consumer has left.
+    """
+
+    limits: Mapping[str, int]
+    goes_with_consumers: bool
+
+
+_COUNT_MAX: Final = 2**62
+
+
+def declared_by(headers: Mapping[str, str]) -> Declared | None:
+    """Return what a SUBSCRIBE to one queue wishes of it; None: nothing. Raises ProtocolError for a number that is
+    none.
+    """
+    limits: dict[str, int] = {}
+    for header in QUEUE_ARGUMENTS.keys() & headers.keys():
+        value = whole_number(headers, header, _COUNT_MAX)
+        if value == 0:
+            raise ProtocolError(f"bad-{header}", f"header {header} is 0", "Send 1 or more, or leave the header out.")
+        limits[QUEUE_ARGUMENTS[header]] = value
+    goes = headers.get("auto-delete") in ("true", "True")
+    return Declared(limits, goes) if limits or goes else None
 
 
 def prefetch_of(

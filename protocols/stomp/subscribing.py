@@ -24,7 +24,15 @@ from ...queues.durables import Durable, DurableInUseError, DurableLimitError, Du
 from ...queues.logs.positions import Position
 from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.logs.table import LogError, check_name
-from ...queues.names import DestinationName, DestinationNameError, Kind, check_pattern, parse, parse_composite
+from ...queues.names import (
+    DestinationName,
+    DestinationNameError,
+    Kind,
+    check_pattern,
+    is_one_queue,
+    parse,
+    parse_composite,
+)
 from ...queues.registry import DestinationLimitError, WildcardConsumer
 from ...queues.selectors import Selection
 from ...queues.steps import Waiting
@@ -48,7 +56,7 @@ from .named import NamedDeliveries
 from .replies import Replies
 from .routing import ADMIN_PREFIX
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
-from .subscribe_headers import ACK_AUTO, SubscriptionSpec, durable_name_of, prefetch_of, selecting
+from .subscribe_headers import ACK_AUTO, SubscriptionSpec, declared_by, durable_name_of, prefetch_of, selecting
 from .temporary import REPLY_QUEUES, TemporaryDestinations
 from .transactions import Transactions
 
@@ -234,6 +242,9 @@ class Subscriptions:
             for address in addresses:
                 self._hub.registry.check_prefix(address, to_send=False)
             kind = BrowsingSubscription if browses else StompSubscription
+            declared = None if browses or not is_one_queue(name) else declared_by(headers)
+            if declared is not None:
+                self._authorizer.check(Action.CREATE, addresses)
             subscription = self._make_subscription(frame, addresses[0], subscription_id, kind)
         except DestinationNameError as error:
             raise ProtocolError("bad-destination", str(error)) from None
@@ -253,7 +264,11 @@ class Subscriptions:
             self._attach_durable(subscription, addresses, durable_name, headers)
             return
         admits = self._admits()
-        self.work.do(self.work.attaching(subscription, addresses, exclusive=exclusive, admits=admits, headers=headers))
+        self.work.do(
+            self.work.attaching(
+                subscription, addresses, exclusive=exclusive, admits=admits, headers=headers, declared=declared
+            )
+        )
 
     def _await_reply(self, name: str) -> None:
         if name.startswith(REPLY_QUEUES) and not self.work.ended:

@@ -41,6 +41,7 @@ from sluiceway.tracing.config import TracingConfig
 from sluiceway.trails.config import TrailsConfig
 
 PROTOCOLS: Final = ("stomp", "websocket")
+CLIENT_ID_POLICIES: Final = ("share", "refuse", "take_over")
 DEFAULT_ADDRESS: Final = "127.0.0.1:61613"
 
 
@@ -253,6 +254,15 @@ class BrokerConfig:
         "written ones are read by the peer) before they are cut. The default fits the grace period of the usual "
         "process supervisors; 0 cuts at once.",
         at_least(0),
+    )
+    client_id_in_use: str = field(
+        "share",
+        "",
+        "A CONNECT with a `client-id` that another connection to this hub has: `share` (both have it; a durable "
+        "subscription has one consumer at a time), `refuse` (the new one gets an ERROR, as with ActiveMQ) or "
+        "`take_over` (the old one gets an ERROR and ends, as where a client comes back before its lost connection is "
+        "noticed). With users, client-ids of different users are different ones.",
+        one_of(CLIENT_ID_POLICIES),
     )
     destinations_max: int = field(
         100_000,

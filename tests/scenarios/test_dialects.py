@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 
 from sluiceway.protocols.stomp.escaping import Version
 from tests.cluster.links.two_hubs import TwoHubs
+from tests.scenarios.guarded import GuardedStage, allow
 from tests.scenarios.lives import Lives
 from tests.scenarios.stage import Stage
 
@@ -245,3 +247,106 @@ async def test_no_local_holds_over_a_link() -> None:
         await other.sent("/topic/b.x", "yours")
         assert await client.next_texts(1) == ["yours"]
         await client.silence()
+
+
+# -- queues as RabbitMQ declares them ----------------------------------------------------------------------------------
+
+
+async def test_a_subscribe_declares_limits_of_its_queue(stage: Stage) -> None:
+    """At most those of the configuration; those of the next SUBSCRIBE follow."""
+    client, producer = await stage.connect(), await stage.connect()
+    arguments = {"x-max-length": "2", "x-message-ttl": "5000"}
+    await client.subscribe("/queue/a", ack="client", **{"prefetch-count": "1", **arguments})
+    await producer.send_all("/queue/a", range(3))
+    await producer.frame("SEND", {"destination": "/queue/a", "receipt": "r"}, "waits")
+    await producer.silence()
+    await trio.sleep(6)
+    await producer.expect_receipt("r")
+    other = await stage.connect()
+    await other.subscribe("/queue/a", id="o", ack="client", **{"x-max-length": "100", "prefetch-count": "1"})
+    await producer.sent("/queue/a", "more")
+    policy = stage.broker.registry.destinations["/queue/a"].policy
+    assert (policy.count_max, policy.expires_max_ms) == (100, 5000)
+
+
+async def test_a_consumer_cannot_raise_what_is_configured() -> None:
+    async with Stage({"/queue/a": {"count_max": 10}}) as stage:
+        client = await stage.connect()
+        await client.subscribe("/amq/queue/a", **{"x-max-length": "1000", "x-max-length-bytes": "1000"})
+        policy = stage.broker.registry.destinations["/queue/a"].policy
+        assert (policy.count_max, policy.bytes_max) == (10, 1000)
+
+
+@pytest.mark.parametrize(("name", "value"), [("x-max-length", "0"), ("x-message-ttl", "soon")])
+async def test_a_wrong_limit_is_refused(stage: Stage, name: str, value: str) -> None:
+    client = await stage.connect()
+    await client.frame("SUBSCRIBE", {"destination": "/queue/a", "id": "s", name: value})
+    assert (await client.expect_error(name)).headers["code"] == f"bad-{name}"
+
+
+@pytest.mark.parametrize("header", ["x-max-length", "auto-delete"])
+async def test_declaring_a_queue_takes_the_permission_to_create(header: str) -> None:
+    async with GuardedStage(allow("ann", "receive", "/>")) as stage:
+        client = await stage.connect(login="ann", passcode="ann")
+        value = "true" if header == "auto-delete" else "1"
+        await client.frame("SUBSCRIBE", {"destination": "/queue/a", "id": "s", header: value})
+        assert (await client.expect_error("create")).headers["code"] == "forbidden"
+
+
+async def test_an_auto_delete_queue_goes_with_its_last_consumer(stage: Stage) -> None:
+    """With its messages, however the consumer goes; not while another one is there."""
+    first, second, producer = await stage.connect(), await stage.connect(), await stage.connect()
+    await first.subscribe("/queue/a", ack="client", **{"auto-delete": "true", "prefetch-count": "1"})
+    await second.subscribe("/queue/a", ack="client", **{"prefetch-count": "1"})
+    await producer.send_all("/queue/a", range(5))
+    await first.disconnect()
+    await trio.sleep(60)
+    assert "/queue/a" in stage.broker.registry.destinations
+    second.vanish()
+    await trio.sleep(60)
+    assert "/queue/a" not in stage.broker.registry.destinations
+    await producer.sent("/queue/a", "anew")
+    await trio.sleep(60)
+    assert stage.depth_count("/queue/a") == 1
+
+
+# -- client-ids --------------------------------------------------------------------------------------------------------
+
+
+def _broker_says(stage: Stage, policy: str) -> None:
+    config = stage.broker.config
+    stage.broker.config = attrs.evolve(config, broker=attrs.evolve(config.broker, client_id_in_use=policy))
+
+
+async def test_a_client_id_in_use_is_refused_by_configuration(stage: Stage, version: Version) -> None:
+    """Until its connection has ended, in order or not."""
+    _broker_says(stage, "refuse")
+    words = {"client-id": "shop"}
+    holder, other = await stage.connect(version, **words), stage.stranger()
+    await other.send_raw(other.encode("CONNECT", {"accept-version": version, "host": "h", **words}))
+    assert (await other.expect_error("has this client-id")).headers["code"] == "client-id-in-use"
+    await holder.disconnect()
+    holder = await stage.connect(version, **words)
+    holder.vanish()
+    await trio.sleep(1)
+    await stage.connect(version, **words)
+
+
+async def test_a_client_id_in_use_is_taken_over_by_configuration(stage: Stage) -> None:
+    """The new connection has the durable subscription of the old one at once."""
+    _broker_says(stage, "take_over")
+    subscription = {"activemq.subscriptionName": "audit"}
+    old = await stage.connect(**{"client-id": "shop"})
+    await old.subscribe("/topic/a", **subscription)
+    new, producer = await stage.connect(**{"client-id": "shop"}), await stage.connect()
+    assert (await old.expect_error("same client-id")).headers["code"] == "client-id-taken"
+    await new.subscribe("/topic/a", **subscription)
+    await producer.sent("/topic/a", "x")
+    assert (await new.next_message()).text == "x"
+
+
+async def test_a_client_id_may_be_shared_and_connections_over_links_do_not_count() -> None:
+    async with TwoHubs() as hubs:
+        for _ in range(2):
+            client = await hubs.connect(**{"client-id": "shop"})
+            await client.sent("/queue/b.x", "x")
