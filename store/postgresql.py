@@ -107,9 +107,11 @@ class PostgresqlEngine:
         "warnings",
     )
 
-    def __init__(self, url: str, *, shard: int = 0, epoch: int | None = None, name: str = "sluiceway") -> None:
+    def __init__(
+        self, url: str, *, shard: int = 0, epoch: int | None = None, name: str = "sluiceway", is_tool: bool = False
+    ) -> None:
         """Connect, make the tables if need be, and claim the shard. `epoch`: see `claim`. `name`: that of the broker,
-        for people who look at the server's sessions.
+        for people who look at the server's sessions. `is_tool`: it may claim a shard of a cluster that no hub has.
 
         Raises UnusableUrlError, SchemaError, ShardInUseError, FencedError and other EngineErrors.
         """
@@ -137,17 +139,17 @@ class PostgresqlEngine:
         self._kept_bytes = 0
         self.warnings: list[str] = []
         """Settings of the server with which a confirmed message may be lost, in words."""
-        self._epoch, self._number = self._open(epoch)
+        self._epoch, self._number = self._open(epoch, is_tool=is_tool)
         self._confirmed = self._synced = self._number
 
-    def _open(self, epoch: int | None) -> tuple[int, int]:
+    def _open(self, epoch: int | None, *, is_tool: bool) -> tuple[int, int]:
         database = self._database
         owner = f"{self._name}, process {os.getpid()} on {socket.gethostname()}"
         with database.telling("opening"):
             connection = self._writer.connection()
             try:
                 open_schema(connection, database.words)
-                if epoch is None:
+                if epoch is None and not is_tool:
                     refuse_cluster(connection, database.words)
                 claimed = claim(database, connection, self._shard, epoch, owner)
                 (fsync,) = connection.execute("SHOW fsync").fetchone() or ("",)

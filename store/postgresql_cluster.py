@@ -47,7 +47,7 @@ def look(url: str) -> ClusterData:
     database = Database(url)
     connection = database.connect(_SESSION)
     with connection, database.telling("looking for the cluster"):
-        return _found(connection, database)
+        return found_in(connection, database)
 
 
 def make(url: str, row: ClusterRow) -> ClusterData:
@@ -75,10 +75,11 @@ def make(url: str, row: ClusterRow) -> ClusterData:
                     "ON CONFLICT DO NOTHING",
                     (row.id, row.name, row.path, row.shards_count),
                 )
-        return _found(connection, database)
+        return found_in(connection, database)
 
 
-def _found(connection: Connection, database: Database) -> ClusterData:
+def found_in(connection: Connection, database: Database) -> ClusterData:
+    """Do `look` over an open connection. Raises errors of psycopg."""
     if cluster_name(connection) is None:
         return ClusterData(None, {}, database.words)
     there = connection.execute("SELECT id, name, path, shards_count FROM sluiceway_cluster").fetchone()

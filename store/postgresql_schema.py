@@ -58,6 +58,10 @@ class SchemaError(EngineError):
     """The tables are of another version of Sluiceway, or incomplete. Nothing was changed."""
 
 
+class NoTablesError(SchemaError):
+    """No broker has used the database: it has no tables. Nothing was changed."""
+
+
 class ShardInUseError(EngineError):
     """Another broker is connected to the database and has this shard. Nothing was changed."""
 
@@ -70,6 +74,20 @@ def open_schema(connection: Connection, place: str) -> None:
             for statement in _TABLES:
                 connection.execute(statement.encode())
         version = _one(connection, "SELECT max(version) FROM sluiceway_schema")
+    _check_version(version, place)
+
+
+def check_version(connection: Connection, place: str) -> None:
+    """Check that there are tables of this version. Changes nothing. Raises SchemaError, or errors of psycopg."""
+    if _one(connection, "SELECT to_regclass('sluiceway_schema') IS NULL"):
+        raise NoTablesError(
+            f"{place}: it has no tables of Sluiceway: no broker has used it yet. Name the right database and schema in "
+            "store.url."
+        )
+    _check_version(_one(connection, "SELECT max(version) FROM sluiceway_schema"), place)
+
+
+def _check_version(version: object, place: str) -> None:
     if version != VERSION:
         age = "a later" if isinstance(version, int) and version > VERSION else "another"
         raise SchemaError(

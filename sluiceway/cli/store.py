@@ -1,4 +1,4 @@
-"""`sluiceway store`: check, repair, export and import of a data folder while its broker does not run."""
+"""`sluiceway store`: check, repair, export and import, of a folder while its broker does not run, or of a database."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
 
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
     from sluiceway.protocols.stomp.head import SendHead
     from sluiceway.queues.message import Envelope
+    from sluiceway.store.engine import Engine
+    from sluiceway.store.maintenance.bodies import Bodies
     from sluiceway.store.maintenance.check import CheckReport
     from sluiceway.store.maintenance.importing import ImportReport
+    from sluiceway.store.postgresql_snapshot import PostgresqlSnapshot
 
 FAULTS_SHOWN_MAX: Final = 20
 PIPED_WIDTH: Final = 160
@@ -35,6 +38,14 @@ PIPED_WIDTH: Final = 160
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_LEVEL: Final = 3
 """Takes less than half the time of the usual 6, for a seventh more bytes."""
+
+_FOLDER_REMEDY: Final = (
+    "`sluiceway store repair --dry-run` says what a repair would do. Copy the folder before you repair it."
+)
+_DATABASE_REMEDY: Final = (
+    "A broker that starts replaces small records that it can't read; a backup of the database (pg_dump) brings back "
+    "the rest. `sluiceway store export` leaves out what can't be read."
+)
 
 _PACKED_BYTES: Final = 1 << 18
 """Size of the buffer before compression: each single line would cost a call for the checksum and one for the
@@ -48,8 +59,11 @@ def store() -> None:
 
     The folder is the broker's: --data, else the setting broker.data_dir (from --config FILE, SLUICEWAY_CONFIG or
     SLUICEWAY_BROKER__DATA_DIR), else ./sluiceway-data. A folder in use by a broker is refused: stop that broker first.
-    Of a folder with several shards, check, repair and compact go through all of them; export and import take one,
-    such as DIR/shards/0007.
+    Of a folder with several shards, check, repair and compact go through all of them; export and import take one:
+    --shard 7.
+
+    Where the configuration says store.engine = "postgresql", check, export and import are for that database. The first
+    two do not disturb the brokers on it; an import needs a shard that no broker has.
 
     \b
     Examples:
@@ -65,88 +79,175 @@ def _of_each_shard(command: Callable[..., None]) -> Callable[..., None]:
     """Call the command for the folder, or for that of each shard, one after the other. Ends with the highest code."""
 
     @wraps(command)
-    def of_each(folder: Path, **options: Any) -> None:
+    def of_each(folder: Path, shard: int | None, **options: Any) -> None:
         from sluiceway.store.shard_folders import look_for_shards
 
-        worst = 0
-        for each in look_for_shards(folder) or (folder,):
-            try:
-                command(folder=each, **options)
-            except click.exceptions.Exit as ended:
-                worst = max(worst, ended.exit_code)
-        if worst:
-            raise click.exceptions.Exit(worst)
+        if shard is not None:
+            command(folder=_folder_of(folder, shard), **options)
+            return
+        _in_turn([partial(command, folder=each, **options) for each in look_for_shards(folder) or (folder,)])
 
     return of_each
+
+
+def _in_turn(calls: Iterable[Callable[[], None]]) -> None:
+    """Call all of them, one after the other. Ends with the highest code."""
+    worst = 0
+    for call in calls:
+        try:
+            call()
+        except click.exceptions.Exit as ended:
+            worst = max(worst, ended.exit_code)
+    if worst:
+        raise click.exceptions.Exit(worst)
+
+
+def _folder_of(folder: Path, shard: int) -> Path:
+    """Return the folder of a shard. Refuses one that is not there, in words."""
+    from sluiceway.store.shard_folders import look_for_shards
+
+    shards = look_for_shards(folder)
+    if shards is None or shard >= shards.shards_count:
+        count = 1 if shards is None else shards.shards_count
+        fail(Exit.USAGE, f"{folder} has {count_in_words(count, 'shard')}: there is no shard {shard}")
+    return shards.folder(shard)
 
 
 def _of_one_shard(command: Callable[..., None]) -> Callable[..., None]:
     """Refuse a folder with several shards, in words."""
 
     @wraps(command)
-    def of_one(folder: Path, **options: Any) -> None:
+    def of_one(folder: Path, shard: int | None, **options: Any) -> None:
         from sluiceway.store.shard_folders import look_for_shards
 
-        shards = look_for_shards(folder)
-        if shards is not None:
-            fail(
-                Exit.USAGE,
-                f"{folder} has {shards.shards_count} shards: name the folder of one of them, such as "
-                f"{shards.folder(0)}",
-            )
+        if shard is not None:
+            folder = _folder_of(folder, shard)
+        elif (shards := look_for_shards(folder)) is not None:
+            fail(Exit.USAGE, f"{folder} has {shards.shards_count} shards: name one of them, such as --shard 0")
         command(folder=folder, **options)
 
     return of_one
 
 
-def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that select the folder, pass it to the command as `folder`, and report its faults."""
+def _folder_options(
+    *, in_database: Callable[..., None] | None = None, instead: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options that select the store, pass its folder to the command as `folder`, and report its faults.
+    `in_database`: called in place of the command, with `url` and `shard`, where the messages are in a database; None:
+    that is refused, with what to do `instead`.
+    """
 
-    @click.option(
-        "--data", "data_dir", metavar="DIR", help="The data folder [default: as configured, else ./sluiceway-data]."
-    )
-    @click.option(
-        "--config",
-        "config_file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="SLUICEWAY_CONFIG",
-        help="Configuration file (TOML) of the broker, for its data_dir.",
-    )
-    @wraps(command)
-    def with_folder(data_dir: str | None, config_file: Path | None, **options: Any) -> None:
-        from sluiceway.config import ConfigError, load
-        from sluiceway.config.sources import Layer
-        from sluiceway.store.directory import DirectoryError
-        from sluiceway.store.engine import EngineError
-        from sluiceway.store.keys import StoreFormatError
+    def with_options(command: Callable[..., None]) -> Callable[..., None]:
+        @click.option(
+            "--data", "data_dir", metavar="DIR", help="The data folder [default: as configured, else ./sluiceway-data]."
+        )
+        @click.option(
+            "--config",
+            "config_file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar="SLUICEWAY_CONFIG",
+            help="Configuration file (TOML) of the broker, for its data_dir or its database.",
+        )
+        @click.option(
+            "--shard", type=click.IntRange(min=0), metavar="N", help="Only this shard, where there are several."
+        )
+        @wraps(command)
+        def with_folder(data_dir: str | None, config_file: Path | None, shard: int | None, **options: Any) -> None:
+            from sluiceway.config import ConfigError, load
+            from sluiceway.config.sources import Layer
+            from sluiceway.extras import MissingExtraError
+            from sluiceway.queues.large import BodyError
+            from sluiceway.store.directory import DirectoryError
+            from sluiceway.store.engine import EngineError
+            from sluiceway.store.keys import StoreFormatError
 
-        flags = [Layer("--data", {"broker": {"data_dir": data_dir}})] if data_dir is not None else []
-        try:
-            config = load(config_file, environment=os.environ, flags=flags, tell=warn)
-        except ConfigError as error:
-            fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
-        if config.store.engine == "postgresql" and data_dir is None:
-            fail(
-                Exit.USAGE,
-                'the messages are in a database (store.engine = "postgresql"), and this command is for data folders: '
-                "back up and look with the tools of PostgreSQL, or name a folder with --data",
-            )
-        try:
-            command(folder=Path(config.broker.data_dir), **options)
-        except StoreFormatError as error:
-            fail(Exit.STORE, f"{error}\n`sluiceway store check` lists other faults, `repair` repairs what it can.")
-        except (DirectoryError, EngineError) as error:
-            fail(Exit.STORE, str(error))
+            flags = [Layer("--data", {"broker": {"data_dir": data_dir}})] if data_dir is not None else []
+            try:
+                config = load(config_file, environment=os.environ, flags=flags, tell=warn)
+            except ConfigError as error:
+                fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
+            is_database = config.store.engine == "postgresql" and data_dir is None
+            if is_database and in_database is None:
+                fail(
+                    Exit.USAGE,
+                    f'the messages are in a database (store.engine = "postgresql"): {instead}. For a data folder, name '
+                    "it with --data",
+                )
+            try:
+                if is_database:
+                    assert in_database is not None, "else it is refused"
+                    in_database(url=config.store.url, shard=shard, **options)
+                else:
+                    command(folder=Path(config.broker.data_dir), shard=shard, **options)
+            except StoreFormatError as error:
+                fail(Exit.STORE, f"{error}\n`sluiceway store check` lists other faults, `repair` repairs what it can.")
+            except (DirectoryError, EngineError, BodyError) as error:
+                fail(Exit.STORE, str(error))
+            except MissingExtraError as error:
+                fail(Exit.USAGE, str(error))
 
-    return with_folder
+        return with_folder
+
+    return with_options
+
+
+@contextmanager
+def _snapshot(url: str, shard: int) -> Iterator[PostgresqlSnapshot]:
+    """One moment of a shard in a database."""
+    from sluiceway.extras import needs
+
+    with needs("postgresql", 'store.engine = "postgresql"'):
+        from sluiceway.store.postgresql_snapshot import PostgresqlSnapshot
+    with PostgresqlSnapshot(url, shard=shard) as snapshot:
+        yield snapshot
+
+
+def _shards_of(url: str, shard: int | None) -> tuple[list[int], int]:
+    """Return the shards of a database to look at, and how many it has. Refuses one that it does not have, in words."""
+    with _snapshot(url, 0) as snapshot:
+        shards = snapshot.shards()
+        if shard is not None and shard not in shards:
+            fail(Exit.USAGE, f"{snapshot.place} has {count_in_words(len(shards), 'shard')}: there is no shard {shard}")
+    return shards if shard is None else [shard], len(shards)
+
+
+def _one_shard_of(url: str, shard: int | None) -> tuple[int, int]:
+    """Return the shard of a database to use, and how many it has. Refuses to choose among several, in words."""
+    shards, shards_count = _shards_of(url, shard)
+    if len(shards) > 1:
+        fail(Exit.USAGE, f"the database has {shards_count} shards: name one of them, such as --shard 0")
+    return shards[0], shards_count
+
+
+def _place_in(place: str, shard: int, shards_count: int) -> str:
+    """Return the name of a shard in a database."""
+    return place if shards_count == 1 else f"{place}, shard {shard}"
 
 
 # -- check and repair --------------------------------------------------------------------------------------------------
 
 
+def _check_database(url: str, shard: int | None, *, as_json: bool) -> None:
+    """Check shards in a database."""
+    shards, shards_count = _shards_of(url, shard)
+    _in_turn([partial(_check_shard, url, number, shards_count, as_json=as_json) for number in shards])
+
+
+def _check_shard(url: str, shard: int, shards_count: int, *, as_json: bool) -> None:
+    from sluiceway.cli.progress import shown
+    from sluiceway.protocols.stomp.header_codec import HeaderCodec
+    from sluiceway.store.maintenance.bodies import StoredBodies
+    from sluiceway.store.maintenance.check import check as look
+
+    with shown("checking") as tell, _snapshot(url, shard) as snapshot:
+        report = look(snapshot, HeaderCodec(), bodies=StoredBodies(snapshot), on_progress=tell)
+        place = _place_in(snapshot.place, shard, shards_count)
+    _tell_check(report, place, as_json=as_json, remedy=_DATABASE_REMEDY)
+
+
 @store.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, for programs.")
-@_folder_options
+@_folder_options(in_database=_check_database)
 @_of_each_shard
 def check(folder: Path, as_json: bool) -> None:
     """Read everything in the store, and report its contents and faults.
@@ -164,17 +265,25 @@ def check(folder: Path, as_json: bool) -> None:
 
     with shown("checking") as tell:
         report = check_folder(folder, HeaderCodec(), on_progress=tell)
+    _tell_check(report, str(folder), as_json=as_json, remedy=_FOLDER_REMEDY)
+
+
+def _tell_check(report: CheckReport, place: str, *, as_json: bool, remedy: str) -> None:
+    """Show a report. Ends with 7 if it has faults."""
     if as_json:
         click.echo(json.dumps(report.to_dict(), ensure_ascii=False))
     else:
-        _show_check(report, folder)
+        _show_check(report, place, remedy)
     if report.fault_counts:
         raise click.exceptions.Exit(int(Exit.FAULTY))
 
 
 @store.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@_folder_options
+@_folder_options(
+    instead="a broker that starts replaces small records that it can't read, `sluiceway store export` leaves out what "
+    "can't be read, and a backup of the database (pg_dump) brings back the rest"
+)
 @_of_each_shard
 def repair(folder: Path, dry_run: bool) -> None:
     """Repair the faults that `check` finds, as far as possible.
@@ -230,10 +339,10 @@ def repair(folder: Path, dry_run: bool) -> None:
         click.echo("(LevelDB does not say how many messages were in what it could not read: they are lost)")
 
 
-def _show_check(report: CheckReport, folder: Path) -> None:
+def _show_check(report: CheckReport, place: str, remedy: str) -> None:
     console = _console()
     said = [
-        f"{folder}: {count_in_words(report.messages_count, 'message')}",
+        f"{place}: {count_in_words(report.messages_count, 'message')}",
         count_in_words(len(report.queues), "queue"),
         count_in_words(report.durables_count, "durable subscription"),
         f"{size_in_words(report.size_bytes)} on disk",
@@ -244,9 +353,7 @@ def _show_check(report: CheckReport, folder: Path) -> None:
         click.echo(f"note: {note}")
     _show_faults(console, report, mends=False)
     if report.fault_counts:
-        click.echo(
-            "`sluiceway store repair --dry-run` says what a repair would do. Copy the folder before you repair it."
-        )
+        click.echo(remedy)
     else:
         click.echo("no faults")
 
@@ -297,6 +404,15 @@ def _show_faults(console: Console, report: CheckReport, *, mends: bool) -> None:
 # -- export and import -------------------------------------------------------------------------------------------------
 
 
+def _export_database(url: str, shard: int | None, *, output: str, patterns: tuple[str, ...]) -> None:
+    """Export a shard in a database."""
+    from sluiceway.store.maintenance.bodies import StoredBodies
+
+    number, _shards_count = _one_shard_of(url, shard)
+    with _snapshot(url, number) as snapshot:
+        _export(snapshot, StoredBodies(snapshot), output, patterns)
+
+
 @store.command()
 @click.option(
     "--output",
@@ -313,7 +429,7 @@ def _show_faults(console: Console, report: CheckReport, *, mends: bool) -> None:
     multiple=True,
     help="Only these destinations: a name, or a pattern with * and >. May be repeated.",
 )
-@_folder_options
+@_folder_options(in_database=_export_database)
 @_of_one_shard
 def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
     """Write all messages and durable subscriptions as lines of JSON.
@@ -328,26 +444,39 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
       sluiceway store export --queue '/queue/orders.>' --output orders.jsonl
       sluiceway store export | jq -r 'select(.line == "message") | .body'
     """
-    from sluiceway.cli.progress import shown
-    from sluiceway.protocols.stomp.header_codec import HeaderCodec
-    from sluiceway.queues.names import DestinationNameError, meant_by
-    from sluiceway.store.maintenance.export import Export, destination_filter
+    from sluiceway.store.maintenance.bodies import FolderBodies
     from sluiceway.store.maintenance.opening import open_store
 
-    try:
-        wanted = destination_filter(patterns) if patterns else lambda _name: True
-    except DestinationNameError as error:
-        raise click.BadParameter(str(error), param_hint="--queue") from None
+    _check_output(output)
+    with open_store(folder) as opened:
+        _say_repaired(opened.repaired)
+        _export(opened.engine, FolderBodies(opened.directory.large_path), output, patterns)
+
+
+def _check_output(output: str) -> None:
+    """Refuse, in words, what can't become a file."""
     if output != "-" and Path(output).is_dir():
         raise click.BadParameter(f"{output} is a folder: name a file in it", param_hint="--output")
     if output != "-" and not Path(output).parent.is_dir():
         raise click.BadParameter(f"there is no folder {Path(output).parent}: make it first", param_hint="--output")
-    with open_store(folder) as opened, shown("exporting") as tell:
-        _say_repaired(opened.repaired)
+
+
+def _export(engine: Engine, bodies: Bodies, output: str, patterns: tuple[str, ...]) -> None:
+    from sluiceway.cli.progress import shown
+    from sluiceway.protocols.stomp.header_codec import HeaderCodec
+    from sluiceway.queues.names import DestinationNameError, meant_by
+    from sluiceway.store.maintenance.export import Export, destination_filter
+
+    _check_output(output)
+    try:
+        wanted = destination_filter(patterns) if patterns else lambda _name: True
+    except DestinationNameError as error:
+        raise click.BadParameter(str(error), param_hint="--queue") from None
+    with shown("exporting") as tell:
         exporting = Export(
-            opened.engine,
+            engine,
             HeaderCodec(),
-            large_folder=opened.directory.large_path,
+            bodies=bodies,
             wanted=wanted,
             on_progress=tell,
             on_fault=lambda what: click.echo(f"sluiceway: left out: {what}", err=True),
@@ -406,10 +535,38 @@ def _written(output: str) -> Iterator[IO[bytes]]:
         raise
 
 
+def _import_into_database(url: str, shard: int | None, *, file: str, dry_run: bool) -> None:
+    """Import into a shard in a database that no broker has."""
+    from sluiceway.extras import needs
+
+    with needs("postgresql", 'store.engine = "postgresql"'):
+        from sluiceway.store.postgresql import PostgresqlEngine
+        from sluiceway.store.postgresql_schema import NoTablesError
+    from sluiceway.store.maintenance.importing import Share, import_engine
+    from sluiceway.store.memory import MemoryEngine
+
+    engine: Engine
+    with ExitStack() as stack:
+        try:
+            number, shards_count = _one_shard_of(url, shard)
+        except NoTablesError:
+            number, shards_count = 0, 1
+            engine = MemoryEngine() if dry_run else PostgresqlEngine(url, name="sluiceway store")
+        else:
+            if dry_run:
+                engine = stack.enter_context(_snapshot(url, number))
+            else:
+                engine = PostgresqlEngine(url, shard=number, name="sluiceway store", is_tool=True)
+        stack.callback(engine.close)
+        place = _place_in("the database" if isinstance(engine, MemoryEngine) else engine.place, number, shards_count)
+        share = None if shards_count == 1 else Share(number, shards_count)
+        _import(partial(import_engine, engine, share=share), place, file, dry_run=dry_run)
+
+
 @store.command("import")
 @click.argument("file", metavar="FILE")
 @click.option("--dry-run", is_flag=True, help="Read all of it and say what would be done.")
-@_folder_options
+@_folder_options(in_database=_import_into_database)
 @_of_one_shard
 def import_(folder: Path, file: str, dry_run: bool) -> None:
     """Take back what `sluiceway store export` wrote, into a new store or behind what an existing one has.
@@ -423,9 +580,15 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
       sluiceway store import backup.jsonl.gz --dry-run
       ssh other sluiceway store export | sluiceway store import -
     """
+    from sluiceway.store.maintenance.importing import import_folder
+
+    _import(partial(import_folder, folder), str(folder), file, dry_run=dry_run)
+
+
+def _import(take: Callable[..., ImportReport], place: str, file: str, *, dry_run: bool) -> None:
+    """Import a file. `take`: `import_folder` or `import_engine`, without the arguments that both have."""
     from sluiceway.cli.progress import Display
     from sluiceway.protocols.stomp.header_codec import HeaderCodec
-    from sluiceway.store.maintenance.importing import import_folder
     from sluiceway.store.maintenance.lines import ExportFormatError
 
     if Path(file).is_dir():
@@ -442,8 +605,7 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
             display.tell(lines_count if total is None else source.read_bytes, total)
 
         try:
-            report = import_folder(
-                folder,
+            report = take(
                 source.open,
                 HeaderCodec(),
                 _complaint,
@@ -458,7 +620,7 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
             fail(Exit.FAULTY, f"{name} is damaged or was cut off: {error}. Export again, or copy the file again.")
         except OSError as error:
             fail(Exit.STORE, f"{name} could not be imported: {error}")
-    _show_import(report, folder, dry_run=dry_run)
+    _show_import(report, place, dry_run=dry_run)
 
 
 def _complaint(head: Envelope, body_bytes: int, has_nul: bool) -> str | None:
@@ -508,7 +670,7 @@ def _unpacked(file: BinaryIO) -> Iterable[bytes]:
     return gzip.GzipFile(fileobj=reader, mode="rb") if packed else reader
 
 
-def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:
+def _show_import(report: ImportReport, place: str, *, dry_run: bool) -> None:
     for queue in report.queues:
         where = ", behind existing messages" if queue.appended else ""
         click.echo(
@@ -516,7 +678,7 @@ def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:
         )
     said = f"{count_in_words(report.messages_count, 'message')} and "
     said += count_in_words(report.subscriptions_added_count, "durable subscription")
-    click.echo(f"{folder}: {'would import' if dry_run else 'imported'} {said}")
+    click.echo(f"{place}: {'would import' if dry_run else 'imported'} {said}")
     if report.renumbered_count:
         click.echo(
             f"{count_in_words(report.renumbered_count, 'message')} with new message-ids: theirs may have been used"
@@ -532,7 +694,10 @@ def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:
 
 
 @store.command()
-@_folder_options
+@_folder_options(
+    instead="the server's autovacuum frees the space of deleted records for new ones, and VACUUM (FULL, ANALYZE) "
+    "sluiceway_records gives it back while no broker runs"
+)
 @_of_each_shard
 def compact(folder: Path) -> None:
     """Reclaim the disk space of deleted data.

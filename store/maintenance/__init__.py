@@ -2,6 +2,7 @@
 
     opening     the folder and its database, for a tool
     records     all records of a block together, in the order of the table
+    bodies      large bodies, in files or in a database
     faults      kinds of damage, as data
     survey      reads everything, finds faults and their repairs
     check       the survey as a report

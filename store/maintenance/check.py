@@ -16,6 +16,7 @@ from ..engine import CorruptionError, Engine
 from ..keys import FORMAT_VERSION_MIN
 from ..pages import measure
 from ..values import ValueLog
+from .bodies import Bodies, FolderBodies
 from .faults import QueueCount, StoreFault
 from .opening import open_store
 from .records import Progress, of_total
@@ -112,7 +113,8 @@ def check_folder(path: Path, heads: HeadCodec, *, on_progress: Progress | None =
     """
     try:
         with open_store(path, mend=False) as store:
-            report = check(store.engine, heads, large_folder=store.directory.large_path, on_progress=on_progress)
+            bodies = FolderBodies(store.directory.large_path)
+            report = check(store.engine, heads, bodies=bodies, on_progress=on_progress)
             report.notes += values_notes(store.engine)
             _look_at_pages(report, store.directory)
             report.format_version = store.directory.format_version
@@ -153,7 +155,7 @@ def check(
     engine: Engine,
     heads: HeadCodec,
     *,
-    large_folder: Path | None = None,
+    bodies: Bodies | None = None,
     on_progress: Progress | None = None,
     on_fault: Callable[[StoreFault], None] | None = None,
 ) -> CheckReport:
@@ -164,7 +166,7 @@ def check(
     O(bytes).
     """
     report = CheckReport()
-    survey = StoreSurvey(engine, heads, large_folder=large_folder)
+    survey = StoreSurvey(engine, heads, bodies=bodies)
     try:
         survey.on_progress = of_total(on_progress, engine)
         for fault in survey.faults():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
-from pathlib import Path
 from typing import Final
 
 from ...queues.message import Message
@@ -31,6 +30,7 @@ from ..states import (
     decode_queue,
     decode_state,
 )
+from .bodies import Bodies
 from .lines import (
     BodyLine,
     CursorLine,
@@ -46,14 +46,10 @@ from .records import (
     Progress,
     QueueName,
     blocks,
-    body_path,
     make_large,
     of_total,
     queue_of,
 )
-
-PIECE_BYTES: Final = 192 * 1024
-"""Bytes of a large body in one line; a multiple of 3, so that base64 has no padding in the middle."""
 
 _BLANK_LINE: Final = b"\n\n"
 _TERMINATOR: Final = b"\0"
@@ -67,17 +63,17 @@ class Export:
         engine: Engine,
         heads: HeadCodec,
         *,
-        large_folder: Path | None = None,
+        bodies: Bodies | None = None,
         wanted: Callable[[str], bool] = lambda _name: True,
         on_progress: Progress | None = None,
         on_fault: Callable[[str], None],
     ) -> None:
-        """Prepare an export. `wanted` selects destinations; `on_fault` gets, in words, each record left out because it
-        can't be read; `on_progress` counts settled messages as well.
+        """Prepare an export. `bodies`: large ones; None: there are none. `wanted` selects destinations; `on_fault` gets
+        each record, in words, that is left out because it can't be read; `on_progress` counts settled messages, too.
         """
         self._engine = engine
         self._heads = heads
-        self._large_folder = large_folder
+        self._bodies = bodies
         self._wanted = wanted
         self._on_progress = on_progress
         self._on_fault = on_fault
@@ -301,13 +297,12 @@ class Export:
 
     def _body_is_there(self, queue: QueueName, sequence: int, large: tuple[int, int]) -> bool:
         file_id, length_bytes = large
-        if self._large_folder is None:
+        if self._bodies is None:
             self._left_out(f"{queue.said}: message {sequence}: the folder of large bodies is unknown")
             return False
-        path = body_path(self._large_folder, file_id)
-        try:
-            there_bytes = path.stat().st_size
-        except FileNotFoundError:
+        path = self._bodies.place(file_id)
+        there_bytes = self._bodies.size_bytes(file_id)
+        if there_bytes is None:
             self._left_out(f"{queue.said}: message {sequence}: its body {path} is missing")
             return False
         if there_bytes != length_bytes:
@@ -318,16 +313,10 @@ class Export:
         return True
 
     def _body_lines(self, file_id: int, length_bytes: int) -> Iterator[bytes]:
-        """Yield the body of the message before, in pieces. Raises OSError: half of it is out already."""
-        assert self._large_folder is not None, "it was looked at before"
-        with body_path(self._large_folder, file_id).open("rb") as file:
-            left_bytes = length_bytes
-            while left_bytes:
-                piece = file.read(min(PIECE_BYTES, left_bytes))
-                if not piece:
-                    raise OSError(f"{file.name} became shorter while it was read")
-                left_bytes -= len(piece)
-                yield write_line(BodyLine(piece))
+        """Yield the body of the message before, in pieces. Raises OSError or BodyError: half of it is out already."""
+        assert self._bodies is not None, "it was looked at before"
+        for piece in self._bodies.pieces(file_id, length_bytes):
+            yield write_line(BodyLine(piece))
 
 
 def destination_filter(patterns: SequenceOf[str]) -> Callable[[str], bool]:

@@ -15,11 +15,11 @@ failed import.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import attrs
 
@@ -27,6 +27,7 @@ from ...queues.durables import DurableKey, key_of
 from ...queues.message import DelayedMessage, Envelope, Message
 from ...queues.names import DestinationNameError, name_of_part, parse, part_in_words, split_part
 from ...queues.policy import PARTITIONS_COUNT_MAX
+from ...queues.shard_hash import first_number, shard_of
 from .. import keys
 from ..chunks import LARGE, HeadCodec, decode_chunk
 from ..directory import told_of
@@ -43,6 +44,7 @@ from ..states import (
     encode_format,
     encode_numbers,
 )
+from .bodies import Bodies, BodyWriter, FolderBodies, StoredBodies
 from .lines import (
     BodyLine,
     CursorLine,
@@ -58,7 +60,7 @@ from .lines import (
 )
 from .metadata import MetadataImport
 from .opening import open_store
-from .records import QueueName, body_path, make_large
+from .records import QueueName, make_large
 from .targets import ImportedQueue, Targets
 
 BATCH_BYTES: Final = 4 << 20
@@ -110,6 +112,14 @@ class ImportReport:
     """Number of records that existed before, and are unchanged."""
 
 
+@attrs.frozen
+class Share:
+    """Part of a cluster's destinations that a store has."""
+
+    shard: int
+    shards_count: int
+
+
 def import_folder(
     path: Path,
     open_lines: OpenLines,
@@ -141,18 +151,43 @@ def import_folder(
             if dry_run:
                 return report
         with open_store(path, create=True) as store:
-            return _import(
-                store.engine, open_lines, heads, complaint, store.directory.large_path, dry_run=False, told=told
-            )[0]
+            bodies = FolderBodies(store.directory.large_path)
+            return _import(store.engine, open_lines, heads, complaint, bodies, dry_run=False, told=told)[0]
     with open_store(path, create=True) as store:
-        large_folder = store.directory.large_path
+        bodies = FolderBodies(store.directory.large_path)
         if again or dry_run:
-            report, lines_count = _import(
-                store.engine, open_lines, heads, complaint, large_folder, dry_run=True, told=told
-            )
+            report, lines_count = _import(store.engine, open_lines, heads, complaint, bodies, dry_run=True, told=told)
             if dry_run:
                 return report
-        return _import(store.engine, open_lines, heads, complaint, large_folder, dry_run=False, told=told)[0]
+        return _import(store.engine, open_lines, heads, complaint, bodies, dry_run=False, told=told)[0]
+
+
+def import_engine(
+    engine: Engine,
+    open_lines: OpenLines,
+    heads: HeadCodec,
+    complaint: Complaint,
+    *,
+    again: bool,
+    dry_run: bool = False,
+    share: Share | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> ImportReport:
+    """Import into an open engine that keeps large bodies, too, as a database does. Arguments and errors are those of
+    `import_folder`; `share`: shard of a cluster that the engine has; BodyError if a large body can't be written.
+    """
+    take = partial(_import, engine, open_lines, heads, complaint, StoredBodies(engine), share=share)
+    lines_count = 0
+
+    def told(count: int) -> None:
+        if on_progress is not None:
+            on_progress(lines_count + count)
+
+    if again or dry_run:
+        report, lines_count = take(dry_run=True, told=told)
+        if dry_run:
+            return report
+    return take(dry_run=False, told=told)[0]
 
 
 def _import(
@@ -160,14 +195,18 @@ def _import(
     open_lines: OpenLines,
     heads: HeadCodec,
     complaint: Complaint,
-    large_folder: Path | None,
+    bodies: Bodies | None,
     *,
     dry_run: bool,
     told: Callable[[int], None],
+    share: Share | None = None,
 ) -> tuple[ImportReport, int]:
     """Return the report and the number of lines."""
     number = 0
-    with open_lines() as lines, Import(engine, heads, complaint, large_folder=large_folder, dry_run=dry_run) as taking:
+    with (
+        open_lines() as lines,
+        Import(engine, heads, complaint, bodies=bodies, dry_run=dry_run, share=share) as taking,
+    ):
         for number, line in read_lines(lines):
             taking.take(number, line)
             if number % _PROGRESS_LINES == 0:
@@ -185,22 +224,26 @@ class Import:
         heads: HeadCodec,
         complaint: Complaint,
         *,
-        large_folder: Path | None = None,
+        bodies: Bodies | None = None,
         dry_run: bool = False,
+        share: Share | None = None,
     ) -> None:
-        """Prepare an import. `complaint` judges bodies. `large_folder`: for large bodies. `dry_run`: everything but
-        writing.
+        """Prepare an import. `complaint` judges bodies. `bodies`: for large bodies. `dry_run`: everything but writing.
+        `share`: shard of a cluster that the store is; None: it has all destinations.
         """
         self._engine = engine
         self._heads = heads
         self._complaint = complaint
-        self._large_folder = large_folder
+        self._bodies = bodies
+        self._share = share
         self._dry_run = dry_run
         self._targets = Targets(engine)
         self._metadata = MetadataImport(engine)
         self._is_new = engine.get(keys.META_FORMAT_KEY) is None
         numbers = engine.get(keys.META_NUMBERS_KEY)
-        self._numbers_from = decode_numbers(numbers) if numbers is not None else 1
+        self._numbers_from = max(
+            decode_numbers(numbers) if numbers is not None else 1, 1 if share is None else first_number(share.shard)
+        )
         """First free number."""
         self._given_from = self._given_to = self._numbers_from
         """Numbers of the export are below the first; new ones were given up to the second."""
@@ -326,7 +369,7 @@ class Import:
                     put(keys.META_CLEAN_KEY, encode_clean(True)),
                 ]
             )
-            if line.token is not None:
+            if line.token is not None and self._share is None:  # of a cluster all shards have the same
                 self._put([put(keys.META_TOKEN_KEY, line.token.encode())])
 
     def _number(self, wanted: int | None) -> int:
@@ -415,7 +458,17 @@ class Import:
         if part and (part >= PARTITIONS_COUNT_MAX or address.kind.is_topic):
             said, last = part_in_words(destination), PARTITIONS_COUNT_MAX - 1
             raise DestinationNameError(f"{said!r}: only queues have parts, and those from 0 to {last}")
+        self._check_share(canonical)
         return self._targets.find(name._replace(name=name_of_part(address.canonical, part)))
+
+    def _check_share(self, name: str) -> None:
+        """Raises DestinationNameError for a name that belongs to another shard."""
+        share = self._share
+        if share is not None and (other := shard_of(name, share.shards_count)) != share.shard:
+            raise DestinationNameError(
+                f"{name!r} belongs to shard {other} of {share.shards_count}, not to shard {share.shard}: import it "
+                "there, or export with --queue what belongs here"
+            )
 
     def _take_subscription(self, number: int, line: SubscriptionLine) -> None:
         key = key_of(line.client_id, line.name, line.destination)
@@ -433,7 +486,7 @@ class Import:
         self._durables[key] = durable_id
         self._destinations[durable_id] = line.destination
         self._imported_durables.add(durable_id)
-        parse(line.destination)  # raises for an invalid one
+        self._check_share(parse(line.destination).canonical)
         record = DurableRecord(
             line.client_id, line.name, line.destination, line.selector, line.created_ms, line.last_seen_ms
         )
@@ -477,12 +530,12 @@ class Import:
     def _begin_body(self, length_bytes: int) -> _Body:
         if self._dry_run:
             return _Body(None, 0, length_bytes)
-        assert self._large_folder is not None, "a writer needs the folder of large bodies"
+        assert self._bodies is not None, "a writer needs a place for large bodies"
         if not self._next_file_id:
-            self._next_file_id = _free_file_id(self._engine, self._heads, self._large_folder)
+            self._next_file_id = _free_file_id(self._engine, self._heads, self._bodies)
         file_id = self._next_file_id
         self._next_file_id += 1
-        return _Body(body_path(self._large_folder, file_id), file_id, length_bytes)
+        return _Body(self._bodies.begin(file_id), file_id, length_bytes)
 
     def _take_piece(self, number: int, line: BodyLine) -> None:
         body = self._body
@@ -504,39 +557,30 @@ class Import:
 
 
 class _Body:
-    """Large body being written to its file; without a path nothing is written."""
+    """Large body being written; without a writer nothing is."""
 
-    __slots__ = ("_file", "_path", "file_id", "has_nul", "left_bytes", "length_bytes")
+    __slots__ = ("_writer", "file_id", "has_nul", "left_bytes", "length_bytes")
 
-    def __init__(self, path: Path | None, file_id: int, length_bytes: int) -> None:
-        self._path = path
+    def __init__(self, writer: BodyWriter | None, file_id: int, length_bytes: int) -> None:
+        self._writer = writer
         self.file_id = file_id
         self.length_bytes = self.left_bytes = length_bytes
         self.has_nul = False
-        self._file: BinaryIO | None = path.open("xb") if path is not None else None
 
     def write(self, data: bytes) -> None:
         self.left_bytes -= len(data)
         self.has_nul = self.has_nul or b"\0" in data
-        if self._file is not None:
-            self._file.write(data)
+        if self._writer is not None:
+            self._writer.write(data)
 
     def finish(self) -> None:
         """Sync and close the complete body."""
-        if self._file is not None and self._path is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        if self._writer is not None:
+            self._writer.finish()
 
     def give_up(self) -> None:
-        if self._file is not None and self._path is not None:
-            self._file.close()
-            self._path.unlink(missing_ok=True)
+        if self._writer is not None:
+            self._writer.give_up()
 
 
 def _old_durables(engine: Engine) -> Iterable[tuple[bytes, bytes]]:
@@ -544,14 +588,9 @@ def _old_durables(engine: Engine) -> Iterable[tuple[bytes, bytes]]:
     return engine.iterate(*keys.family_range(keys.DURABLE))
 
 
-def _free_file_id(engine: Engine, heads: HeadCodec, folder: Path) -> int:
-    """Return an id above those of all files and records. Reads all chunks that name files."""
-    highest = 0
-    for path in folder.iterdir():
-        try:
-            highest = max(highest, int(path.name, 16))
-        except ValueError:
-            continue  # not one of our files
+def _free_file_id(engine: Engine, heads: HeadCodec, bodies: Bodies) -> int:
+    """Return an id above those of all bodies and records. Reads all chunks that name bodies."""
+    highest = bodies.highest_id()
     for key, value in engine.iterate(*keys.family_range(keys.CHUNK)):
         if len(value) <= _FLAGS_AT or not value[_FLAGS_AT] & LARGE:
             continue

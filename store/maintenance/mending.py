@@ -18,6 +18,7 @@ from ..directory import Directory
 from ..engine import CorruptionError
 from ..quarantine import Quarantine
 from ..values import ValueLog
+from .bodies import FolderBodies
 from .check import CheckReport, check, database_fault, values_notes
 from .faults import StoreFault
 from .opening import check_version
@@ -106,8 +107,8 @@ def _mend(
         engine.write(fault.changes, sync=False)
         done_count += 1
 
-    large_folder = directory.large_path
-    found = check(engine, heads, large_folder=large_folder, on_progress=on_progress, on_fault=mend)
+    bodies = FolderBodies(directory.large_path)
+    found = check(engine, heads, bodies=bodies, on_progress=on_progress, on_fault=mend)
     found.notes += values_notes(engine)
     mended = Mended(found, done_count=done_count, aside_count=aside_count)
     if not dry_run:
@@ -116,5 +117,5 @@ def _mend(
             # A copy: earlier faults are added to `found` itself later.
             mended.left = attrs.evolve(found, faults=list(found.faults), fault_counts=Counter(found.fault_counts))
         else:
-            mended.left = check(engine, heads, large_folder=large_folder, on_progress=on_progress)
+            mended.left = check(engine, heads, bodies=bodies, on_progress=on_progress)
     return mended

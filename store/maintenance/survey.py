@@ -21,7 +21,6 @@ Source: FORMAT.md, "Damage".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -56,9 +55,10 @@ from ..states import (
     encode_queue,
     encode_state,
 )
+from .bodies import Bodies
 from .faults import CARRY_OVER, NO_MEND, QueueCount, StoreFault, alive_count, summary_fault
 from .metadata import metadata_faults
-from .records import BlockRecords, QueueName, blocks, body_path, make_large, queue_of
+from .records import BlockRecords, QueueName, blocks, make_large, queue_of
 
 _PROGRESS_CHUNKS: Final = 64
 _KEYS_END: Final = b"\xff" * 16
@@ -88,12 +88,12 @@ class StoreSurvey:
         engine: Engine,
         heads: HeadCodec,
         *,
-        large_folder: Path | None = None,
+        bodies: Bodies | None = None,
     ) -> None:
-        """Prepare a survey. `large_folder`: folder of large bodies, None: skip them."""
+        """Prepare a survey. `bodies`: large bodies, None: skip them."""
         self._engine = engine
         self._heads = heads
-        self._large_folder = large_folder
+        self._shelf = bodies
         self.on_progress: Callable[[int], None] | None = None
         """Gets the number of messages so far, settled ones included."""
         self.queues: dict[int, QueueCount] = {}
@@ -638,29 +638,24 @@ class StoreSurvey:
             self.notes.append(f"{count} records of kinds that this version does not know; they are left alone")
 
     def _large_bodies(self) -> Iterator[StoreFault]:
-        folder = self._large_folder
-        if folder is None:
+        shelf = self._shelf
+        if shelf is None:
             return
         for file_id, length_bytes in sorted(self._bodies.items()):
-            path = body_path(folder, file_id)
-            try:
-                there_bytes = path.stat().st_size
-            except FileNotFoundError:
-                what = "the file of a large body is missing"
-            else:
-                if there_bytes == length_bytes:
-                    continue
-                what = f"the file of a large body has {there_bytes} bytes, not {length_bytes}"
+            there_bytes = shelf.size_bytes(file_id)
+            if there_bytes == length_bytes:
+                continue
+            what = f"{shelf.noun} is missing"
+            if there_bytes is not None:
+                what = f"{shelf.noun} has {there_bytes} bytes, not {length_bytes}"
             yield StoreFault(
                 "bad-body",
-                str(path),
+                shelf.place(file_id),
                 what,
                 "nothing here: bring the file back; or `sluiceway store export`, which leaves the message out, and "
                 "`import` into a new folder",
                 lost_count=1,
             )
-        names = {body_path(folder, file_id).name for file_id in self._bodies}
-        left = [path for path in folder.iterdir() if path.name not in names] if folder.is_dir() else []
+        left = shelf.strangers(self._bodies)
         if left and not self._spooled_count:  # transactions may have some of them
-            found = count_in_words(len(left), "file")
-            self.notes.append(f"{found} in {folder.name}/ with bodies that no message has: the next start removes them")
+            self.notes.append(f"{left} with bodies that no message has: the next start removes them")

@@ -12,6 +12,7 @@ from sluiceway.queues.message import DelayedMessage, Envelope, Message
 from sluiceway.store import keys, states
 from sluiceway.store.chunks import decode_chunk, encode_chunk_and_summary
 from sluiceway.store.engine import Change, Engine, put
+from sluiceway.store.maintenance.bodies import FolderBodies
 from sluiceway.store.maintenance.export import Export, destination_filter
 from sluiceway.store.maintenance.importing import Import, ImportReport
 from sluiceway.store.maintenance.lines import (
@@ -98,7 +99,7 @@ def exported(
     export = Export(
         engine,
         HEADS,
-        large_folder=large_folder,
+        bodies=None if large_folder is None else FolderBodies(large_folder),
         wanted=destination_filter(patterns) if patterns else lambda _name: True,
         on_fault=told.append,
     )
@@ -111,7 +112,8 @@ def exported(
 def imported(
     engine: Engine, lines: Iterable[bytes | str], *, large_folder: Path | None = None, dry_run: bool = False
 ) -> ImportReport:
-    with Import(engine, HEADS, complaint, large_folder=large_folder, dry_run=dry_run) as taking:
+    bodies = None if large_folder is None else FolderBodies(large_folder)
+    with Import(engine, HEADS, complaint, bodies=bodies, dry_run=dry_run) as taking:
         for number, line in read_lines([text.encode() if isinstance(text, str) else text for text in lines]):
             taking.take(number, line)
         return taking.finish()

@@ -17,8 +17,8 @@ from sluiceway.queues.message import DelayedMessage, Message
 from sluiceway.store import keys, states
 from sluiceway.store.durables import durable_changes
 from sluiceway.store.engine import Change, delete, put
+from sluiceway.store.maintenance.bodies import PIECE_BYTES, FolderBodies
 from sluiceway.store.maintenance.check import check, check_folder
-from sluiceway.store.maintenance.export import PIECE_BYTES
 from sluiceway.store.maintenance.importing import import_folder
 from sluiceway.store.maintenance.lines import (
     ExportFormatError,
@@ -408,7 +408,7 @@ def test_large_bodies_go_in_pieces_and_come_back_as_files(tmp_path: Path) -> Non
     again = exported(copy, "/queue/a", large_folder=there)
     assert again[1:] == lines[1:]
     assert sorted(int(path.name, 16) for path in there.iterdir()) == [9, 21, 22, 23]
-    assert dict(check(copy, HEADS, large_folder=there).fault_counts) == {"bad-body": 1}, "that of file 20"
+    assert dict(check(copy, HEADS, bodies=FolderBodies(there)).fault_counts) == {"bad-body": 1}, "that of file 20"
 
 
 def large_message(file_id: int) -> Message:
