@@ -27,7 +27,7 @@ from ..link.records import Kind, decode_size
 from ..outbound import Outbound
 from .encoder import BEHIND_NUL, encode_frame
 from .escaping import Version, escape_value
-from .frames import Frame
+from .frames import Frame, PassedRun
 from .head import SendHead
 from .inward import LargeInward
 from .placement import Elsewhere, FlowEnd
@@ -49,6 +49,8 @@ class Kept:
     charge_bytes: int
     in_doubt: bool = False
     """Whether the SENDs may have arrived."""
+    passed: PassedRun | None = None
+    """The SENDs as they came, from which `wires` are cut when they are needed."""
 
 
 class FarOwner(Protocol):
@@ -205,6 +207,15 @@ class Far:
             else:
                 self.in_doubt[escape_value(receipt_id, version).encode()] = frame.command
         self.send(encode_frame(frame.command, frame.headers.items(), version=version))
+
+    def send_passed(self, run: PassedRun) -> None:
+        """Send SENDs as they lie, and keep them until they are done."""
+        data = run.data
+        self._key += 1
+        self._kept[self._key] = Kept(run.head, [], None, len(data), passed=run)
+        self._relay.charge(len(data))
+        self.flow.send_frames(data)
+        self._undone.append((self.flow.sent_bytes, self._key))
 
     def send_run(self, kept: Kept) -> None:
         """Send SENDs, and keep them until they are done."""
@@ -436,4 +447,6 @@ class Far:
         self._kept.clear()
         for each in kept:
             each.in_doubt = True
+            if each.passed is not None:
+                each.wires, each.passed = each.passed.cut().wires, None
         return kept

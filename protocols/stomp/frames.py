@@ -1,20 +1,25 @@
 """Events of the machine for its owner: one per *batch* of frames wherever clients send batches.
 
-A `SendRun` is any number of consecutive SENDs with the same head, an `UnheardRun` the same without their bodies, an
-`AckRun` any number of consecutive plain ACKs (or NACKs). A SEND with a large body is not collected: it comes as start,
-pieces and end. All other frames are rare and come one by one as `Frame`. A heart-beat is no event: the transport counts
-any inbound byte as life (b25).
+A `SendRun` is any number of consecutive SENDs with the same head, an `UnheardRun` the same without their bodies, a
+`PassedRun` the same as they lie, an `AckRun` any number of consecutive plain ACKs (or NACKs). A SEND with a large body
+is not collected: it comes as start, pieces and end. All other frames are rare and come one by one as `Frame`. A heart-
+beat is no event: the transport counts any inbound byte as life (b25).
 
 Deliberately not here: frames in wire form (`parser`, `encoder`) and what a head means (`head`).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from .errors import ProtocolError
 from .escaping import Version
 from .head import SendHead
+from .octets import EOL_OCTETS
+
+COMMAND_BYTES: Final = len(b"SEND\n")
 
 
 @attrs.define(slots=True)
@@ -40,6 +45,30 @@ class SendRun:
     wires: list[bytes]
     size_bytes: int
     receipts: list[str] | None = None
+
+
+@attrs.define(slots=True)
+class PassedRun:
+    """Consecutive SENDs with one head and one length, without receipts, for a destination of another hub, as they lie:
+    `count` frames in `data`, each `span` octets long without its NUL, with LFs between some. The block of the head is
+    part of the frame as it came.
+    """
+
+    head: SendHead
+    data: bytes
+    count: int
+    span: int
+
+    def cut(self) -> SendRun:
+        """Return the same SENDs as an ordinary run."""
+        data, span, pos = self.data, self.span, 0
+        wires: list[bytes] = []
+        for _ in range(self.count):
+            while data[pos] in EOL_OCTETS:
+                pos += 1
+            wires.append(data[pos + COMMAND_BYTES : pos + span + 1])
+            pos += span + 1
+        return SendRun(self.head, wires, sum(map(len, wires)))
 
 
 @attrs.define(slots=True)
@@ -119,4 +148,6 @@ class Fault:
     error: ProtocolError
 
 
-Event = Frame | SendRun | UnheardRun | LargeSendStart | LargeSendPiece | LargeSendEnd | AckRun | Connect | Fault
+Event = (
+    Frame | SendRun | PassedRun | UnheardRun | LargeSendStart | LargeSendPiece | LargeSendEnd | AckRun | Connect | Fault
+)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from .dialects import subscribe_headers, unsubscribe_headers
@@ -29,9 +29,10 @@ from .encoder import encode_frame, error_frame
 from .errors import LocalProtocolError, ProtocolError
 from .escaping import SUPPORTED_VERSIONS, Version, escape_value, unescape
 from .frames import Connect, Event, Fault, Frame
-from .head import ORIGIN_HEADER, HeadAccount
+from .head import ORIGIN_HEADER, HeadAccount, SendHead
 from .limits import StompLimits
 from .parser import Parser
+from .passing import PassingParser
 from .receive_buffer import ReceiveBuffer
 from .transitions import (
     ACK_MODES,
@@ -87,10 +88,10 @@ def parse_heart_beat(value: str | None) -> tuple[int, int]:
 class _Machine(abc.ABC):
     """Common part of both sides: a parser, a state, a version, and the end by a fault."""
 
-    def __init__(self, limits: StompLimits, role: Role, state: State, *, stages: bool = False) -> None:
+    def __init__(self, limits: StompLimits, role: Role, state: State, parser: Parser) -> None:
         self._limits = limits
         self._role: Role = role
-        self._parser = Parser(limits, role=role, stages=stages)
+        self._parser = parser
         self._state = state
         self._version: Version | None = None
         #: Interval in which input must arrive, in milliseconds; 0 if none was promised. Grace is up to the owner.
@@ -170,11 +171,18 @@ class ServerMachine(_Machine):
         versions: Iterable[Version] = SUPPORTED_VERSIONS,
         stages: bool = False,
         heads: HeadAccount | None = None,
+        may_pass: Callable[[SendHead], bool] | None = None,
     ) -> None:
         """Make the server's side. `server_name` is ``name/version`` (b18), `versions` those that this listener speaks;
         `stages`: the owner takes large bodies in pieces (`LargeSendStart`); `heads` counts the memory of heads.
+        `may_pass`: whether SENDs with this head go to another hub, as `PassedRun`s; None: there is none.
         """
-        super().__init__(limits, "server", State.GREETING, stages=stages)
+        parser = (
+            Parser(limits, role="server", stages=stages)
+            if may_pass is None
+            else PassingParser(limits, stages=stages, may_pass=may_pass)
+        )
+        super().__init__(limits, "server", State.GREETING, parser)
         if heads is not None:
             self._parser.count_heads(heads)
         self._server_name = server_name
@@ -355,7 +363,8 @@ class ClientMachine(_Machine):
     """
 
     def __init__(self, limits: StompLimits | None = None) -> None:
-        super().__init__(limits if limits is not None else StompLimits(), "client", State.IDLE)
+        limits = limits if limits is not None else StompLimits()
+        super().__init__(limits, "client", State.IDLE, Parser(limits, role="client"))
         self._heart_beat = (0, 0)
         self._offered: tuple[Version, ...] = ()
         self.session_id: str | None = None

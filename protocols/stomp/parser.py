@@ -58,7 +58,7 @@ _TLS_HANDSHAKE: Final = 0x16
 _FAST_RECEIPT_BYTES_MAX: Final = 256
 
 #: Frames of any size that a run may have: about as many as tiny ones make a step. Their bytes are not looked at.
-_RUN_COUNT_MIN: Final = 512
+RUN_COUNT_MIN: Final = 512
 
 #: Cost of one frame, as bytes walked: a step of frames without a length ends after that many of them.
 _FRAME_COST_BYTES: Final = 48
@@ -531,7 +531,7 @@ class Parser:
         length = head.content_length
         span = len(before) + length
         head_bytes = len(before) + (0 if behind is None else len(behind))
-        stop = min(len(buf), max(self._step_end, pos + _RUN_COUNT_MIN * (head_bytes + max(1, length))))
+        stop = min(len(buf), max(self._step_end, pos + RUN_COUNT_MIN * (head_bytes + max(1, length))))
         receipts: list[str] | None = None
         if behind is not None:
             room = min(self._receipt_bytes_max, self._head_bytes_max - head_bytes)
@@ -552,7 +552,7 @@ class Parser:
         head_bytes = len(before)
         span = head_bytes + head.content_length  # From the start of a frame to its NUL.
         whole_before = size - span  # A frame that begins later does not end in this buffer.
-        stop = min(whole_before, max(self._step_end, pos + _RUN_COUNT_MIN * span))
+        stop = min(whole_before, max(self._step_end, pos + RUN_COUNT_MIN * span))
         wires: list[bytes] = []
         add = wires.append
         startswith = buf.startswith
@@ -602,7 +602,7 @@ class Parser:
                 return self._open_send(buf, pos, head_bytes, head, verbatim, None)
             wires.append(buf[pos + cut : end + 1])
             pos = end + 1
-            if pos >= step_end and len(wires) >= _RUN_COUNT_MIN:
+            if pos >= step_end and len(wires) >= RUN_COUNT_MIN:
                 break
             if not buf.startswith(before, pos):
                 if buf.startswith(before, pos + 1) and buf[pos] in EOL_OCTETS:
@@ -658,7 +658,7 @@ class Parser:
                 break
             wires.append(start + buf[body : end + 1])
             pos = end + 1
-            if pos >= step_end and len(wires) >= _RUN_COUNT_MIN:
+            if pos >= step_end and len(wires) >= RUN_COUNT_MIN:
                 break
             if not startswith(before, pos):
                 if startswith(before, pos + 1) and buf[pos] in EOL_OCTETS:

@@ -46,7 +46,7 @@ from .delivery import SessionTotals
 from .errors import ProtocolError
 from .escaping import Version, escape_value, unescape
 from .far import ENTRY_BYTES, NUL_LF, Far, Kept
-from .frames import AckRun, Event, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
+from .frames import AckRun, Event, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, PassedRun, SendRun
 from .head import SendHead
 from .hub import Hub
 from .lanes import Lanes, ParkedRun
@@ -212,6 +212,8 @@ class Relay:
         """Let an event take effect, at its hub. Raises ProtocolError."""
         if isinstance(event, SendRun):
             self._send(event)
+        elif isinstance(event, PassedRun):
+            self._pass(event)
         elif isinstance(event, AckRun):
             self._ack_run(event)
         elif isinstance(event, Frame):
@@ -328,6 +330,28 @@ class Relay:
             self._send_to(legs, kept)
         except _Away:
             self._shelter(kept)
+
+    def may_pass(self, head: SendHead) -> bool:
+        """Return whether SENDs with this head go to one other hub as they lie, as far as is known now."""
+        if head.transaction is not None or (head.reply_to is not None and head.reply_to.startswith(LOCAL_PREFIXES)):
+            return False
+        legs = self._legs_of(head.destination)
+        return legs is not None and len(legs) == 1 and legs[0][0] != _HERE
+
+    def _pass(self, run: PassedRun) -> None:
+        head = run.head
+        if self.may_pass(head) and not (self._homeless and head.destination in self._homeless_names):
+            legs = self._legs_of(head.destination)
+            assert legs is not None, "it may pass"
+            try:
+                far = self._far(legs[0][0])
+            except _Away:
+                pass
+            else:
+                self._totals.messages_in_count += run.count
+                far.send_passed(run)
+                return
+        self._send(run.cut())
 
     def _with_global_reply_to(self, head: SendHead, receipts: Sequence[str] | None) -> SendHead:
         if head.reply_to is None or not head.reply_to.startswith(LOCAL_PREFIXES):

@@ -47,9 +47,11 @@ from .frames import (
     LargeSendEnd,
     LargeSendPiece,
     LargeSendStart,
+    PassedRun,
     SendRun,
     UnheardRun,
 )
+from .head import SendHead
 from .heartbeat import HeartBeat, heart_beat_missed
 from .hub import Hub
 from .lanes import Lanes, ParkingLimit
@@ -138,7 +140,11 @@ class Session:
         """Whether the client is at another hub, the flow to that was lost, and it sends anew what has no RECEIPT."""
         self._changed, self._wake_writer = changed, wake_writer
         self._machine = ServerMachine(
-            limits, server_name=hub.server_name, stages=hub.bodies is not None, heads=hub.manager.heads_account
+            limits,
+            server_name=hub.server_name,
+            stages=hub.bodies is not None,
+            heads=hub.manager.heads_account,
+            may_pass=None if hub.elsewhere is None else self._may_pass,
         )
         self.receive_buffer = self._machine.receive_buffer
         """Buffer with room to read to, if the rest of a large frame comes next. Release the room, then call
@@ -592,6 +598,10 @@ class Session:
 
     # ------------------------------------------------------------------ frames
 
+    def _may_pass(self, head: SendHead) -> bool:
+        """Return whether SENDs with this head go to another hub as they lie."""
+        return self._relay is not None and self._relay.may_pass(head)
+
     def _take_here(self, event: Event) -> None:
         """Let an event take effect at this hub. Raises ProtocolError."""
         if isinstance(event, SendRun):
@@ -618,6 +628,8 @@ class Session:
             self._connect(event)
         elif isinstance(event, Fault):
             raise event.error
+        elif isinstance(event, PassedRun):
+            self._take_here(event.cut())
         else:
             self._take_large(event)
 

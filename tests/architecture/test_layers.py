@@ -31,6 +31,7 @@ STOMP_MACHINE: Final = frozenset(
     for name in (
         "__init__", "acks", "dialects", "encoder", "errors", "escaping", "faults", "frames", "head", "headcache",
         "largebody", "limits", "machine", "octets", "parser", "receive_buffer", "rawhead", "strides", "transitions",
+        "passing",
         "unheard",
     )
 )  # fmt: skip
