@@ -71,6 +71,8 @@ def delay_queue(
 class Publisher:
     """The consumer of a delay queue."""
 
+    rank = 0
+
     __slots__ = ("_environment", "_label", "_queue", "_refused", "_topic")
 
     def __init__(

@@ -1,8 +1,10 @@
 """Shared distribution: a queue whose messages are shared out among its consumers. Seed 002 "Share Queue".
 
-Round robin by credit: in each round every ready subscription gets an equal part of the waiting elements. Two
+Round robin by credit: in each round every ready subscription gets an equal part of the waiting elements. Three
 refinements:
 
+- *Rank*: subscriptions of the highest rank in the ring come first; others when none of them has credit. Consumers with
+  a selector, and messages with a group, have their turns whatever the ranks.
 - *Exclusive consumer*: see exclusivity.py. Subscriptions of other consumers are not ready.
 - *Message groups*: see groups.py. Ungrouped messages go in slices, grouped ones are placed one by one (fair_share.py).
   A message whose key is held by a consumer without credit is set aside (group_backlog.py), in order, under its key, and
@@ -28,6 +30,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from functools import partial
+from itertools import islice
 from typing import Final, Unpack
 
 from ..flow.bounds import UNBOUNDED
@@ -55,6 +58,9 @@ read without use. If all could be placed, twice as many are taken the next time.
 LOOK_COUNT_MAX: Final = 256
 """Elements taken at once to be placed by group."""
 
+RANKED_PER_COST: Final = 8
+"""Subscriptions whose ranks are compared at the cost of an element."""
+
 PLACED_COST: Final = 4
 """Cost of an element that is placed by group, in other elements; one that comes again, or from a line, costs twice
 that.
@@ -73,6 +79,7 @@ class SharedDistribution(ConsumedDistribution):
         "_groups",
         "_others_first",
         "_queue",
+        "_ranked_count",
         "_ring",
         "_sought_keys",
         "_subscription_of",
@@ -98,6 +105,8 @@ class SharedDistribution(ConsumedDistribution):
         """
         self._uncounted: set[int] = set()
         """Blocks of an earlier run with groups, that were not in memory yet."""
+        self._ranked_count = 0
+        """Number of subscriptions with a rank other than 0. Without one nothing is asked for ranks."""
         self._groups = groups
         self._exclusivity = exclusivity
         self._aside = queue.states.set_aside = GroupBacklog(ranked=queue.intake.action.lets_oldest_leave)
@@ -111,12 +120,14 @@ class SharedDistribution(ConsumedDistribution):
 
     def joined(self, subscription: Subscription) -> None:
         self._subscription_of[id(subscription.consumer)] = subscription
+        self._ranked_count += subscription.consumer.rank != 0
         if subscription.selection is not None:
             self.scan.begin(subscription, subscription.selection)
         self._exclusivity.joined(subscription)
 
     def left(self, subscription: Subscription) -> None:
         consumer_id = id(subscription.consumer)
+        self._ranked_count -= subscription.consumer.rank != 0
         if self._subscription_of.get(consumer_id) is subscription:
             del self._subscription_of[consumer_id]
         self._aside.clear_place(subscription)
@@ -243,6 +254,10 @@ class SharedDistribution(ConsumedDistribution):
         look_count = LOOK_COUNT_MIN
         while ring and budget > 0:
             subscription = next(iter(ring))
+            ready_count = len(ring)
+            if self._ranked_count:
+                subscription, ready_count = self._foremost()
+                budget -= len(ring) // RANKED_PER_COST
             if not self.is_ready(subscription):
                 del ring[subscription]
                 budget -= 1
@@ -252,7 +267,6 @@ class SharedDistribution(ConsumedDistribution):
             room_count, room_bytes = queue.room_of(subscription)
             if not room_count:
                 continue
-            ready_count = len(ring)
             if ready_count > 1:
                 if turns_left <= 0:  # a new round: the same share for all
                     turns_left = ready_count
@@ -273,6 +287,15 @@ class SharedDistribution(ConsumedDistribution):
             budget -= VISIT_COST + part.cost
             queue.hand_over(subscription, part)
         return budget
+
+    def _foremost(self) -> tuple[Subscription, int]:
+        """Return the first subscription in the ring of the highest rank there, and the number of those of that rank.
+        O(ring).
+        """
+        ranks = [subscription.consumer.rank for subscription in self._ring]
+        highest = max(ranks)
+        place = ranks.index(highest)
+        return next(islice(self._ring, place, None)), ranks.count(highest)
 
     def _ungrouped_head(self, part: Slice) -> Slice | None:
         """Return the elements before the first grouped one, or None; the rest is put back."""

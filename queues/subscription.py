@@ -36,6 +36,10 @@ class Consumer(Protocol):
     def label(self) -> str:
         """Name of the consumer, for people."""
 
+    @property
+    def rank(self) -> int:
+        """Consumers of a shared queue with a higher one come first, as long as they have credit. Usually 0."""
+
     def room(self, subscription: Subscription) -> tuple[int, int]:
         """Messages and wire bytes that may be delivered to `subscription` now. Asked only while it is not blocked.
 

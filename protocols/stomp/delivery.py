@@ -77,6 +77,7 @@ class StompSubscription(FlowResource):
         self.subscription_id = spec.subscription_id
         self.destination = spec.destination
         self.ack = spec.ack
+        self.rank = spec.rank
         self._totals = totals
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []

@@ -213,8 +213,13 @@ SUBSCRIBE: Final = (
     Word("x-stream-filter", "R", Fate.LOGGED, "use a `selector`"),
     Word("x-stream-filter-size-bytes", "R", Fate.LOGGED, "use a `selector`"),
     Word("x-stream-match-unfiltered", "R", Fate.LOGGED, "use a `selector`"),
-    Word("x-priority", "R", Fate.LOGGED, "consumers of a queue take turns: give the others less credit"),
-    Word("activemq.priority", "A", Fate.LOGGED, "consumers of a queue take turns: give the others less credit"),
+    Word(
+        "x-priority, activemq.priority",
+        "RA",
+        Fate.SERVED,
+        "of a queue: consumers with the highest number get messages first, others when those have no credit left. "
+        "Consumers with a `selector`, and messages of a group, have their turns all the same",
+    ),
     Word(
         "no-local, noLocal, activemq.noLocal",
         "AX",

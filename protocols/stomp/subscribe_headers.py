@@ -5,6 +5,7 @@ Source: DESIGN section 9; docs/stomp.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
 from typing import Final
 
@@ -34,6 +35,7 @@ class SubscriptionSpec:
         label: text for people.
         destination: as the client named it.
         prefetch_count, prefetch_bytes: credit; None: no limit.
+        rank: of a queue's consumers those with the highest come first.
     """
 
     key: int
@@ -44,6 +46,7 @@ class SubscriptionSpec:
     version: Version
     prefetch_count: int | None
     prefetch_bytes: int | None
+    rank: int = 0
 
     @property
     def has_ack_header(self) -> bool:
@@ -129,6 +132,24 @@ def prefetch_of(
         wanted_bytes = whole_number(headers, "consumer-window-size", 1 << 40)
         return (count, min(wanted_bytes, asked_bytes_max)) if wanted_bytes else (1, size_bytes)
     return count, size_bytes
+
+
+_RANK: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+
+
+def rank_of(headers: Mapping[str, str]) -> int:
+    """Return the priority of a consumer, in either dialect; 0 without one. Raises ProtocolError."""
+    header = next((name for name in ("x-priority", "activemq.priority") if name in headers), None)
+    if header is None:
+        return 0
+    value = headers[header].strip()
+    if _RANK.fullmatch(value) is None:
+        raise ProtocolError(
+            f"bad-{header}",
+            f"header {header} is no whole number",
+            f"Its value is {value[:40]!r}. Send plain decimal digits, a minus before them if need be.",
+        )
+    return int(value)
 
 
 def selecting(text: str, hub: Hub) -> Generator[Waiting | None, None, Selection | None]:

@@ -56,7 +56,7 @@ from .named import NamedDeliveries
 from .replies import Replies
 from .routing import ADMIN_PREFIX
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
-from .subscribe_headers import ACK_AUTO, SubscriptionSpec, declared_by, durable_name_of, prefetch_of, selecting
+from .subscribe_headers import ACK_AUTO, SubscriptionSpec, declared_by, durable_name_of, prefetch_of, rank_of, selecting
 from .temporary import REPLY_QUEUES, TemporaryDestinations
 from .transactions import Transactions
 
@@ -481,6 +481,7 @@ class Subscriptions:
             version=self._replies.version,
             prefetch_count=prefetch_count,
             prefetch_bytes=prefetch_bytes,
+            rank=rank_of(headers),
         )
         subscription = kind(self._hub, self._outbound, spec, self._totals)
         subscription.given_back = self._given_back

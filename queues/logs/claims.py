@@ -145,6 +145,8 @@ class _Taken:
 class ClaimGroup(FlowResource):
     """A group of one queue. Consumes from the queue only while it makes a claim."""
 
+    rank = 0
+
     upkeep_bytes = 2 * 1024
 
     def __init__(

@@ -134,6 +134,8 @@ class Delivery:
 class FakeConsumer(FlowResource):
     """Takes what it has credit for, and remembers it."""
 
+    rank = 0
+
     def __init__(
         self,
         world: World,

@@ -350,3 +350,48 @@ async def test_a_client_id_may_be_shared_and_connections_over_links_do_not_count
         for _ in range(2):
             client = await hubs.connect(**{"client-id": "shop"})
             await client.sent("/queue/b.x", "x")
+
+
+# -- consumers of higher priority --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("header", ["x-priority", "activemq.priority"])
+async def test_a_consumer_of_higher_priority_comes_first(stage: Stage, header: str) -> None:
+    """Others get what it has no credit for, and all when it has gone. Equal ones share."""
+    ranks = {"low": "-1", "plain": None, "high": "9", "as high": "9"}
+    producer, clients = await stage.connect(), {}
+    for name, rank in ranks.items():
+        clients[name] = client = await stage.connect()
+        wish = {} if rank is None else {header: rank}
+        await client.subscribe("/queue/a", ack="client-individual", **{"prefetch-count": "2", **wish})
+    await producer.send_all("/queue/a", range(5))
+    held = {name: await client.drain() for name, client in clients.items()}
+    assert {name: len(deliveries) for name, deliveries in held.items()} == {
+        "low": 0, "plain": 1, "high": 2, "as high": 2
+    }  # fmt: skip
+    await clients["high"].ack(held["high"][0])
+    await producer.send_all("/queue/a", ["next", "spare"])
+    assert [each.text for each in await clients["high"].drain()] == ["next"]
+    assert [each.text for each in await clients["plain"].drain()] == ["spare"]
+    for name in ("high", "as high", "plain"):
+        clients[name].vanish()
+    assert len(await clients["low"].drain()) == 2
+
+
+async def test_a_consumer_priority_holds_over_a_link_and_for_a_backlog() -> None:
+    async with TwoHubs() as hubs:
+        low, high, producer = await hubs.connect(), await hubs.connect(), await hubs.connect()
+        await high.subscribe("/queue/b.x", ack="client-individual", **{"prefetch-count": "1", "x-priority": "1"})
+        await low.subscribe("/queue/b.x", ack="client-individual", **{"prefetch-count": "1"})
+        await producer.send_all("/queue/b.x", range(20))
+        first = await low.next_message()
+        for _ in range(10):
+            await high.ack(await high.next_message())
+        await low.silence()
+        await low.ack(first)
+
+
+async def test_a_priority_that_is_no_number_is_refused(stage: Stage) -> None:
+    client = await stage.connect()
+    await client.frame("SUBSCRIBE", {"destination": "/queue/a", "id": "s", "x-priority": "high"})
+    assert (await client.expect_error("x-priority")).headers["code"] == "bad-x-priority"
