@@ -1,5 +1,7 @@
 """The demonstration: a broker, real stomp.py clients, eleven situations, and a verdict that is computed.
 
+    scripts/demo --cluster  another show, half a minute: three hubs are one broker, and one is killed under load
+
     scripts/demo            on a terminal: live, a minute and a half, most of it for Spark
     scripts/demo --plain    lines of text; so it is anyway when the output goes to a file or CI
     scripts/demo --quick    small numbers and no pauses
@@ -25,6 +27,7 @@ from stomp.exception import StompException
 
 from examples.stage.account import Account, Check
 from examples.stage.acts import DAILY_ACTS
+from examples.stage.cluster_act import CLUSTER_ACT, HUBS_COUNT
 from examples.stage.flow_map import FlowMap
 from examples.stage.lasting_acts import LASTING_ACTS
 from examples.stage.live import LiveScreen
@@ -50,8 +53,15 @@ ASK_EVERY_SECONDS: Final = 0.2
     help="Folder for the broker's configuration, log and data.",
 )
 @click.option("--spark/--no-spark", default=True, help="Play the act with Spark, too [default: if it is there].")
-def main(quick: bool, plain: bool, data_dir: Path, spark: bool) -> None:
-    """Show what Sluiceway does, and prove it."""
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Another show, half a minute: three hubs are one broker, and one is killed under load. The hubs are processes "
+    "of `sluiceway serve --hubs 3` on this machine, so nothing else has to be installed; hubs on several machines run "
+    "the same code on ZooKeeper and PostgreSQL.",
+)
+def main(quick: bool, plain: bool, data_dir: Path, spark: bool, cluster: bool) -> None:
+    """Show what Sluiceway does, and prove it. Ends with 0 if every check was met, with 1 if not."""
     logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # it warns of every connection that is cut on purpose
     signal.signal(signal.SIGTERM, _interrupt)
     if isinstance(sys.stdout.encoding, str) and hasattr(sys.stdout, "reconfigure"):
@@ -61,15 +71,15 @@ def main(quick: bool, plain: bool, data_dir: Path, spark: bool) -> None:
         PlainScreen() if plain or not console.is_terminal or console.is_dumb_terminal else LiveScreen(console)
     )
     began_seconds = time.monotonic()
-    acts = [*DAILY_ACTS, *LASTING_ACTS]
-    if spark:
+    acts = [CLUSTER_ACT] if cluster else [*DAILY_ACTS, *LASTING_ACTS]
+    if spark and not cluster:
         without = missing()
         if without:
             click.echo(f"demo: the act with Spark is left out: {without}", err=True)
         else:
             acts.append(SPARK_ACT)
     try:
-        checks, memory_bytes = show(screen, data_dir, acts, quick=quick)
+        checks, memory_bytes = show(screen, data_dir, acts, quick=quick, hubs_count=HUBS_COUNT if cluster else 0)
     except KeyboardInterrupt:
         click.echo("interrupted; the broker was stopped", err=True)
         sys.exit(130)
@@ -90,15 +100,18 @@ def _interrupt(_signal: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def show(screen: Screen, data_dir: Path, acts: Sequence[Act], *, quick: bool) -> tuple[list[Check], int]:
-    """Plays the acts. Returns the checks, and the most memory that the broker was seen to use, in bytes.
+def show(
+    screen: Screen, data_dir: Path, acts: Sequence[Act], *, quick: bool, hubs_count: int = 0
+) -> tuple[list[Check], int]:
+    """Plays the acts, with a broker of `hubs_count` processes (0: one). Returns the checks, and the most memory that
+    the broker was seen to use, in bytes.
 
     Raises ServerError if there is no broker to play with. The broker has ended when this returns or raises.
     """
     total = Account()
     checks: list[Check] = []
     try:
-        with Server(data_dir) as server:
+        with Server(data_dir, hubs_count=hubs_count) as server:
             screen.open([act.title for act in acts])
             flow_map = FlowMap(server.host, server.port)
             flow_map.watch(screen.report, interval_seconds=ASK_EVERY_SECONDS)

@@ -44,6 +44,12 @@ class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships n
     def __init__(self) -> None:
         self.messages: list[Received] = []
         self.receipts: set[str] = set()
+        self.session = ""
+        """Name that the broker has given the connection."""
+        self.error_code = ""
+        """Code of the ERROR that has ended the connection."""
+        self.on_receipted: Callable[[str], None] = _nothing
+        """Callback with every receipt that comes from now on, in stomp.py's thread."""
         self._react: Callable[[Received], None] | None = None
         self._reacting = threading.Lock()
 
@@ -63,8 +69,20 @@ class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships n
             if self._react is not None:
                 self._react(message)
 
+    def on_connected(self, frame: Any) -> None:
+        self.session = frame.headers.get("session", "")
+
+    def on_error(self, frame: Any) -> None:
+        self.error_code = frame.headers.get("code", "")
+
     def on_receipt(self, frame: Any) -> None:
-        self.receipts.add(frame.headers["receipt-id"])
+        receipt = frame.headers["receipt-id"]
+        self.receipts.add(receipt)
+        self.on_receipted(receipt)
+
+
+def _nothing(_receipt: str) -> None:
+    return
 
 
 class Player:
@@ -83,6 +101,12 @@ class Player:
         self.address = f"{own[0]}:{own[1]}"
         """Address of the client, by which the broker calls this connection."""
         self._receipts_count = 0
+
+    @property
+    def hub(self) -> str:
+        """Hub that has the connection; empty: the broker is no cluster."""
+        hub, separator, _rest = self.inbox.session.partition("~")
+        return hub if separator else ""
 
     @property
     def messages(self) -> list[Received]:

@@ -33,6 +33,11 @@ class FlowMap:
         """The most memory that the broker was seen to use."""
         self._recent_bytes_max = 0
 
+    @property
+    def hub(self) -> str:
+        """Hub that is asked; empty: the broker is no cluster."""
+        return self._player.hub
+
     def ask(self) -> dict[str, Any]:
         """Return the report of this moment. Raises TimeoutError, or stomp.py's exceptions if the broker is gone."""
         with self._asking:

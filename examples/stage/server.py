@@ -22,6 +22,8 @@ from sluiceway.store.folders import make_private_folder
 
 START_SECONDS_MAX: Final = 20.0
 STOP_SECONDS_MAX: Final = 10.0
+HUBS_FACTOR: Final = 3
+"""Times that a cluster may take so long."""
 READY: Final = "sluiceway ready: stomp://"
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -66,9 +68,10 @@ class ServerError(Exception):
 class Server:
     """A running broker, from `with` to its end."""
 
-    def __init__(self, data_dir: Path, *, fresh: bool = True, port: int = 0) -> None:
+    def __init__(self, data_dir: Path, *, fresh: bool = True, port: int = 0, hubs_count: int = 0) -> None:
         """Prepare a broker. `data_dir`: gets `demo.toml`, `broker.log` and in `store` the broker's data; made if it is
         missing. `fresh`: delete the data of an earlier broker; False: continue with them. `port`: 0: a free one.
+        `hubs_count`: processes that share the work; 0: one, without a supervisor.
         """
         self.log = data_dir / "broker.log"
         self.host, self.port = "", 0
@@ -77,6 +80,8 @@ class Server:
         self._data_dir = data_dir
         self._fresh = fresh
         self._asked_port = port
+        self._hubs_count = hubs_count
+        self._ending: set[str] = set()
 
     def __enter__(self) -> Server:
         """Start it and wait until clients can connect. Raises ServerError."""
@@ -87,6 +92,8 @@ class Server:
         if self._fresh:
             shutil.rmtree(store, ignore_errors=True)
         command = [sys.executable, "-m", "sluiceway", "serve", "--config", str(file), "--data", str(store)]
+        if self._hubs_count:
+            command += ["--hubs", str(self._hubs_count)]
         # From the checkout it is found without being installed; other SLUICEWAY_ settings do not belong here.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICEWAY_")}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -111,14 +118,15 @@ class Server:
     def _address(self) -> tuple[str, int]:
         lines: queue.Queue[str] = queue.Queue()
         assert self._process.stdout is not None
+        start_seconds_max = START_SECONDS_MAX * (HUBS_FACTOR if self._hubs_count else 1)
         # A pipe has no deadline of its own.
         threading.Thread(
             target=lambda out: lines.put(out.readline()), args=(self._process.stdout,), daemon=True
         ).start()
         try:
-            line = lines.get(timeout=START_SECONDS_MAX)
+            line = lines.get(timeout=start_seconds_max)
         except queue.Empty:
-            raise ServerError(f"the broker was not ready in {START_SECONDS_MAX:g} s; see {self.log}") from None
+            raise ServerError(f"the broker was not ready in {start_seconds_max:g} s; see {self.log}") from None
         if not line.startswith(READY):
             said = self.log.read_text(encoding="utf-8", errors="replace").strip()
             raise ServerError(f"the broker did not start; it said: {said or line!r}")
@@ -136,7 +144,7 @@ class Server:
             return
         self._process.send_signal(signal.SIGTERM)
         try:
-            self.exit_code = self._process.wait(STOP_SECONDS_MAX)
+            self.exit_code = self._process.wait(STOP_SECONDS_MAX * (HUBS_FACTOR if self._hubs_count else 1))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self.exit_code = self._process.wait()
@@ -150,12 +158,19 @@ class Server:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
+    def expects_end_of(self, hub: str) -> None:
+        """Note that the show kills a hub: that the supervisor says so is no complaint."""
+        self._ending.add(hub)
+
     def complaints(self) -> list[str]:
         """Return the errors in the broker's log. Lines that are not of the log (a traceback) count as well."""
         found = []
         for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                level = json.loads(line)["level"]
+                said = json.loads(line)
+                level = said["level"]
+                if said["event"] == "hub ended" and said["hub"] in self._ending:
+                    continue
             except (ValueError, KeyError, TypeError):
                 level = "error"
             if level not in ("debug", "info", "warning"):

@@ -68,6 +68,17 @@ def test_the_demonstration_passes_its_own_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_demonstration_of_a_cluster_passes_its_own_verdict(tmp_path: Path) -> None:
+    """A hub is killed under load."""
+    done = run("examples.demo", "--cluster", "--quick", "--data", str(tmp_path / "demo"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Verdict: passed, 8 of 8 checks met" in done.stdout
+    assert "kill -9" in done.stdout
+
+
+@pytest.mark.interop
 @pytest.mark.timeout(120)
 def test_an_interrupted_demonstration_stops_its_broker(tmp_path: Path) -> None:
     data_dir = tmp_path / "demo"
@@ -95,6 +106,7 @@ def test_the_demonstration_fails_without_a_broker(tmp_path: Path) -> None:
     """A broken configuration stands for all that can keep it from starting."""
     file = tmp_path / "not-a-folder"
     file.write_text("")
-    done = run("examples.demo", "--quick", "--no-spark", "--data", str(file / "demo"))
-    assert done.returncode != 0
-    assert "Verdict: passed" not in done.stdout
+    for show in ("--no-spark", "--cluster"):
+        done = run("examples.demo", "--quick", show, "--data", str(file / "demo"))
+        assert done.returncode != 0
+        assert "Verdict: passed" not in done.stdout
