@@ -35,7 +35,7 @@ CONNECTIONS_MAX: Final = 100
 """Attempts to get a connection at a certain hub: the kernel spreads them."""
 WAIT_SECONDS: Final = 60.0
 TAKEOVER_SECONDS_MAX: Final = 15.0
-"""It takes a second or so; a machine that is busy with something else gets its time."""
+"""Longest pause of a queue. A second or so is usual; a machine that is busy with something else gets its time."""
 
 
 class Ledger:
@@ -145,7 +145,7 @@ class Client:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to stop."""
+        """Whether the client is to stop."""
         return self._over.is_set()
 
 
