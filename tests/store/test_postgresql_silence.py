@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import tempfile
 import threading
@@ -62,6 +63,7 @@ class ForgetfulProxy:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+        shutil.rmtree(self.folder)
 
     def _accept(self) -> None:
         with suppress(OSError):
