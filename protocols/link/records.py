@@ -141,22 +141,24 @@ def decode_size(payload: bytes) -> int:
 class RecordReader:
     """Reader of the bytes of one peer. Unusable after a LinkFault."""
 
-    __slots__ = ("_chunks", "_held_bytes", "_need_bytes", "_preface_left", "payload_bytes_max")
+    __slots__ = ("_begun", "_chunks", "_held_bytes", "_need_bytes", "_preface_left", "payload_bytes_max")
 
     def __init__(self) -> None:
         self._preface_left = PREFACE
+        self._begun: tuple[Kind, int] | None = None
+        """Kind and flow of a record whose head has come, and its payload has not come whole."""
         self._chunks: list[bytes] = []
-        """Pieces of a record that has not come whole: joined once, when it has."""
+        """Pieces of that payload, or of a head: joined once, when all is there."""
         self._held_bytes = 0
         self._need_bytes = HEAD_BYTES
-        """Size of that record, as far as it is known: with its head alone, or with its payload."""
+        """Size of that payload or head."""
         self.payload_bytes_max = WORDS_BYTES_MAX
         """Maximum payload of a record; the machine raises it when the peer has proved who it is."""
 
     @property
     def held_bytes(self) -> int:
         """Bytes of a record that has not come whole."""
-        return self._held_bytes
+        return self._held_bytes + (HEAD_BYTES if self._begun else 0)
 
     def feed(self, data: bytes) -> list[Record]:
         """Return the records that these bytes complete. Raises LinkFault; what came before the fault is lost then."""
@@ -165,36 +167,41 @@ class RecordReader:
         records: list[Record] = []
         at, end = 0, len(data)
         while at < end:
-            if self._held_bytes:
-                missing_bytes = self._need_bytes - self._held_bytes
-                piece = data[at : at + missing_bytes]
-                self._chunks.append(piece)
-                self._held_bytes += len(piece)
-                at += len(piece)
-                if self._held_bytes < self._need_bytes:
+            if self._begun is None and not self._held_bytes:
+                if end - at < HEAD_BYTES:
+                    self._hold(data[at:], HEAD_BYTES)
                     break
-                whole = b"".join(self._chunks)
-                kind, flow, size_bytes = self._head(whole, 0)
-                if len(whole) < HEAD_BYTES + size_bytes:
-                    self._chunks, self._need_bytes = [whole], HEAD_BYTES + size_bytes
-                    continue
-                records.append(Record(kind, flow, whole[HEAD_BYTES:]))
-                self._chunks, self._held_bytes, self._need_bytes = [], 0, HEAD_BYTES
+                kind, flow, size_bytes = self._head(data, at)
+                at += HEAD_BYTES
+                if end - at < size_bytes:
+                    self._begun = kind, flow
+                    self._hold(data[at:], size_bytes)
+                    break
+                records.append(Record(kind, flow, data[at : at + size_bytes]))
+                at += size_bytes
                 continue
-            if end - at < HEAD_BYTES:
-                self._hold(data[at:], HEAD_BYTES)
+            missing_bytes = self._need_bytes - self._held_bytes
+            if end - at < missing_bytes:
+                self._chunks.append(data[at:])
+                self._held_bytes += end - at
                 break
-            kind, flow, size_bytes = self._head(data, at)
-            behind = at + HEAD_BYTES + size_bytes
-            if behind > end:
-                self._hold(data[at:], HEAD_BYTES + size_bytes)
-                break
-            records.append(Record(kind, flow, data[at + HEAD_BYTES : behind]))
-            at = behind
+            whole = b"".join((*self._chunks, memoryview(data)[at : at + missing_bytes]))
+            at += missing_bytes
+            self._hold(b"", HEAD_BYTES)
+            if self._begun is not None:
+                records.append(Record(*self._begun, whole))
+                self._begun = None
+                continue
+            kind, flow, size_bytes = self._head(whole, 0)
+            if size_bytes:
+                self._begun = kind, flow
+                self._need_bytes = size_bytes
+            else:
+                records.append(Record(kind, flow, b""))
         return records
 
     def _hold(self, piece: bytes, need_bytes: int) -> None:
-        self._chunks = [piece]
+        self._chunks = [piece] if piece else []
         self._held_bytes, self._need_bytes = len(piece), need_bytes
 
     def _head(self, data: bytes, at: int) -> tuple[Kind, int, int]:
