@@ -13,6 +13,7 @@ A client does not load the broker: neither trio nor the store. docs/clients.md s
     consumer    <- inbox (one for each log) <- reader (one for each log and broker) <- reading_link     records, streams
     requests    -> link: questions about logs
     link        one connection: frames, receipts, requests; blocks. reading_link: the same with a thread that reads
+    way         the choice of the hub that has a log, and of another one when it is lost
     opening     from an address to a stream     stream, secure: bytes over a socket, without and with TLS
 """
 

@@ -46,6 +46,8 @@ class Address:
     """None: without TLS."""
     virtual_host: str | None = None
     """Value of the header `host` of CONNECT; None: `host`."""
+    others: tuple[Address, ...] = ()
+    """Other hubs of the same cluster, any of which will do."""
 
     def __str__(self) -> str:
         """HOST:PORT, for people; without login and passcode."""
@@ -60,10 +62,16 @@ class Address:
     @classmethod
     def parse(cls, text: str, *, login: str | None = None, passcode: str | None = None) -> Address:
         """Parse HOST[:PORT], stomp://[LOGIN:PASSCODE@]HOST[:PORT], or with TLS
-        stomp+ssl://…[?ca=FILE&cert=FILE&key=FILE]; `login` and `passcode` count where the text names none.
+        stomp+ssl://…[?ca=FILE&cert=FILE&key=FILE]; several hubs of one cluster with `|` between. `login` and `passcode`
+        count where the text names none.
 
         Raises ValueError: says how it is written.
         """
+        if "|" in text:
+            first, *others = [cls.parse(each, login=login, passcode=passcode) for each in text.split("|")]
+            if len({str(each) for each in (first, *others)}) <= len(others):
+                raise ValueError(f"a hub is given twice: {', '.join(map(str, (first, *others)))}")
+            return attrs.evolve(first, others=tuple(others))
         wrong = f"{text!r} is not a broker's address: write stomp://HOST:PORT, such as stomp://127.0.0.1:{DEFAULT_PORT}"
         parts = _split(text, wrong)
         if parts.scheme in _OTHER_TLS_SCHEMES:
@@ -91,6 +99,7 @@ class Address:
             self,
             login=self.login if login is None else login,
             passcode=self.passcode if passcode is None else passcode,
+            others=tuple(each.as_user(login, passcode) for each in self.others),
         )
 
 

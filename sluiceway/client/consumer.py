@@ -150,13 +150,15 @@ class Consumer:
         buffer_bytes: int = 8 * 1024 * 1024,
         compression: Iterable[str] = ("gzip", "snappy", "zstd"),
         give_up_seconds: float = 60.0,
+        follow: bool = True,
         login: str | None = None,
         passcode: str | None = None,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         """Configure a consumer. Connections are opened by `streams`.
 
-        `brokers`: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several; each is read.
+        `brokers`: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several; each is read. Hubs of one cluster are
+        one broker: HUB|HUB|HUB, any of them.
         `group`: the group to belong to.
         `from_`: first record: `earliest`, `latest` (the last record there is), `next` (what is appended from now on,
         the default), an index, `INDEX@LOGID` (as `Record.next_place` says it: of that very log, and not of another one
@@ -171,6 +173,8 @@ class Consumer:
         it comes whole.
         `compression`: codecs in which batches may come as they are; others are expanded by the broker.
         `give_up_seconds`: the streams raise CannotConnectError after this time without a connection.
+        `follow`: at a cluster, connect to the hub that has a log, and follow it to another one, with a connection for
+        each log as always. False: stay at the hub that was found first.
         `login`: where an address names none; `passcode` likewise.
         `backoff`: makes the waits between attempts to connect.
         Raises ValueError for invalid arguments.
@@ -197,6 +201,7 @@ class Consumer:
             compression=",".join(codec_named(name).label for name in compression if name != "none"),
             gap_is_error=on_gap == "error",
             give_up_seconds=give_up_seconds,
+            follow=follow,
         )
         self._auto_ack = auto_ack
         self._gap_callback = gap_callback

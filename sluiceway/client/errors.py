@@ -6,7 +6,7 @@ Waiting that took too long is Python's own `TimeoutError`; a wrong argument is a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
@@ -14,6 +14,10 @@ from sluiceway.protocols.stomp.errors import word_of
 
 Reason = Literal["no-answer", "unknown-host"]
 """Causes of a missing connection for which callers have a remedy of their own."""
+
+AWAY: Final = "shard-away"
+"""Code of ERRORs and of replies to requests about what no hub has at the moment."""
+PASSING: Final = frozenset((AWAY, "in-doubt"))
 
 
 class ClientError(Exception):
@@ -67,6 +71,11 @@ class RefusedError(ClientError):
     def short(self) -> str:
         """The broker's words, in one line."""
         return f"the broker answered ERROR: {self.words}"
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same may be done in a moment: a shard of a cluster was moving, or its hub died."""
+        return self.code in PASSING
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str], body: bytes) -> RefusedError:

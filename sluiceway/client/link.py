@@ -171,6 +171,10 @@ class Link:
         """Whether the link was closed or lost, as far as is known."""
         return self._ended.is_set()
 
+    def wait_ended(self, seconds: float) -> bool:
+        """Wait until the link was closed or lost, for that time at most. Returns whether it was."""
+        return self._ended.wait(seconds)
+
     def is_alive(self) -> bool:
         """Whether the connection is still open, by the input since the last frame. Does not wait."""
         try:
@@ -373,6 +377,19 @@ class Link:
         """Send a request to `destination`, with `reply-to` and `correlation-id`, and return its reply; None after that
         time. Drops what else comes meanwhile. Raises as `write` and `next_frame`.
         """
+        correlation = self.post(destination, body, headers)
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while (frame := self.next_message(_left(deadline))) is not None:
+            answered = frame.headers.get("correlation-id")
+            # Some do not say which request they answer; there is only one.
+            if answered == correlation or (answered is None and self.is_reply(frame)):
+                return frame
+        return None
+
+    def post(self, destination: str, body: bytes = b"", headers: Headers = ()) -> str:
+        """Send a request as `request` does, and do not wait: the reply is one of the next frames. Returns its
+        correlation-id. Raises as `write`.
+        """
         subscribing = b""
         if self._replies_id is None:
             self._replies_id = self.next_id()
@@ -381,13 +398,11 @@ class Link:
         correlation = f"r{self.next_id()}"
         pairs = [("destination", destination), ("reply-to", self._reply_to), ("correlation-id", correlation)]
         self.write(subscribing + encode_frame("SEND", [*pairs, *_pairs(headers)], body, version="1.2"))
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        while (frame := self.next_message(_left(deadline))) is not None:
-            answered = frame.headers.get("correlation-id")
-            # Some do not say which request they answer; there is only one.
-            if answered == correlation or (answered is None and frame.headers.get("subscription") == self._replies_id):
-                return frame
-        return None
+        return correlation
+
+    def is_reply(self, frame: Frame) -> bool:
+        """Whether a MESSAGE is the reply to a request."""
+        return self._replies_id is not None and frame.headers.get("subscription") == self._replies_id
 
     def ask(
         self, name: str, facts: Mapping[str, Any] | None = None, *, timeout_seconds: float | None = REPLY_SECONDS

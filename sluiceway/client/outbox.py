@@ -33,8 +33,12 @@ from sluiceway.client.errors import (
 )
 from sluiceway.client.packs import Pack
 from sluiceway.client.reading_link import ReadingLink
+from sluiceway.client.way import Way
 from sluiceway.queues.logs.batches import CONTENT_TYPE, BatchError
 from sluiceway.queues.logs.codecs import Codec
+
+LEAVE_SECONDS = 5.0
+"""Time for outstanding receipts before a link is left for that of the owner; the rest is sent again over that one."""
 
 _log = logging.getLogger("sluiceway.client")
 
@@ -52,6 +56,7 @@ class SendingOptions:
     buffer_bytes: int
     window_count: int
     give_up_seconds: float
+    follow: bool
 
 
 @attrs.define(slots=True)
@@ -92,7 +97,10 @@ class Outbox:
         self._flushing = 0
         self._closing = False
         self._halt = threading.Event()
+        self._way = Way(address, options.destination, follow=options.follow)
         self._link: ReadingLink | None = None
+        self._leave_by: float | None = None
+        """Time by which the link is left, since the log has gone to another hub; None: it is not."""
         self._fruitless = False
         """The last connection has not brought a receipt."""
         self._lost_at: float | None = None
@@ -261,7 +269,11 @@ class Outbox:
                     self._end_open()
                 else:
                     wait_seconds = left_seconds
-            if self._waiting and len(self._under_way) < options.window_count:
+            window_count = options.window_count
+            if self._leave_by is not None and (left_seconds := self._leave_by - time.monotonic()) > 0:
+                window_count = 1  # first come the receipts of what is under way
+                wait_seconds = left_seconds if wait_seconds is None else min(wait_seconds, left_seconds)
+            if self._waiting and len(self._under_way) < window_count:
                 return self._waiting[0]
             self._work.wait(wait_seconds)
         return None
@@ -282,6 +294,9 @@ class Outbox:
                 with self._work:
                     self._waiting.popleft()
                 self._settle(pack, -1, ClientError(f"{pack.count} records can't be sent as one batch: {error}"))
+                continue
+            if link is not None and self._leave_by is not None:
+                self._leave(link)
                 continue
             if link is None and (link := self._connect()) is None:
                 continue
@@ -304,7 +319,7 @@ class Outbox:
             # A broker that closes each time is not to be asked at full speed.
             self._halt.wait(self._backoff.next_seconds())
         while not self._halt.is_set():
-            link = ReadingLink(self.address, self)
+            link = ReadingLink(self._way, self)
             try:
                 link.open()
             except RefusedError as error:
@@ -333,6 +348,27 @@ class Outbox:
                     return link
             link.cut()
         return None
+
+    def _leave(self, link: ReadingLink) -> None:
+        """End a link to a hub from which the log has gone. What has no receipt waits again."""
+        with self._work:
+            if link is not self._link:
+                return
+            self._leave_by, self._link, self._fruitless = None, None, False
+            is_done = not self._under_way
+            self._take_back()
+        if is_done:
+            link.close()
+        else:
+            link.cut()
+
+    def _take_back(self) -> int:
+        """Have packs without receipt wait again, in their order. Returns how many there are. Under the lock."""
+        again = list(self._under_way.values())
+        self._under_way.clear()
+        self._waiting.extendleft(reversed(again))
+        self.tally.resent_count += len(again)
+        return len(again)
 
     def _fail_all(self, error: ClientError) -> None:
         with self._work:
@@ -386,6 +422,8 @@ class Outbox:
     def refused(self, link: ReadingLink, receipt_id: str | None, error: RefusedError) -> None:
         """Take an ERROR of the link."""
         self._last_error = error
+        if error.is_passing:
+            return  # all without receipt is sent again
         with self._work:
             pack = self._under_way.pop(receipt_id or "", None) if link is self._link else None
         if pack is not None:
@@ -398,10 +436,8 @@ class Outbox:
                 return
             self._link = None
             self._last_error = error
-            again = list(self._under_way.values())
-            self._under_way.clear()
-            self._waiting.extendleft(reversed(again))
-            self.tally.resent_count += len(again)
+            self._leave_by = None
+            again_count = self._take_back()
             now = time.monotonic()
             if self._waiting and self._lost_at is None:
                 self._lost_at = now
@@ -410,6 +446,14 @@ class Outbox:
         if gave_up:
             self._lost_at = None
             self._fail_all(error)
-        elif again:
-            _log.warning("%s; %d batches without receipt are sent again", error, len(again))
+        elif again_count:
+            _log.warning("%s; %d batches without receipt are sent again", error, again_count)
+        self._way.lost()
         link.cut()
+
+    def moved(self, link: ReadingLink) -> None:
+        """Leave the link when its receipts are there: the log has gone to another hub."""
+        with self._work:
+            if link is self._link and self._leave_by is None:
+                self._leave_by = time.monotonic() + LEAVE_SECONDS
+                self._work.notify()

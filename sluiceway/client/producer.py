@@ -80,6 +80,7 @@ class Producer(Generic[R]):
         buffer_bytes: int = ...,
         window_count: int = ...,
         give_up_seconds: float = ...,
+        follow: bool = True,
         login: str | None = None,
         passcode: str | None = None,
         backoff: Callable[[], Backoff] = Backoff,
@@ -102,6 +103,7 @@ class Producer(Generic[R]):
         buffer_bytes: int = ...,
         window_count: int = ...,
         give_up_seconds: float = ...,
+        follow: bool = True,
         login: str | None = None,
         passcode: str | None = None,
         backoff: Callable[[], Backoff] = Backoff,
@@ -123,13 +125,15 @@ class Producer(Generic[R]):
         buffer_bytes: int = 32 * 1024 * 1024,
         window_count: int = 8,
         give_up_seconds: float = 60.0,
+        follow: bool = True,
         login: str | None = None,
         passcode: str | None = None,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         """Configure a producer. The first record opens the connections.
 
-        `brokers`: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several.
+        `brokers`: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several. Hubs of one cluster are one broker:
+        HUB|HUB|HUB, any of them.
         `log`: the log's name, with or without `/log/`.
         `mode`: `async`: `send` returns a handle at once. `sync`: it returns the index when the broker has the record on
         its disk; records of several threads still share batches.
@@ -145,6 +149,8 @@ class Producer(Generic[R]):
         `buffer_bytes`: of records without receipt, for each broker. Then `send` waits.
         `window_count`: batches that may be under way without receipt, for each broker.
         `give_up_seconds`: waiting records fail after this time without a broker. A slow broker is waited for.
+        `follow`: at a cluster, connect to the hub that has the log, and follow it to another one. False: stay at the
+        hub that was found first.
         `login`: where an address names none; `passcode` likewise.
         `backoff`: makes the waits between attempts to connect.
         Raises ValueError for invalid arguments.
@@ -178,6 +184,7 @@ class Producer(Generic[R]):
             buffer_bytes=buffer_bytes,
             window_count=window_count,
             give_up_seconds=give_up_seconds,
+            follow=follow,
         )
         self._outboxes = tuple(Outbox(address, options, backoff()) for address in addresses)
         self._only = self._outboxes[0] if len(self._outboxes) == 1 else None

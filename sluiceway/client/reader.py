@@ -35,6 +35,7 @@ from sluiceway.client.inbox import Inbox
 from sluiceway.client.reading_link import ReadingLink
 from sluiceway.client.records import Delivery
 from sluiceway.client.requests import LogClient
+from sluiceway.client.way import Way
 
 _log = logging.getLogger("sluiceway.client")
 
@@ -60,6 +61,7 @@ class ReadingOptions:
     compression: str
     gap_is_error: bool
     give_up_seconds: float
+    follow: bool
 
 
 class Reader:
@@ -83,7 +85,10 @@ class Reader:
         self._stopping = threading.Event()
         self._over = False
         """The end of the range, the end of the log, or an error."""
+        self._way = Way(address, f"/log/{log}", follow=options.follow)
         self._link: ReadingLink | None = None
+        self._is_moving = False
+        """The log has gone to another hub, and the link is to follow it."""
         self._at_work = threading.Lock()
         """Held while a message is put into the inbox: the next connection must not overtake it."""
         self._thread = threading.Thread(target=self._run, name=f"sluiceway-read-{log}-{address}", daemon=True)
@@ -130,7 +135,7 @@ class Reader:
         lost_at: float | None = None
         while not self._stopping.is_set() and not self._over:
             self._wake.clear()
-            link = ReadingLink(self._address, self)
+            link = ReadingLink(self._way, self)
             try:
                 link.open()
                 self._link = link
@@ -152,12 +157,18 @@ class Reader:
             self._wake.wait()
             if self._stopping.is_set() or self._over:
                 return
-            link.cut()
+            is_moving, self._is_moving = self._is_moving, False
+            if is_moving:
+                link.close()  # what was acknowledged is not to come again
+            else:
+                link.cut()
             with self._at_work:
                 pass  # records held by the old connection are in the inbox now
             if self._options.group is not None:
                 self._inbox.drop(lambda delivery: delivery.link is link)  # noqa: B023 - called at once
             self.reconnects_count += 1
+            if is_moving:
+                continue
             # A broker that closes each time is not to be asked at full speed; `message` begins anew.
             if self._wake_after(self._backoff.next_seconds()):
                 return
@@ -267,7 +278,7 @@ class Reader:
 
     def refused(self, link: ReadingLink, receipt_id: str | None, error: RefusedError) -> None:
         """Take an ERROR of the link."""
-        if receipt_id == SUBSCRIBE_RECEIPT:
+        if receipt_id == SUBSCRIBE_RECEIPT and not error.is_passing:
             is_gone = error.code == "topic-not-exist"
             self._end(LogDeletedError(f"log {self.log} at {self.broker} was deleted") if is_gone else error)
 
@@ -275,6 +286,13 @@ class Reader:
         """Take the loss of the link."""
         if link is not self._link:
             return
+        self._way.lost()
         if not self._stopping.is_set() and not self._over:
             _log.warning("%s while log %s was read; connecting again", error, self.log)
         self._wake.set()
+
+    def moved(self, link: ReadingLink) -> None:
+        """Follow the log to another hub."""
+        if link is self._link:
+            self._is_moving = True
+            self._wake.set()

@@ -7,13 +7,16 @@ Not here: reconnecting (`outbox`, `reader`), sending (`producer`), receiving (`c
 
 from __future__ import annotations
 
+import json
+import random
 import threading
 from collections.abc import Mapping
 from typing import Protocol
 
-from sluiceway.client.address import Address
 from sluiceway.client.errors import ClientError, ConnectionLostError, RefusedError
-from sluiceway.client.link import CLOSE_SECONDS, Link
+from sluiceway.client.link import CLOSE_SECONDS, CONNECT_SECONDS, Link
+from sluiceway.client.way import FOLLOW_SECONDS, QUESTION, Way, connected
+from sluiceway.protocols.stomp.frames import Frame
 
 
 class Owner(Protocol):
@@ -31,22 +34,32 @@ class Owner(Protocol):
     def lost(self, link: ReadingLink, error: ClientError) -> None:
         """The connection has ended without being closed here. Called once."""
 
+    def moved(self, link: ReadingLink) -> None:
+        """The destination has gone to another hub: a new link would be made to that one. May be called again."""
+
 
 class ReadingLink:
     """A connection, from `open` to `close` or its loss."""
 
-    def __init__(self, address: Address, owner: Owner) -> None:
+    def __init__(self, way: Way, owner: Owner) -> None:
         self._owner = owner
-        self._link = Link(address, is_shared=True)
+        self._way = way
+        self._link = Link(way.address)
+        """A link that was not opened, until `open` has chosen."""
         self._closing = False
         self._over = threading.Event()
         """Set when reading has ended."""
-        self._thread = threading.Thread(target=self._read, name=f"sluiceway-link-{address}", daemon=True)
+        self._thread = threading.Thread(target=self._read, name=f"sluiceway-link-{way.address}", daemon=True)
 
     def open(self) -> None:
-        """Connect, and wait for CONNECTED. Raises CannotConnectError, or RefusedError with the broker's words."""
-        self._link.open()
+        """Connect to the hub that the way leads to. Raises CannotConnectError, or RefusedError."""
+        self._link = connected(
+            self._way,
+            lambda address, seconds: Link(address, is_shared=True, timeout_seconds=seconds or CONNECT_SECONDS),
+        )
         self._thread.start()
+        if self._way.follows:
+            threading.Thread(target=self._ask, name=f"sluiceway-way-{self._link.address}", daemon=True).start()
 
     def send(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         """SEND. Blocks while the broker does not read. Raises ConnectionLostError."""
@@ -84,6 +97,23 @@ class ReadingLink:
         self._closing = True
         self._link.cut()
 
+    def _ask(self) -> None:
+        """Ask where the destination is, now and then. In a thread of its own: writing waits for a broker that does not
+        read, and frames are to be read meanwhile.
+        """
+        body = json.dumps(self._way.request).encode()
+        try:
+            while not self._link.wait_ended(FOLLOW_SECONDS * random.uniform(0.8, 1.2)):
+                self._link.post(QUESTION, body)
+        except ClientError:
+            pass  # readers meet the same error
+
+    def _leads_elsewhere(self, frame: Frame) -> bool:
+        try:
+            return self._way.told(json.loads(frame.body))
+        except ValueError:
+            return False
+
     def _read(self) -> None:
         owner = self._owner
         error: ClientError
@@ -92,7 +122,10 @@ class ReadingLink:
                 frame = self._link.next_frame()
                 if frame is None or self._closing:
                     continue
-                if frame.command == "MESSAGE":
+                if frame.command == "MESSAGE" and self._link.is_reply(frame):
+                    if self._leads_elsewhere(frame):
+                        owner.moved(self)
+                elif frame.command == "MESSAGE":
                     owner.message(self, frame.headers, frame.body)
                 elif frame.command == "RECEIPT":
                     owner.receipt(self, frame.headers.get("receipt-id", ""), frame.headers)

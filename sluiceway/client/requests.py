@@ -10,7 +10,8 @@ import attrs
 
 from sluiceway.client.address import Address
 from sluiceway.client.errors import ClientError, RequestError
-from sluiceway.client.link import Link
+from sluiceway.client.link import CONNECT_SECONDS, Link
+from sluiceway.client.way import Way, connected
 
 
 @attrs.frozen
@@ -80,8 +81,8 @@ class LogInfo:
 
 
 class LogClient:
-    """Asks one broker. Connects with the first request, and again after a connection was lost. For any number of
-    threads, which wait for each other; a context manager.
+    """Asks one broker, or any hub of a cluster, which answers for all. Connects with the first request, and again after
+    a connection was lost. For any number of threads, which wait for each other; a context manager.
 
     All methods raise RequestError with the broker's code, ConnectionLostError or CannotConnectError, RefusedError, and
     TimeoutError.
@@ -98,6 +99,7 @@ class LogClient:
         """`timeout_seconds`: for each answer."""
         self.address = broker if isinstance(broker, Address) else Address.parse(broker, login=login, passcode=passcode)
         self._timeout_seconds = timeout_seconds
+        self._way = Way(self.address, "")
         self._link: Link | None = None
         self._turn = threading.Lock()
 
@@ -157,6 +159,7 @@ class LogClient:
                 reply = link.ask(f"log/{name}", facts, timeout_seconds=self._timeout_seconds)
             except ClientError:
                 self._link = None
+                self._way.lost()
                 link.cut()
                 raise
         return fulfilled(reply)
@@ -179,8 +182,12 @@ class LogClient:
         if link is None or not link.is_alive():
             if link is not None:
                 link.cut()
-            link = Link(self.address, replies="log-replies")
-            link.open()
+            link = connected(
+                self._way,
+                lambda address, seconds: Link(
+                    address, replies="log-replies", timeout_seconds=seconds or CONNECT_SECONDS
+                ),
+            )
             self._link = link
         return link
 

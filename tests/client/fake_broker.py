@@ -81,6 +81,7 @@ class Faults:
     """In the middle of that MESSAGE, counted over all connections, from 1."""
     refuse: Callable[[Batch], bool] | None = None
     """Batches to answer with an ERROR that names their receipt."""
+    refuse_code: str = "log-refused"
     refuse_without_receipt: bool = False
     """The ERROR does not say which one it means."""
     refuse_connect: str | None = None
@@ -92,10 +93,18 @@ class Faults:
 class FakeBroker:
     """Listens from `with` to its end, or from `start` to `stop`; then again, on the same port."""
 
-    def __init__(self) -> None:
-        self.logs: dict[str, FakeLog] = {}
+    def __init__(self, hub: str = "", others: FakeBroker | None = None) -> None:
+        """`hub`: its name, if it is one of a cluster; `others`: a hub with which it shares all logs."""
+        self.hub = hub
+        self.hubs: dict[str, FakeBroker] = {} if others is None else others.hubs
+        """Hubs of the cluster by name."""
+        self.owners: list[str] = [""] if others is None else others.owners
+        """Hub that has all logs, alone in a list, which the hubs share."""
+        self.logs: dict[str, FakeLog] = {} if others is None else others.logs
         self.faults = Faults()
-        self.changed = threading.Condition()
+        self.changed = threading.Condition() if others is None else others.changed
+        if hub:
+            self.hubs[hub] = self
         self.appends_count = 0
         self.messages_count = 0
         self.connects_count = 0
@@ -328,7 +337,8 @@ class _Session:
                 self.out.append(self._machine.reject(self._broker.faults.refuse_connect))
                 self._ending = True
                 return
-            self.out.append(self._machine.accept("fake", heart_beat=(10_000, 10_000)))
+            session = f"{self._broker.hub}~1" if self._broker.hub else "fake"
+            self.out.append(self._machine.accept(session, heart_beat=(10_000, 10_000)))
             self._machine.receive_data(b"")
         elif isinstance(event, SendRun):
             for place, wire in enumerate(event.wires):
@@ -344,8 +354,10 @@ class _Session:
 
     def _send(self, headers: dict[str, str], body: bytes, asked: str | None) -> None:
         destination = headers["destination"]
-        if destination.startswith("/sluiceway/log/"):
-            reply = self._request(destination.rpartition("/")[2], json.loads(body))
+        if destination.startswith("/sluiceway/"):
+            is_about_hubs = destination == "/sluiceway/cluster"
+            facts = json.loads(body)
+            reply = self._directions() if is_about_hubs else self._request(destination.rpartition("/")[2], facts)
             facts = {"subscription": self._replies_id or "", "correlation-id": headers.get("correlation-id", "")}
             facts |= {"destination": headers["reply-to"], "message-id": "reply"}
             self.out.append(encode_frame("MESSAGE", facts.items(), json.dumps(reply).encode(), version="1.2"))
@@ -356,7 +368,7 @@ class _Session:
         for batch in batches:
             batch.check(plain_bytes_max=1 << 30)
             if faults.refuse is not None and faults.refuse(batch):
-                error = ProtocolError("log-refused", "the log does not want it", "It said so.")
+                error = ProtocolError(faults.refuse_code, "the log does not want it", "It said so.")
                 if not faults.refuse_without_receipt:
                     error.receipt_id = asked
                 self.out.append(self._machine.fail(error))
@@ -376,6 +388,11 @@ class _Session:
                 ("durability", "disk"),
             )
             (self.held_receipts if faults.hold_receipts else self.out).append(receipt(asked, "1.2", extra))
+
+    def _directions(self) -> dict[str, Any]:
+        broker = self._broker
+        hubs = [{"name": name, "clients": [f"stomp://*:{hub.port}"]} for name, hub in broker.hubs.items()]
+        return {"ok": True, "hub": broker.hub, "hubs": hubs, "homes": [{"hub": broker.owners[0]}]}
 
     def _request(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         log = self._broker.logs.get(arguments.get("log", ""))
