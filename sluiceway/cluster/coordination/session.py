@@ -65,7 +65,13 @@ class SessionClock:
         if self.session is None:
             return
         if asked_at_seconds > self._asked_at_seconds:
+            was_certain_seconds = self.certain_until_seconds
             self._count_from(asked_at_seconds)
+            if self.state is SessionState.CERTAIN and self._clock() >= was_certain_seconds:
+                # A process that stood, or was busy, hears this before its timer: who has looked at the clock in between
+                # has held back what nobody else would let go.
+                self.state = SessionState.UNCERTAIN
+                self._events.session_uncertain()
         self._look()
 
     def end(self, reason: str) -> None:
