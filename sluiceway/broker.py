@@ -64,7 +64,7 @@ from sluiceway.security.gate import SecurityGate
 from sluiceway.selector_preparation import SelectorPreparation
 from sluiceway.session_hub import SessionHub
 from sluiceway.sessions import SessionTable
-from sluiceway.shard import Location, ShardEnvironment
+from sluiceway.shard import EngineOf, Location, ShardEnvironment
 from sluiceway.shard_moves import ShardMoves
 from sluiceway.shards import Shards
 from sluiceway.steps import StepPace
@@ -107,7 +107,7 @@ class Broker:
         config: Config | None = None,
         *,
         now_ms: Callable[[], int] = _now_ms,
-        engine: Engine | Sequence[Engine] | None = None,
+        engine: Engine | Sequence[Engine] | EngineOf | None = None,
         large_folder: Path | None = None,
         journal_folder: Path | None = None,
         journal_files: Files | None = None,
@@ -120,20 +120,23 @@ class Broker:
         work_clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Make a broker. `engine`: a store that is open already, in place of the configured one; it is used inline,
-        without threads, and closed at the end; of several, each has a shard. `large_folder`: folder of large bodies,
-        likewise. `journal_folder`, `journal_files`, `boot`: folder of logs, access to their files, and the id of this
-        run of the machine, likewise; `all_in_engine`: they are in `engine`, as in a database. `serving`: this
-        process runs only the broker, so that `store.engine = "auto"` means LevelDB. `on_reading`: called with the
-        progress of reading the store. `spans`: destination of traces, in place of the configured collector. `seat`:
-        place of this broker among the hubs of a cluster. `work_clock`: seconds that measure the work of answers, which
-        is done in steps; for simulations, in which work takes no time.
+        without threads, and closed at the end; of several, each has a shard; a function opens that of a shard for an
+        epoch, where hubs share what is stored. `large_folder`: folder of large bodies, likewise. `journal_folder`,
+        `journal_files`, `boot`: folder of logs, access to their files, and the id of this run of the machine, likewise;
+        `all_in_engine`: they are in `engine`, as in a database. `serving`: this process runs only the broker, so that
+        `store.engine = "auto"` means LevelDB. `on_reading`: called with the progress of reading the store. `spans`:
+        destination of traces, in place of the configured collector. `seat`: place of this broker among the hubs of a
+        cluster. `work_clock`: seconds that measure the work of answers, which is done in steps; for simulations, in
+        which work takes no time.
         """
         self.config = configuration(config, Config, "Broker")
         self._engines: Sequence[Engine] = engine if isinstance(engine, Sequence) else ()
+        engine_of: EngineOf | None = engine if callable(engine) else None
         self._location = Location(
             "none",
             self.config.broker.data_dir,
-            engine=None if isinstance(engine, Sequence) else engine,
+            engine=None if isinstance(engine, Sequence) or callable(engine) else engine,
+            engine_of=engine_of,
             large_folder=large_folder,
             journal_folder=journal_folder,
             journal_files=journal_files,
@@ -509,7 +512,7 @@ class Broker:
             engine_kind=engine_kind(config, serving=self._serving),
             shared=SharedShard(config.store.url, config.broker.name),
         )
-        if self._seat is None or location.engine_kind != "postgresql":
+        if self._seat is None or (location.engine_kind != "postgresql" and location.engine_of is None):
             return location
         return attrs.evolve(location, shards_count=self._seat.shards_count, token=self._seat.cluster.encode())
 

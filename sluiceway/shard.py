@@ -51,6 +51,11 @@ from sluiceway.store.recovery import Recovered
 from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
 
+EngineOf = Callable[[int, int], Engine]
+"""Opens the store of a shard (its number) for an owner (its epoch). Raises FencedError: there was a later owner; other
+EngineErrors.
+"""
+
 
 @attrs.frozen
 class Location:
@@ -62,6 +67,8 @@ class Location:
     """Folder of LevelDB, large bodies and logs."""
     engine: Engine | None = None
     """A store that is open already, in place of `engine_kind`. Used without threads; the shard closes the engine."""
+    engine_of: EngineOf | None = None
+    """Function that opens `engine` anew for each owner."""
     shared: SharedShard | None = None
     """Place in the database, for `postgresql`."""
     large_folder: Path | None = None

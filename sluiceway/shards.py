@@ -168,6 +168,8 @@ class Shards:
         if engines:
             token = secrets.token_hex(4).encode()
             return [self._in_memory(engine, shard, token) for shard, engine in enumerate(engines)]
+        if location.engine_of is not None:
+            return [attrs.evolve(location, shard=shard) for shard in range(location.shards_count)]
         if location.engine_kind == "postgresql" and location.shared is not None and location.shards_count > 1:
             return [
                 attrs.evolve(location, shard=shard, shared=attrs.evolve(location.shared, number=shard))
@@ -295,7 +297,9 @@ class Shards:
         with nothing left open.
         """
         location = self._locations[number]
-        if location.shared is not None and epoch is not None:
+        if location.engine_of is not None and epoch is not None:
+            location = attrs.evolve(location, engine=location.engine_of(number, epoch))
+        elif location.shared is not None and epoch is not None:
             location = attrs.evolve(location, shared=attrs.evolve(location.shared, epoch=epoch))
         shard, logs = Shard(self._config, location, self._environment), self._logs
         assert logs is not None and self.claims is not None, "the broker serves"

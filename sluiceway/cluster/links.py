@@ -472,6 +472,8 @@ class Links:
         log.info("link opened", peer=peer, address=link.address)
         link.machine.shards_changed = partial(self._shards_changed, peer)
         self._announce_to(link)
+        if link.machine.shards is not None:
+            self._shards_changed(peer)  # it came with the last record of the handshake
         self._tell()
 
     def _link_ended(self, link: LinkConnection, reason: str) -> None:

@@ -167,7 +167,7 @@ class SimulatedBroker:
     async def _live(self, task_status: trio.TaskStatus[None]) -> None:
         self._scope, self._stop_wanted = trio.CancelScope(), trio.Event()
         self._is_killed = False
-        options = {**self._options()}
+        options = {"now_ms": self._now_ms, **self._options()}
         if self._disk is not None:
             options |= {
                 "engine": self._disk.engine,
@@ -177,7 +177,7 @@ class SimulatedBroker:
             }
         try:
             with self._scope:
-                broker = Broker(self.config, now_ms=self._now_ms, work_clock=trio.current_time, **options)
+                broker = Broker(self.config, work_clock=trio.current_time, **options)
                 async with broker:
                     self._broker = broker
                     self.starts_count += 1

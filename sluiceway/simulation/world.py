@@ -54,6 +54,7 @@ class Simulation:
         """Number of times that each fault came."""
         self._seen = hashlib.sha256()
         self._names: Counter[str] = Counter()
+        self._make_machine: Callable[..., SimulatedBroker] = SimulatedBroker
         self._brokers: dict[str, SimulatedBroker] = {}
         self._is_calm = False
         self._nursery: trio.Nursery
@@ -110,7 +111,7 @@ class Simulation:
 
     async def _add(self, name: str, config: Config, options: Callable[[], dict[str, Any]] = dict) -> SimulatedBroker:
         """Start a broker. `options`: further arguments of each `Broker`."""
-        machine = self._brokers[name] = SimulatedBroker(
+        machine = self._brokers[name] = self._make_machine(
             name,
             config,
             chance=self.chance(f"{name}'s disk"),

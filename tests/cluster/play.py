@@ -1,8 +1,9 @@
 """Plays clusters from many seeds, and prints the smallest history that breaks a law.
 
-python -m tests.cluster.play --seeds 1000            owners of shards, from seed 0 on (simulation.py)
-python -m tests.cluster.play --messages --seeds 100  whole hubs with their messages (whole.py)
-python -m tests.cluster.play --seeds 1 --first 4711  one of them again
+python -m tests.cluster.play --seeds 1000              owners of shards, from seed 0 on (simulation.py)
+python -m tests.cluster.play --messages --seeds 100    whole hubs with their messages, whose shards move (moving.py)
+python -m tests.cluster.play --messages --stay         the same with owners that stay, and disks of their own (whole.py)
+python -m tests.cluster.play --seeds 1 --first 4711    one of them again
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from sluiceway.simulation import SeedError, run_seeds
+from tests.cluster import moving, whole
 from tests.cluster.simulation import Cluster, Plan, failure_of, smallest
-from tests.cluster.whole import laws_hold
 
 
 def main() -> int:
@@ -25,13 +27,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first one (default: 0)")
     parser.add_argument("--steps", type=int, default=25, help="faults and moves of each (default: 25)")
     parser.add_argument("--messages", action="store_true", help="whole hubs, in place of owners alone")
+    parser.add_argument("--stay", action="store_true", help="with --messages: owners do not move")
     arguments = parser.parse_args()
     if arguments.messages:
-        return play_messages(arguments.first, arguments.seeds)
+        return play_messages(whole.laws_hold if arguments.stay else moving.laws_hold, arguments.first, arguments.seeds)
     return play_owners(arguments.first, arguments.seeds, arguments.steps)
 
 
-def play_messages(first: int, seeds_count: int) -> int:
+def play_messages(laws_hold: Callable[[int], Awaitable[None]], first: int, seeds_count: int) -> int:
     """Play whole hubs. Returns the exit code."""
     try:
         played = run_seeds(laws_hold, first=first, seeds=seeds_count)

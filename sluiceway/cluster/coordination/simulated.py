@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -25,13 +25,20 @@ from sluiceway.store.compare_and_set import Versioned
 
 from .client import ServiceClient
 from .messages import Message
-from .port import TimerHandle
+from .port import Scheduling, TimerHandle
 from .service import Service, Table
 
 TIMERS_AT_ONCE_MAX: Final = 1_000
 
 LOOK_SECONDS: Final = 0.25
 """Time between two looks at what has expired."""
+
+
+class Time(Scheduling, Protocol):
+    """Time of a simulation: of all hubs and the service."""
+
+    def clock(self) -> float:
+        """Return the time in seconds."""
 
 
 class VirtualTime:
@@ -73,7 +80,7 @@ class _HubTimer:
 class HubTime:
     """Clock and timers of one hub; and whether its process runs at all."""
 
-    def __init__(self, time: VirtualTime, *, offset_seconds: float = 0.0, rate: float = 1.0) -> None:
+    def __init__(self, time: Time, *, offset_seconds: float = 0.0, rate: float = 1.0) -> None:
         """`offset_seconds`: added to the clock; `rate`: seconds of the hub in one second."""
         self._time = time
         self._offset_seconds = offset_seconds
@@ -89,6 +96,10 @@ class HubTime:
     def clock(self) -> float:
         """Return monotonic seconds of the hub."""
         return self._offset_seconds + self._rate * self._time.clock()
+
+    def true_seconds(self, clock_seconds: float) -> float:
+        """Return the time of the simulation at which the clock of the hub shows this."""
+        return (clock_seconds - self._offset_seconds) / self._rate
 
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> TimerHandle:
         """Call back after a delay by the clock of the hub."""
@@ -346,13 +357,22 @@ class SimulatedChannel:
 class SimulatedService:
     """The service, and the network between it and the hubs."""
 
-    def __init__(self, time: VirtualTime, random: Random, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        time: Time,
+        random: Random,
+        faults: Faults | None = None,
+        *,
+        ends_with_connection: bool = False,
+    ) -> None:
+        """`ends_with_connection`: a hub whose connection is lost is gone at once, as on one host."""
         self.time = time
         self.random = random
         self.faults = Faults() if faults is None else faults
         self._table = _LaggingTable(random, self.faults)
         self._run_number = 1
-        self.service = Service(time.clock, table=self._table, run_number=1)
+        self._ends_with_connection = ends_with_connection
+        self.service = self._started()
         self._connections: dict[_Connection, None] = {}
         self.is_stopped = False
         self._look()
@@ -389,8 +409,16 @@ class SimulatedService:
             self.is_stopped = False
             self._run_number += 1
             sessions = [change for change in self.service.snapshot() if "opened" in change]
-            self.service = Service(self.time.clock, table=self._table, run_number=self._run_number)
+            self.service = self._started()
             self.service.restore(sessions)
+
+    def _started(self) -> Service:
+        return Service(
+            self.time.clock,
+            table=self._table,
+            run_number=self._run_number,
+            ends_with_connection=self._ends_with_connection,
+        )
 
     # For connections.
 

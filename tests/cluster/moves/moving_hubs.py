@@ -10,22 +10,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import attrs
 import trio
 
 from sluiceway.broker import Broker
 from sluiceway.cluster.coordination.port import Coordination
-from sluiceway.cluster.coordination.simulated import HubTime, SimulatedChannel, SimulatedService, VirtualTime
+from sluiceway.cluster.coordination.simulated import HubTime, SimulatedChannel, SimulatedService
 from sluiceway.cluster.links import Seat
 from sluiceway.cluster.membership import Loop, Membership, Spawn
 from sluiceway.config import Config, Listener, SecurityConfig
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.queues.shard_hash import shard_of
-from sluiceway.store.engine import EngineError, put
-from sluiceway.store.keys import META_TOKEN_KEY
+from sluiceway.store.engine import EngineError
 from tests.cluster.links.two_hubs import SECRET, Network
 from tests.scenarios.client import Client
 from tests.scenarios.stage import wall_clock_ms
@@ -98,9 +97,7 @@ class MovingHubs:
     async def __aenter__(self) -> Self:
         self._nursery = await self._manager.__aenter__()
         await self._nursery.start(self._loop.run)
-        time = cast(VirtualTime, self)
-        self.service = SimulatedService(time, Random(1))
-        self.service.service._ends_with_connection = True
+        self.service = SimulatedService(self, Random(1), ends_with_connection=True)
         try:
             for name in self.names:
                 await self.start(name)
@@ -139,14 +136,17 @@ class MovingHubs:
         self.running[name] = await self._nursery.start(partial(self._run, name))
 
     async def _run(self, name: str, *, task_status: trio.TaskStatus[Running]) -> None:
-        time = HubTime(cast(VirtualTime, self))
+        time = HubTime(self)
         channel = self.service.channel(time, session_seconds=SESSION_SECONDS)
 
         def coordination(_loop: Loop, _clock: Callable[[], float], _spawn: Spawn) -> Coordination:
             return channel.client
 
+        def engine_of(shard: int, epoch: int) -> FaultyEngine:
+            return self.stores.open(shard, name, epoch)
+
         seat = Seat(
-            cluster="c1",
+            cluster="0123abcd",
             hub=name,
             shards_count=SHARDS,
             secret=SECRET,
@@ -155,23 +155,12 @@ class MovingHubs:
             membership=Membership(coordination=coordination, expected=self.names),
         )
         config = Config(listeners=(Listener(address="127.0.0.1:0"),), security=SecurityConfig(default="allow"))
-        unused = [FaultyEngine(Random(0)) for _ in range(SHARDS)]
-        unused[0].write([put(META_TOKEN_KEY, b"0123abcd")], sync=True)
-        broker = Broker(config, now_ms=lambda: wall_clock_ms() + self._ahead_ms.get(name, 0), seat=seat, engine=unused)
+        now_ms = lambda: wall_clock_ms() + self._ahead_ms.get(name, 0)  # noqa: E731
+        broker = Broker(config, now_ms=now_ms, seat=seat, engine=engine_of)
         ended = trio.Event()
         try:
             with trio.CancelScope() as scope:
                 async with broker:
-                    shards = broker.shards
-                    made = shards.open_shard
-
-                    async def make(number: int, epoch: int | None = None) -> None:
-                        assert epoch is not None
-                        engine = self.stores.open(number, name, epoch)
-                        shards._locations[number] = attrs.evolve(shards._locations[number], engine=engine)
-                        await made(number, epoch)
-
-                    cast(Any, shards).open_shard = make
                     self.network.hubs[name] = broker
                     run = Running(broker, channel, time, scope, trio.Event(), ended)
                     task_status.started(run)

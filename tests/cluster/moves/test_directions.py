@@ -31,7 +31,7 @@ async def test_every_hub_tells_clients_the_same_of_owners_before_and_after_a_cra
         told = {hub: await directions(client, names=queues) for hub, client in clients.items()}
         owners = hubs.owners()
         for hub, of_hub in told.items():
-            assert (of_hub["hub"], of_hub["cluster"], of_hub["shards_count"]) == (hub, "c1", SHARDS)
+            assert (of_hub["hub"], of_hub["cluster"], of_hub["shards_count"]) == (hub, "0123abcd", SHARDS)
             assert [row["hub"] for row in of_hub["shards"]] == owners
             assert [(row["shard"], row["hub"], row["words"]) for row in of_hub["homes"]] == [
                 (shard, owner, "") for shard, owner in enumerate(owners)
