@@ -32,6 +32,7 @@ from sluiceway.durables import DurableRecords
 from sluiceway.foreign_names import ForeignNames
 from sluiceway.log_service import Handler, HasSubscriptions, Logs, handlers, open_logs
 from sluiceway.open_parts import OpenParts
+from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.header_codec import rewrite
 from sluiceway.protocols.stomp.staging import Bodies
 from sluiceway.queues.dead_letters import Courier
@@ -49,7 +50,7 @@ from sluiceway.shard import Location, Shard, ShardEnvironment
 from sluiceway.sharded import Cabinets, ManyBodies, Metadata, Places, Together
 from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.store.directory import DirectoryError
-from sluiceway.store.engine import Engine, EngineError
+from sluiceway.store.engine import Engine, EngineError, FencedError
 from sluiceway.store.extents import ExtentCache
 from sluiceway.store.io_threads import StoreThreads
 from sluiceway.store.keys import META_TOKEN_KEY
@@ -58,6 +59,8 @@ from sluiceway.store.log_storage import LogDisk
 from sluiceway.store.shard_folders import look_for_shards
 from sluiceway.store.spool import StoreSpools
 from sluiceway.store.storequeue import StoreQueue
+
+log = get_logger("sluiceway.shards")
 
 _OWN_RANGE_BITS: Final = 40
 """Bits of the message numbers of one process, beyond those of all shards: they begin anywhere in their range."""
@@ -232,6 +235,14 @@ class Shards:
         for shard in self:
             try:
                 await shard.close()
+            except FencedError as error:
+                shard.abandon()
+                if self._environment.fenced is None:
+                    errors.append(error)
+                else:  # its next owner has all that was confirmed
+                    log.warning(
+                        "a shard had another owner when the broker stopped", shard=shard.number, error=str(error)
+                    )
             except (EngineError, DirectoryError) as error:
                 errors.append(error)
         if errors:

@@ -69,6 +69,23 @@ def test_shards_that_are_said_with_the_end_of_a_handshake_are_news() -> None:
     assert run(history)[:1] == ["hub2"]
 
 
+def test_a_hub_that_stops_behind_another_owner_ends_in_order() -> None:
+    """Seed 133: the service was away, so nothing was handed over; the stop ended with an exception."""
+
+    async def history() -> int:
+        async with quiet() as world:
+            await world.start()
+            await world.homes()
+            hub = world.hub("hub1")
+            (shard,) = hub.member.open_shards
+            hub.member.ownership.leave = lambda done: done()
+            world.database.engine_of("hub2")(shard, 2)
+            await hub.stop()
+            return world.database.owner(shard)[1]
+
+    assert run(history) >= 2
+
+
 def test_a_stopped_hub_does_nothing_and_its_engine_refuses_it_when_it_wakes() -> None:
     async def history() -> tuple[int, set[int], set[int]]:
         async with quiet() as world:
