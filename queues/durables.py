@@ -255,7 +255,7 @@ class DurableIds:
 class DurableTable:
     """All durable subscriptions of a broker, by client id and name, or by topic and name."""
 
-    __slots__ = ("_by_key", "_durables_max", "_ids", "_keeper", "_now_ms", "_unseen")
+    __slots__ = ("_by_key", "_durables_max", "_ids", "_keeper", "_now_ms", "_unseen", "on_change", "when_told")
 
     def __init__(
         self,
@@ -273,6 +273,10 @@ class DurableTable:
         self._ids = DurableIds() if ids is None else ids
         self._unseen: dict[Durable, None] = {}
         """Subscriptions whose `last_seen_ms` is to be written anew."""
+        self.on_change: Callable[[str, bool], None] = _nothing
+        """Callback with a topic that has one subscription more (True) or less."""
+        self.when_told: Callable[[Callable[[], None]], None] | None = None
+        """Calls back when all other hubs know of these changes; None: there are none."""
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -303,7 +307,7 @@ class DurableTable:
         attached then was not written; so it counts as seen now.
         """
         durable.is_kept = True
-        self._by_key[durable.key] = durable
+        self._add(durable)
         if not exactly:
             durable.last_seen_ms = self._now_ms()
             self._unseen[durable] = None
@@ -312,8 +316,18 @@ class DurableTable:
     def leave(self, is_meant: Callable[[str], bool]) -> None:
         """Forget the durable subscriptions of these topics, which stay where they are kept."""
         for durable in [each for each in self._by_key.values() if is_meant(each.destination)]:
-            del self._by_key[durable.key]
+            self._delete(durable)
             self._unseen.pop(durable, None)
+
+    def _add(self, durable: Durable) -> None:
+        is_new = durable.key not in self._by_key
+        self._by_key[durable.key] = durable
+        if is_new:
+            self.on_change(durable.destination, True)
+
+    def _delete(self, durable: Durable) -> None:
+        del self._by_key[durable.key]
+        self.on_change(durable.destination, False)
 
     def attach(self, client_id: str, name: str, destination: str, selector: str = "") -> tuple[Durable, bool]:
         """Attach a consumer to the durable subscription of this name. Returns it, and whether it was made. Nothing is
@@ -352,12 +366,12 @@ class DurableTable:
         durable = Durable(
             durable_id, client_id, name, destination, now_ms, now_ms, selector=selector, consumers_count=1
         )
-        self._by_key[key] = durable
+        self._add(durable)
         return durable, True
 
     def keep(self, durable: Durable, done: Done) -> None:
-        """Write a durable subscription, unless that was done: `done` is called, perhaps at once, when it is on disk.
-        After an error the subscription stays in memory, and the next call tries again.
+        """Write a durable subscription, unless that was done: `done` is called, perhaps at once, when it is on disk and
+        other hubs send what is for it. After an error the subscription stays in memory, and the next call tries again.
         """
         if durable.is_kept:
             done(None)
@@ -365,10 +379,12 @@ class DurableTable:
         again, durable.was_tried = durable.was_tried, True
         self._keeper.keep(durable, partial(self._kept, durable, done), again=again)
 
-    @staticmethod
-    def _kept(durable: Durable, done: Done, error: Exception | None) -> None:
+    def _kept(self, durable: Durable, done: Done, error: Exception | None) -> None:
         durable.is_kept = error is None
-        done(error)
+        if error is None and self.when_told is not None:
+            self.when_told(partial(done, None))
+        else:
+            done(error)
 
     def detached(self, durable: Durable) -> None:
         """Note that a consumer of the subscription has detached."""
@@ -401,13 +417,14 @@ class DurableTable:
         has its name.
         """
         if self.has(durable):
-            del self._by_key[durable.key]
+            self._delete(durable)
             self._keeper.forget(durable, partial(self._forgotten, durable, done))
 
     def _forgotten(self, durable: Durable, done: Done, error: Exception | None) -> None:
         if error is not None:
             durable.is_kept = False  # unknown until it is kept again
-            self._by_key.setdefault(durable.key, durable)
+            if durable.key not in self._by_key:
+                self._add(durable)
         done(error)
 
     def abandoned(self, durable: Durable, expires_seconds: float | None) -> bool:
@@ -415,3 +432,7 @@ class DurableTable:
         if expires_seconds is None or durable.attached:
             return False
         return self._now_ms() - durable.last_seen_ms > expires_seconds * 1000
+
+
+def _nothing(_topic: str, _is_more: bool) -> None:
+    return

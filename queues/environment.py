@@ -89,6 +89,8 @@ class QueueEnvironment:
     """Function that reserves that many message numbers of the shard, and returns the first."""
     shard: int | None = 0
     """Shard of the queue; None: it belongs to no shard, but to this process."""
+    is_guest: bool = False
+    """Whether the shard is at another hub, and the queue is a topic for the subscribers of this one."""
     may_deliver: Callable[[], bool] | None = None
     """Whether the queue may deliver at this moment; who says no requests a dispatch later. None: always."""
 

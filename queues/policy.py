@@ -23,6 +23,7 @@ PARTITIONS_COUNT_MAX: Final = 256
 QUEUE_KINDS: Final = ("queue", "relay")
 FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_letter")
 _OTHER_FULL_ACTIONS: Final = {"drop-head": "drop_oldest", "reject-publish": "reject"}
+ORDERS: Final = ("publisher", "total")
 SYNC_MODES: Final = ("receipt", "interval", "none")
 PAGING_MODES: Final = ("throttle", "offload", "page")
 LIMITS: Final = ("memory_bytes", "count_max", "bytes_max", "lead_bytes")
@@ -136,6 +137,16 @@ class QueuePolicy:
         "by the *fastest* subscriber, and one that lags by more than `memory_bytes` behind it loses the oldest "
         "(`drop_oldest`): a slow reader hurts only itself.",
         or_none(one_of(FULL_ACTIONS, _OTHER_FULL_ACTIONS)),
+    )
+    order: str = field(
+        "publisher",
+        "",
+        "Topics of [several hubs](cluster.md#topics): `publisher` (the hub of each sender sends one copy to each hub "
+        "with subscribers; all of them get the messages of one sender in its order) or `total` (all messages go by way "
+        "of the hub that owns the topic, so all subscribers get all messages in one order; a message takes one hop "
+        "more, and each subscriber at another hub costs a copy over the link). Topics with a `full` other than "
+        "`drop_oldest` go by way of their owner, too. Without a cluster, and for queues, it has no meaning.",
+        one_of(ORDERS),
     )
     paging: str = field(
         "page",
@@ -311,6 +322,11 @@ class QueuePolicy:
         positive,
     )
     log_groups_max: int = field(1000, "count", "Logs: groups of one log. Each is a place on disk.", positive)
+
+    @property
+    def goes_direct(self) -> bool:
+        """Whether messages of a topic may go from the hub of their sender to all hubs with subscribers."""
+        return self.order == "publisher" and self.full in (None, "drop_oldest")
 
     @property
     def limit_bytes(self) -> int:

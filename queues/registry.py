@@ -325,9 +325,10 @@ class DestinationRegistry:
         return self._router
 
     def check_shard(self, address: DestinationName) -> None:
-        """Raise ShardAwayError if the shard of a destination is not open, or about to be closed."""
-        shard = self.environment_of(address).shard
-        if shard in self.away:
+        """Raise ShardAwayError if the shard of a destination is not open, or about to be closed, and it needs that."""
+        environment = self.environment_of(address)
+        shard = environment.shard
+        if shard in self.away and not environment.is_guest:
             raise ShardAwayError(self.away[shard])
 
     def leave(self, shard: int, reason: str) -> None:

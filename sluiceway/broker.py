@@ -333,6 +333,8 @@ class Broker:
         )
         self.requests.trail = trail_handler(self.trails, trails_of_all.gather)
         self.shards.courier = Letters(self.calls, lambda: self.shards.registry, manager=self.manager, clock=self.clock)
+        proxies.topics = self.links.topics
+        self.shards.is_guest = self.links.topics.goes_direct
         self._hub.elsewhere = self.links
         self._hub.session_prefix = session_prefix(self._seat.hub)
 
@@ -396,6 +398,7 @@ class Broker:
     async def _close_links(self) -> None:
         assert self.links is not None and self.calls is not None, "they were made"
         self.calls.close()
+        self.links.topics.close()
         await self.links.close()
 
     def _stat_in_steps(self, part: ReportPart) -> Steps[dict[str, Any]]:
@@ -469,6 +472,14 @@ class Broker:
         self.memory.limit_upkeep()
         if self.links is not None:
             opened(self._close_links, abandon=self.links.abandon)
+            self.links.topics.begin(
+                self.dispatcher.call_later,
+                lambda: self.registry,
+                self.manager,
+                is_usable=self.shards.is_usable,
+                has_ordered=lambda: self.config.has_ordered_topics,
+                shards_open=lambda: self.shard_moves.usable,
+            )
             await self.links.begin()
             if self.member is not None:
                 opened(self.member.leave)

@@ -112,7 +112,11 @@ class ShardMoves:
         """
         async with self._in_line(number), self._openings:
             if number not in self._shards.open_shards and is_wanted():
-                await self._shards.open_shard(number, epoch)
+                try:
+                    await self._let_guests_go(number)
+                    await self._shards.open_shard(number, epoch)
+                finally:
+                    self._shards.guests_may_come(number)
                 log.info("shard opened", shard=number, destinations=len(self._shards.destinations_of(number)))
 
     @asynccontextmanager
@@ -127,6 +131,17 @@ class ShardMoves:
             line.waiting_count -= 1
             if not line.waiting_count:
                 del self._lines[number]
+
+    async def _let_guests_go(self, number: int) -> None:
+        """Have subscribers of topics leave that are served here while the shard is elsewhere: they come again when it
+        is open, and messages of that moment pass them by.
+        """
+        if self._shards.leave_guests(number):
+            using = [session for session in self._sessions() if self._uses(session, number)]
+            self._end([session for session in using if not session.let_go(number)], number)
+            with trio.move_on_after(LEAVING_SECONDS):
+                await self._left([], number)
+            self._shards.forget_guests(number)
 
     def _end(self, sessions: list[Session], number: int) -> None:
         for session in sessions:

@@ -124,6 +124,10 @@ class Shards:
         """Portions of queues, for readers that read them again. None: not recovered yet, or closed."""
         self.courier: Courier | None = None
         """Way of dead letters to other hubs. Set before `open`; None: there are none."""
+        self.is_guest: Callable[[DestinationName], bool] = _never
+        """Tells whether this hub serves the subscribers of a topic itself while another one has its shard."""
+        self._opening: set[int] = set()
+        """Shards that are about to be opened: nothing of them is given to clients."""
         self.handlers: Mapping[str, Handler] = {}
         """Handlers of requests about logs and claims, by the name behind `/sluiceway/`."""
 
@@ -354,8 +358,34 @@ class Shards:
         return shard
 
     def environment_of(self, address: DestinationName) -> QueueEnvironment:
-        """Return the environment of a queue or topic."""
-        return self._own if address.temporary_global else self.of(address.canonical).queues
+        """Return the environment of a queue or topic. Raises ShardAwayError if it needs a shard that is closed."""
+        if address.temporary_global:
+            return self._own
+        number = shard_of(address.canonical, self.count)
+        if number not in self.open_shards and number not in self._opening and self.is_guest(address):
+            return attrs.evolve(self._own, shard=number, is_guest=True)
+        return self.of(address.canonical).queues
+
+    def is_usable(self, name: str) -> bool:
+        """Return whether topics of a name's shard can be made: the shard is not being opened or closed."""
+        number = shard_of(name, self.count)
+        return number not in self._opening and (number not in self.open_shards or number not in self.registry.away)
+
+    def leave_guests(self, number: int) -> bool:
+        """Give no topic of a closed shard to clients any more: the shard is about to be opened. Returns whether there
+        are some, for `forget_guests`.
+        """
+        self._opening.add(number)
+        return bool(self.destinations_of(number))
+
+    def forget_guests(self, number: int) -> None:
+        """Forget the topics of a shard that is about to be opened; their consumers have left."""
+        for destination in self.destinations_of(number):
+            self.registry.delete(destination, "this hub opens its shard", keep=True)
+
+    def guests_may_come(self, number: int) -> None:
+        """Give topics of a shard to clients again: it is open, or could not be opened."""
+        self._opening.discard(number)
 
     @property
     def logs(self) -> LogTable | None:
@@ -611,3 +641,7 @@ class Shards:
 
 def _no_tag(_queue: str) -> str:
     return ""
+
+
+def _never(_address: DestinationName) -> bool:
+    return False

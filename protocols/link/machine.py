@@ -81,7 +81,7 @@ class LinkState(IntEnum):
     ENDED = 3
 
 
-_FLOW_KINDS: Final = frozenset({Kind.OPEN, *DATA_KINDS, Kind.LARGE, Kind.TAKEN, Kind.END, Kind.FACTS})
+_FLOW_KINDS: Final = frozenset({Kind.OPEN, *DATA_KINDS, Kind.LARGE, Kind.TAKEN, Kind.END, Kind.FACTS, Kind.MISSED})
 ARRIVALS: Final[Mapping[LinkState, frozenset[Kind]]] = MappingProxyType(
     {
         LinkState.GREETING: frozenset({Kind.HELLO}),

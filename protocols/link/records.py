@@ -10,7 +10,8 @@ Pure. Bound: less than one record is held. Not here: which record may come when 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -69,6 +70,8 @@ class Kind(IntEnum):
     """Last record of a flow in one direction, with its reason (text)."""
     FACTS = 23
     """Facts about the hub that has taken the flow (JSON)."""
+    MISSED = 24
+    """Count of messages to each topic that were not sent over the flow, because it lagged (JSON)."""
 
 
 DATA_KINDS: Final = frozenset({Kind.DATA, Kind.PART, Kind.CONTROL})
@@ -136,6 +139,22 @@ def decode_size(payload: bytes) -> int:
     if not size:
         raise LinkFault("a frame of no bytes was announced")
     return size
+
+
+def encode_missed(missed: Mapping[str, int]) -> bytes:
+    """Return the payload of a MISSED record: counts by topic."""
+    return json.dumps(missed).encode()
+
+
+def decode_missed(payload: bytes) -> Mapping[str, int]:
+    """Read the payload of a MISSED record. Raises LinkFault."""
+    try:
+        missed = json.loads(payload)
+    except ValueError:
+        missed = None
+    if not isinstance(missed, dict) or not all(type(count) is int and count >= 0 for count in missed.values()):
+        raise LinkFault("the peer told in an invalid record what it did not send")
+    return missed
 
 
 class RecordReader:

@@ -12,7 +12,7 @@ waits where the client does not read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,7 +20,7 @@ import trio
 from ..arrivals import InputWait
 from ..framing import PLAIN, Framing, Piece
 from .flow import Flow
-from .records import Kind
+from .records import Kind, decode_missed
 
 if TYPE_CHECKING:
     from ..stomp.session import Session
@@ -73,14 +73,18 @@ class FlowStream:
         charge: Callable[[int], None],
         closed: Callable[[], None],
         contain: Callable[[Exception], None],
+        missed: Callable[[Mapping[str, int]], None],
     ) -> None:
-        """`charge` counts bytes that the session has not read, or fewer; `closed`: it counts no more."""
+        """`charge` counts bytes that the session has not read, or fewer; `closed`: it counts no more; `missed`: called
+        with the count of messages to each topic that this hub did not get.
+        """
         self._flow = flow
         self.peer = peer
         self.framing = framing
         self._charge = charge
         self._on_closed = closed
         self._contain = contain
+        self._missed = missed
         self._session: Session | None = None
         self._cut: Callable[[], None] = _nothing
         self._changed: Callable[[], None] = _nothing
@@ -239,7 +243,9 @@ class FlowStream:
 
     def arrived(self, kind: Kind, data: bytes) -> None:
         """Do `FlowUser.arrived`."""
-        if kind is not Kind.LARGE and not self._closed:
+        if kind is Kind.MISSED:
+            self._missed(decode_missed(data))
+        elif kind is not Kind.LARGE and not self._closed:
             self._inbox.append(data)
             self._inbox_bytes += len(data)
             self._charge(len(data))

@@ -78,6 +78,7 @@ class StompSubscription(FlowResource):
         self.destination = spec.destination
         self.ack = spec.ack
         self.rank = spec.rank
+        self.ordered_only = spec.ordered_only
         self._totals = totals
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []

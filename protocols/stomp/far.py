@@ -25,6 +25,7 @@ import attrs
 from ..link.flow import REFUSED
 from ..link.records import Kind, decode_size
 from ..outbound import Outbound
+from .copies import CopyLine
 from .encoder import BEHIND_NUL, encode_frame
 from .escaping import Version, escape_value
 from .frames import Frame, PassedRun
@@ -51,6 +52,8 @@ class Kept:
     """Whether the SENDs may have arrived."""
     passed: PassedRun | None = None
     """The SENDs as they came, from which `wires` are cut when they are needed."""
+    is_part: bool = False
+    """Whether all hubs but the one where the destination is at home have got theirs."""
 
 
 class FarOwner(Protocol):
@@ -69,6 +72,9 @@ class FarOwner(Protocol):
 
     def release(self, size_bytes: int) -> None:
         """Count bytes that have arrived, or are dropped."""
+
+    def copy_line(self, hub: str, flow: FlowEnd) -> CopyLine:
+        """Return the line of copies for the subscribers of a hub, over a new flow."""
 
     def control(self, far: Far, data: bytes) -> None:
         """Take frames that are no ordinary MESSAGEs."""
@@ -109,6 +115,7 @@ class Far:
         "_unread",
         "_waiting",
         "asked",
+        "copies",
         "flow",
         "hub",
         "in_doubt",
@@ -129,6 +136,8 @@ class Far:
         self.flow: FlowEnd
         self.session_id = ""
         """Session of the client."""
+        self.copies: CopyLine
+        """Copies of SENDs to topics, for the subscribers of the other hub."""
         self.tokens: frozenset[bytes] = frozenset()
         self.shards: frozenset[int] = frozenset()
         """Beginnings of the message-ids of the other hub."""
@@ -180,6 +189,7 @@ class Far:
         self.flow = flow
         self.session_id = str(opening["session"])
         self._elsewhere, self._term = elsewhere, elsewhere.term
+        self.copies = self._relay.copy_line(self.hub, flow)
         version = opening["version"]
         client_id = opening["client_id"]
         assert isinstance(client_id, str), "the session makes it"
@@ -194,8 +204,13 @@ class Far:
     def send(self, data: bytes) -> None:
         """Send bytes that are not sent again when the flow is lost."""
         self._relay.charge(len(data))
-        self.flow.send_frames(data)
+        self._send_behind_copies(data)
         self._unread.append((self.flow.sent_bytes, len(data)))
+
+    def _send_behind_copies(self, data: bytes) -> None:
+        if self.copies.waits:
+            self.copies.flush()
+        self.flow.send_frames(data)
 
     def send_frame(self, frame: Frame, version: Version) -> None:
         """Send a frame without a body."""
@@ -214,7 +229,7 @@ class Far:
         self._key += 1
         self._kept[self._key] = Kept(run.head, [], None, len(data), passed=run)
         self._relay.charge(len(data))
-        self.flow.send_frames(data)
+        self._send_behind_copies(data)
         self._undone.append((self.flow.sent_bytes, self._key))
 
     def send_run(self, kept: Kept) -> None:
@@ -226,7 +241,7 @@ class Far:
             self._key += 1
             own[self._key] = Kept(head, wires, None, len(data))
             self._relay.charge(len(data))
-            self.flow.send_frames(data)
+            self._send_behind_copies(data)
             self._undone.append((self.flow.sent_bytes, self._key))
             return
         version = head.version
@@ -243,7 +258,7 @@ class Far:
                 own[self._key] = earlier
                 own[escaped] = Kept(head, [wire], [receipt_id], size_bytes)
             self._relay.charge(size_bytes)
-        self.flow.send_frames(b"".join(parts))
+        self._send_behind_copies(b"".join(parts))
 
     def send_in_transaction(
         self, head: SendHead, wires: Iterable[bytes], receipts: list[str] | None, transaction: str
@@ -293,7 +308,7 @@ class Far:
         if not self.is_leaving:
             self.is_leaving = True
             lines = b"" if receipt_id is None else b"receipt:" + self._relay.own_receipt.encode() + b"0\n"
-            self.flow.send_frames(b"DISCONNECT\n" + lines + b"\n\0")
+            self._send_behind_copies(b"DISCONNECT\n" + lines + b"\n\0")
 
     def close(self) -> None:
         """End the flow: the client has gone."""
@@ -305,6 +320,7 @@ class Far:
         self._wait_no_more()
         self._kept.clear()
         self._groups.clear()
+        self.copies.flush()
         self.flow.end("its client has gone")
         if self._inward is not None:
             self._inward.break_off("the client has gone")
@@ -378,6 +394,7 @@ class Far:
         """Do `FlowUser.confirmed`."""
         if self._is_over:
             return
+        self.copies.confirmed(read_bytes)
         unread = self._unread
         while unread and unread[0][0] <= read_bytes:
             self._relay.release(unread.popleft()[1])
@@ -405,6 +422,7 @@ class Far:
         for _offset, size_bytes in self._unread:
             self._relay.release(size_bytes)
         self._unread.clear()
+        self.copies.close()
         if self.is_leaving and not lost:
             for kept in self._kept.values():
                 self._relay.release(kept.charge_bytes)
@@ -446,7 +464,7 @@ class Far:
         kept = list(self._kept.values())
         self._kept.clear()
         for each in kept:
-            each.in_doubt = True
+            each.in_doubt = each.is_part = True
             if each.passed is not None:
                 each.wires, each.passed = each.passed.cut().wires, None
         return kept

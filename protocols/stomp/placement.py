@@ -3,6 +3,9 @@
 A session asks once for each destination that it uses, not once for each message, and again when `generation` has
 changed. Without a cluster there is no such port, and nothing asks.
 
+Topics are at home at one hub like queues, as far as durable subscriptions go; all other subscribers are served by the
+hub of their client, and `Topics` knows which hubs have some.
+
 `sluiceway.cluster` implements the port. The other end of a flow is an ordinary session at the hub that owns the
 destinations (`sluiceway.cluster.proxies`); the end here belongs to `Relay` (relaying.py).
 """
@@ -14,7 +17,9 @@ from typing import Final, Protocol
 
 import attrs
 
+from ...queues.names import DestinationName
 from ..link.flow import FlowUser
+from ..link.records import Kind
 
 
 @attrs.frozen(slots=True)
@@ -61,6 +66,9 @@ class FlowEnd(Protocol):
     def send_frames(self, data: bytes) -> None:
         """Send bytes of STOMP frames, cut anywhere."""
 
+    def say(self, kind: Kind, payload: bytes) -> None:
+        """Send a record that is no data."""
+
     def took(self, read_bytes: int, done_bytes: int) -> None:
         """Tell how many bytes were read here in all, and how many have had their effect."""
 
@@ -68,11 +76,56 @@ class FlowEnd(Protocol):
         """Send nothing more."""
 
 
+class Topics(Protocol):
+    """Knowledge of the hubs that have subscribers of a topic. A change of an answer changes `Placement.generation`."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether subscribers are served by their own hub: all hubs tell each other what they are interested in."""
+
+    @property
+    def has_ordered(self) -> bool:
+        """Whether some topics go by way of their owner: wildcards cover those of all hubs."""
+
+    def goes_direct(self, address: DestinationName) -> bool:
+        """Return whether messages to this destination go from the hub of their sender to each hub with interest."""
+
+    def hubs_of(self, name: str) -> Sequence[str]:
+        """Return the other hubs that may have a subscriber of a topic."""
+
+    def is_heard_here(self, name: str) -> bool:
+        """Return whether this hub has a subscriber of a topic, durable ones included."""
+
+    def may_be_kept(self, owner: str, name: str) -> bool:
+        """Return whether a topic may have a durable subscription. `owner`: the hub where it is at home."""
+
+    def is_usable(self, name: str) -> bool:
+        """Return whether subscribers can be attached to a topic here: its shard is not being opened or closed."""
+
+    def add(self, name: str) -> None:
+        """Note a subscription of a client of this hub, to a topic or a pattern."""
+
+    def remove(self, name: str) -> None:
+        """Note the end of one."""
+
+    def when_told(self, callback: Callable[[], None]) -> None:
+        """Call this, perhaps at once, when every hub that can be reached knows of all subscriptions of this hub."""
+
+    def copied(self, hub: str, count: int, size_bytes: int) -> None:
+        """Count messages that were sent to another hub for its subscribers."""
+
+    def missed(self, hub: str, count: int) -> None:
+        """Count messages that another hub does not get."""
+
+
 class Elsewhere(Protocol):
     """The other hubs of the cluster, as a session sees them."""
 
     @property
     def placement(self) -> Placement: ...
+
+    @property
+    def topics(self) -> Topics: ...
 
     def open(self, hub: str, opening: Mapping[str, object], user: FlowUser) -> FlowEnd | None:
         """Open a flow to another hub. None: the hub can't be reached now. Raises OpeningTooLargeError."""

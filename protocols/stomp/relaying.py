@@ -16,6 +16,12 @@ and reading stops when SENDs take more than the stash may. ACKs of deliveries of
 those messages come again, marked. One with a receipt ends the connection with an ERROR, for the RECEIPT would lie;
 so do a transaction and a large body that were under way.
 
+Topics (`Topics`). A SUBSCRIBE that is not durable stays at this hub. A SEND to a topic goes to this hub if that has
+subscribers, to the home of the topic if it may have durable subscriptions, where it is kept and sent again as above,
+and as a copy (copies.py) to each other hub with subscribers. A transaction is carried out at the home of its topics;
+copies of its SENDs leave behind the RECEIPT of its COMMIT, and what the client sends to these topics meanwhile behind
+them.
+
 Bounds: SENDs and other bytes under way are charged to an account of `stash_bytes_max`; what comes back to the output of
 the client.
 """
@@ -30,11 +36,12 @@ from typing import Final
 import attrs
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
+from ...flow.bounds import UNBOUNDED
 from ...flow.kinds import ResourceKind
 from ...flow.latch import Latch
 from ...queues.durables import DurableNameError
 from ...queues.logs.table import PREFIX as LOG_PREFIX
-from ...queues.names import DestinationNameError, parse_composite
+from ...queues.names import DestinationName, DestinationNameError, parse_composite
 from ...queues.shard_hash import shard_of_number
 from ..framing import PLAIN, Framing
 from ..link.records import WORDS_BYTES_MAX, OpeningTooLargeError
@@ -42,6 +49,7 @@ from ..outbound import Outbound
 from ..reading import ReadGate, Reason
 from .authorization import Identity
 from .browsing import wants_to_browse
+from .copies import CopyLine, CopyRun, Missed
 from .delivery import SessionTotals
 from .errors import ProtocolError
 from .escaping import Version, escape_value, unescape
@@ -51,10 +59,10 @@ from .head import SendHead
 from .hub import Hub
 from .lanes import Lanes, ParkedRun
 from .limits import StompLimits
-from .placement import Elsewhere
+from .placement import Elsewhere, FlowEnd
 from .replies import MEMORY, Leg, Owed, Replies
 from .routing import ADMIN_PREFIX
-from .subscribe_headers import ACK_AUTO, durable_name_of
+from .subscribe_headers import ACK_AUTO, ORDERED_ONLY, durable_name_of
 from .temporary import LOCAL_PREFIXES, TemporaryDestinations
 
 ROUTES_MAX: Final = 1024
@@ -70,9 +78,13 @@ TOKEN_LENGTH: Final = 8
 """Length of the first part of message-ids; keys of subscriptions are shorter."""
 _LOG_TOKEN: Final = b"log."
 _HERE: Final = ""
-
+_NOWHERE: Final = "?"
+"""Beginning of the name in place of a hub: none has the destination now."""
+_TOPIC: Final = "topic"
 Legs = tuple[tuple[str, str], ...]
 """Hub (empty: this one) and destinations there, of one destination header."""
+Route = tuple[Legs | None, Legs]
+"""Hubs that confirm SENDs (None: this one alone), and those that get a copy."""
 
 
 class _Away(Exception):
@@ -95,6 +107,8 @@ class _Transaction:
     begin: Frame
     hub: str | None = None
     is_lost: bool = False
+    copies: list[Kept] = attrs.field(factory=list)
+    """SENDs to topics with subscribers at other hubs."""
 
 
 class _Underway(FlowResource):
@@ -106,6 +120,29 @@ class _Underway(FlowResource):
         super().__init__(f"to other hubs from {label}", ResourceKind.LINK, manager)
         self.account = Account(self, Flow(self.name), SizeLimiter(limits.stash_bytes_max, clock=clock), clock=clock)
         self.open()
+
+
+class _Copies(FlowResource):
+    """Copies of one client's SENDs on their way to the subscribers of other hubs, on the flow map."""
+
+    passes_through = False
+
+    def __init__(self, label: str, manager: FlowManager, clock: Callable[[], float]) -> None:
+        super().__init__(f"copies to other hubs from {label}", ResourceKind.LINK, manager)
+        self.account = Account(self, Flow(self.name), SizeLimiter(UNBOUNDED, UNBOUNDED, clock=clock), clock=clock)
+        self.open()
+
+
+class _Then(Leg):
+    """A receipt of the relay's own, at this hub."""
+
+    def __init__(self, replies: Replies, receipt_id: str | None, callback: Callable[[], None]) -> None:
+        """`receipt_id`: that of the client."""
+        super().__init__(replies, Owed([] if receipt_id is None else [receipt_id], 1), "")
+        self._callback = callback
+
+    def done(self, durability: str, indexes: Iterable[tuple[str, tuple[int, int]]] = ()) -> None:
+        self._callback()
 
 
 class Relay:
@@ -165,7 +202,18 @@ class Relay:
         self._fars: dict[str, Far] = {}
         self._last_serial = 0
         self._routes: dict[str, Legs | None] = {}
-        """Hubs of destinations; None: this hub alone."""
+        """Homes of destinations; None: this hub alone."""
+        self._send_routes: dict[str, Route] = {}
+        self._topics = elsewhere.topics
+        self._heard: dict[str, list[str]] = {}
+        """Topics and patterns of each subscription that this hub has told the others."""
+        self._was_on = self._topics.is_on
+        self._missed: dict[str, Missed] = {}
+        self._copies: _Copies | None = None
+        self._committing: dict[str, int] = {}
+        """Destinations of COMMITs under way whose copies are still here."""
+        self._copies_held_bytes = 0
+        """Bytes of SENDs of open transactions, for their copies."""
         self._generation = elsewhere.placement.generation
         self._subs: dict[str, _Sub] = {}
         self._orphans: list[tuple[str, Frame, Callable[[], None] | None]] = []
@@ -181,8 +229,11 @@ class Relay:
         """See `FarOwner.own_receipt`."""
         self._own_receipt_bytes = self.own_receipt.encode()
         self._last_receipt = 0
-        self._large: Far | None = None
-        """Flow over which a large SEND is under way."""
+        self._large: dict[Far, bool] = {}
+        """Flows over which a large SEND is under way, and whether the hub confirms it."""
+        self._large_is_here = False
+        self._is_large_apart = False
+        """Whether a large SEND is under way that goes to other hubs."""
         self._leaving: Frame | None = None
         self._is_watching = False
         self._is_closed = False
@@ -224,22 +275,16 @@ class Relay:
                 raise
         elif isinstance(event, LargeSendStart):
             self._begin_large(event)
-        elif self._large is not None and isinstance(event, LargeSendPiece):
-            self._large.send(event.data)
-        elif self._large is not None and isinstance(event, LargeSendEnd):
-            self._large.end_large()
-            self._large = None
+        elif self._is_large_apart and isinstance(event, LargeSendPiece | LargeSendEnd):
+            self._go_on_large(event)
         else:
             self._take_here(event)
 
     def _legs_of(self, destination: str) -> Legs | None:
-        """Return where a destination header goes; None: to this hub alone. Also names that are no destinations go here,
-        where their ERROR is made.
+        """Return where a destination header is at home; None: at this hub alone. Also names that are no destinations go
+        here, where their ERROR is made.
         """
-        generation = self._elsewhere.placement.generation
-        if generation != self._generation:
-            self._generation = generation
-            self._routes.clear()
+        self._check_generation()
         try:
             return self._routes[destination]
         except KeyError:
@@ -259,21 +304,130 @@ class Relay:
             return None
         names: dict[str, list[str]] = {}
         for address in addresses:
-            if address.temporary_local:
-                names.setdefault(_HERE, []).append(address.canonical)
-                continue
-            if address.wildcard:
-                for hub in (_HERE, *self._elsewhere.placement.others()):
-                    names.setdefault(hub, []).append(address.canonical)
-                continue
+            self._add_homes(address, names)
+        return _legs_with(names)
+
+    def _add_homes(self, address: DestinationName, names: dict[str, list[str]]) -> None:
+        """Add the hub at which a destination is at home, for a wildcard all hubs."""
+        if address.temporary_local:
+            names.setdefault(_HERE, []).append(address.canonical)
+        elif address.wildcard:
+            for hub in (_HERE, *self._elsewhere.placement.others()):
+                names.setdefault(hub, []).append(address.canonical)
+        else:
             home = self._elsewhere.placement.home_of(address.canonical)
-            if home.why_not:
-                names.setdefault(f"?{home.hub}", []).append(address.canonical)
+            names.setdefault(f"{_NOWHERE}{home.hub}" if home.why_not else home.hub, []).append(address.canonical)
+
+    def _check_generation(self) -> None:
+        generation = self._elsewhere.placement.generation
+        if generation != self._generation:
+            self._generation = generation
+            self._forget_routes()
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._send_routes.clear()
+
+    # ------------------------------------------------------------------ topics
+
+    def _route_of(self, destination: str) -> Route:
+        """Return where SENDs to a destination header go."""
+        if _TOPIC not in destination or not self._topics.is_on:
+            return self._legs_of(destination), ()
+        self._check_generation()
+        try:
+            return self._send_routes[destination]
+        except KeyError:
+            pass
+        route = self._find_route(destination)
+        if len(self._send_routes) >= ROUTES_MAX:
+            self._send_routes.clear()
+        self._send_routes[destination] = route
+        return route
+
+    def _find_route(self, destination: str) -> Route:
+        try:
+            addresses = parse_composite(destination)
+        except DestinationNameError:
+            return None, ()
+        if any(address.wildcard for address in addresses):
+            return None, ()  # its ERROR is made here
+        confirming: dict[str, list[str]] = {}
+        copied: dict[str, list[str]] = {}
+        for address in addresses:
+            if self._topics.goes_direct(address):
+                self._add_hearers(address.canonical, confirming, copied)
             else:
-                names.setdefault(home.hub, []).append(address.canonical)
-        if names.keys() == {_HERE}:
-            return None
-        return tuple((hub, ",".join(of_hub)) for hub, of_hub in names.items())
+                self._add_homes(address, confirming)
+        return _legs_with(confirming), tuple((hub, ",".join(of_hub)) for hub, of_hub in copied.items())
+
+    def _add_hearers(self, name: str, confirming: dict[str, list[str]], copied: dict[str, list[str]]) -> None:
+        """Add the hubs that are to get messages of a topic. One that nobody is to get is dropped at this hub."""
+        topics = self._topics
+        home = self._elsewhere.placement.home_of(name)
+        keeper = _HERE
+        if (home.hub or home.why_not) and topics.may_be_kept(home.hub, name):
+            keeper = f"{_NOWHERE}{home.hub}" if home.why_not else home.hub
+            confirming.setdefault(keeper, []).append(name)
+        hearers = [hub for hub in topics.hubs_of(name) if hub != keeper]
+        for hub in hearers:
+            copied.setdefault(hub, []).append(name)
+        if topics.is_heard_here(name) or (not hearers and keeper == _HERE):
+            confirming.setdefault(_HERE if topics.is_usable(name) else _NOWHERE, []).append(name)
+
+    def goes_elsewhere(self, destination: str) -> bool:
+        """Return whether SENDs to a destination header go to other hubs, too."""
+        return self._route_of(destination) != (None, ())
+
+    def copy_line(self, hub: str, flow: FlowEnd) -> CopyLine:
+        """Do `FarOwner.copy_line`."""
+        return CopyLine(hub, flow, self._topics, self._missed_of(hub), self._charge_copies)
+
+    def _missed_of(self, hub: str) -> Missed:
+        missed = self._missed.get(hub)
+        if missed is None:
+            missed = self._missed[hub] = Missed()
+        return missed
+
+    def _charge_copies(self, size_bytes: int) -> None:
+        if self._is_closed:
+            return
+        if self._copies is None:
+            self._copies = _Copies(self._lanes.name, self._hub.manager, self._hub.clock)
+        if size_bytes > 0:
+            self._copies.account.charge(0, size_bytes, None)
+        elif size_bytes:
+            self._copies.account.release(0, -size_bytes)
+
+    def _send_copies(self, legs: Legs, kept: Kept, *, is_begun: bool) -> None:
+        """Send SENDs to hubs that give them to their own subscribers. `is_begun`: a hub has them that is not among
+        these, or gets them.
+        """
+        is_composite = "," in kept.head.destination
+        run: CopyRun | None = None
+        for hub, names in legs:
+            try:
+                far = self._far(hub)
+            except _Away:
+                self._missed_of(hub).add(names, len(kept.wires))
+                self._topics.missed(hub, len(kept.wires))
+                continue
+            if run is None or is_composite:
+                if run is not None:
+                    self._hold_for(run)
+                wires = kept.wires
+                if is_composite:
+                    wires = _rewritten(wires, kept.head, kept.head.with_headers({"destination": names}))
+                run = CopyRun(b"SEND\n" + b"SEND\n".join(wires), len(wires), is_begun)
+            far.copies.send(names, run)
+        if run is not None:
+            self._hold_for(run)
+
+    def _hold_for(self, run: CopyRun) -> None:
+        """Charge the client for a copy that no hub has begun to get."""
+        if not run.is_begun:
+            self.charge(len(run.data))
+            run.on_begin = partial(self.release, len(run.data))
 
     def _far(self, hub: str) -> Far:
         """Return the flow to a hub, opened if need be. Raises _Away, and ProtocolError for a client of which too much
@@ -312,8 +466,8 @@ class Relay:
         if head.transaction is not None:
             self._send_in_transaction(run)
             return
-        legs = self._legs_of(head.destination)
-        if legs is None:
+        legs, copied = self._route_of(head.destination)
+        if legs is None and not copied and not self._committing:
             self._take_here(run)
             return
         if _is_pattern(head.destination):
@@ -323,25 +477,37 @@ class Relay:
         kept = Kept(self._with_global_reply_to(head, run.receipts), run.wires, run.receipts, 0)
         if kept.head is not head:
             kept.wires = _rewritten(run.wires, head, kept.head)
-        if self._homeless and head.destination in self._homeless_names:
+        if head.destination in self._homeless_names or head.destination in self._committing:
             self._shelter(kept)
             return
         try:
-            self._send_to(legs, kept)
+            self._send_on(legs, copied, kept)
         except _Away:
             self._shelter(kept)
+
+    def _send_on(self, legs: Legs | None, copied: Legs, kept: Kept) -> None:
+        """Send what is kept to all hubs that are to have it. Raises _Away with nothing sent."""
+        if legs is None:
+            self._take_counted(kept.head, kept.wires, kept.receipts)
+        elif legs:
+            self._send_to(legs, kept)
+        else:
+            self._replies.receipts(kept.receipts)
+        if copied:
+            self._send_copies(copied, kept, is_begun=legs != ())
 
     def may_pass(self, head: SendHead) -> bool:
         """Return whether SENDs with this head go to one other hub as they lie, as far as is known now."""
         if head.transaction is not None or (head.reply_to is not None and head.reply_to.startswith(LOCAL_PREFIXES)):
             return False
-        legs = self._legs_of(head.destination)
-        return legs is not None and len(legs) == 1 and legs[0][0] != _HERE
+        legs, copied = self._route_of(head.destination)
+        return legs is not None and len(legs) == 1 and legs[0][0] != _HERE and not copied
 
     def _pass(self, run: PassedRun) -> None:
         head = run.head
-        if self.may_pass(head) and not (self._homeless and head.destination in self._homeless_names):
-            legs = self._legs_of(head.destination)
+        waits = head.destination in self._homeless_names or head.destination in self._committing
+        if self.may_pass(head) and not waits:
+            legs, _copied = self._route_of(head.destination)
             assert legs is not None, "it may pass"
             try:
                 far = self._far(legs[0][0])
@@ -416,28 +582,69 @@ class Relay:
 
     def _begin_large(self, start: LargeSendStart) -> None:
         head = start.head
-        hub = _HERE
-        legs = self._legs_of(head.destination)
-        if legs is not None:
-            if len(legs) > 1:
-                raise ProtocolError(
-                    "spans-hubs",
-                    f"{head.destination} lies on several hubs: a large body goes to one",
-                    "Send it to each.",
-                )
-            hub = legs[0][0]
+        homes = self._legs_of(head.destination)
+        if homes is not None and len(homes) > 1:
+            raise ProtocolError(
+                "spans-hubs",
+                f"{head.destination} lies on several hubs: a large body goes to one",
+                "Send it to each.",
+            )
+        legs, copied = self._route_of(head.destination)
         if head.transaction is not None:
-            hub = self._bind(head.transaction, hub)
-        if hub == _HERE:
+            if copied or (legs is not None and len(legs) > 1):
+                raise ProtocolError(
+                    "not-supported",
+                    f"a large body to {head.destination} in a transaction: subscribers at several hubs are to get it",
+                    "Send it without a transaction.",
+                )
+            legs = homes
+            hub = self._bind(head.transaction, _HERE if homes is None else homes[0][0])
+            legs = None if hub == _HERE else ((hub, head.destination),)
+        if legs is None and not copied:
             self._take_here(start)
             return
+        receipt = start.receipt
+        own = self._with_global_reply_to(head, None if receipt is None else [receipt])
+        confirming = ((_HERE, head.destination),) if legs is None else legs
+        large: list[tuple[Far, str, bool]] = []
         try:
-            far = self._far(hub)
+            large += [(self._far(hub), names, True) for hub, names in confirming if hub != _HERE]
         except _Away:
             raise _no_owner(head.destination) from None
-        own = self._with_global_reply_to(head, None if start.receipt is None else [start.receipt])
-        far.begin_large(own, start.receipt)
-        self._large = far
+        for hub, names in copied:
+            try:
+                large.append((self._far(hub), names, False))
+            except _Away:
+                self._missed_of(hub).add(names, 1)
+                self._topics.missed(hub, 1)
+        owed = None if receipt is None or len(confirming) < 2 else Owed([receipt], len(confirming))
+        for far, names, confirms in large:
+            leg = own if len(confirming) + len(copied) < 2 else own.with_headers({"destination": names})
+            asked = receipt if owed is None else self._leg_receipt(owed, names)
+            far.begin_large(leg, asked if confirms else None)
+            if not confirms:
+                self._topics.copied(far.hub, 1, head.content_length)
+        self._large = {far: confirms for far, _names, confirms in large}
+        self._large_is_here = False
+        self._is_large_apart = True
+        for hub, names in confirming:
+            if hub == _HERE:
+                self._large_is_here = True
+                leg = head if "," not in head.destination else head.with_headers({"destination": names})
+                self._take_here(LargeSendStart(leg, receipt if owed is None else self._leg_receipt(owed, names)))
+        if not confirming:
+            self._replies.receipt(receipt)
+
+    def _go_on_large(self, event: LargeSendPiece | LargeSendEnd) -> None:
+        for far in self._large:
+            if isinstance(event, LargeSendPiece):
+                far.send(event.data)
+            else:
+                far.end_large()
+        if self._large_is_here:
+            self._take_here(event)
+        if isinstance(event, LargeSendEnd):
+            self._large, self._is_large_apart = {}, False
 
     # ------------------------------------------------------------------ requests
 
@@ -526,7 +733,9 @@ class Relay:
                 own = self._with_global_reply_to(head, run.receipts)
                 wires = run.wires if own is head else _rewritten(run.wires, head, own)
                 self._far(hub).send_in_transaction(own, wires, run.receipts, head.transaction)
+                self._keep_copies(head.transaction, own, wires)
                 return
+            self._keep_copies(head.transaction, head, run.wires)
         except _Away:
             raise _no_owner(head.destination) from None
         except ProtocolError as error:
@@ -534,10 +743,72 @@ class Relay:
             raise
         self._take_here(run)
 
+    def _keep_copies(self, name: str, head: SendHead, wires: list[bytes]) -> None:
+        """Keep SENDs of a transaction, of which copies leave when it is carried out. Raises ProtocolError."""
+        transaction = self._transactions.get(name)
+        if transaction is None or self._route_of(head.destination) == (self._legs_of(head.destination), ()):
+            return
+        size_bytes = sum(map(len, wires)) + ENTRY_BYTES
+        if self._copies_held_bytes + size_bytes > self._limits.transaction_bytes_max:
+            raise ProtocolError(
+                "transaction-too-large",
+                f"open transactions hold more than {self._limits.transaction_bytes_max} bytes for topics with "
+                "subscribers at other hubs",
+                "COMMIT more often, or raise transaction_bytes_max of the listener.",
+            )
+        self._copies_held_bytes += size_bytes
+        self._charge_copies(size_bytes)
+        plain = head.with_headers({"transaction": None})
+        transaction.copies.append(Kept(plain, _rewritten(wires, head, plain), None, size_bytes))
+
+    def _commit_with_copies(self, transaction: _Transaction, frame: Frame) -> Frame:
+        """Return the COMMIT, behind whose RECEIPT copies leave."""
+        asked = frame.headers.get("receipt")
+        for kept in transaction.copies:
+            destination = kept.head.destination
+            self._committing[destination] = self._committing.get(destination, 0) + 1
+        done = partial(self._committed, transaction, asked)
+        receipt_id = self._own_receipt(done)
+        if transaction.hub == _HERE:
+            del self._awaited[receipt_id.encode()]
+            self._replies.legs[receipt_id] = _Then(self._replies, asked, done)
+        return Frame("COMMIT", {**frame.headers, "receipt": receipt_id})
+
+    def _committed(self, transaction: _Transaction, asked: str | None) -> None:
+        """Send the copies of a transaction that was carried out at its hub."""
+        if self._is_closed:
+            return
+        for kept in transaction.copies:
+            destination = kept.head.destination
+            self._committing[destination] -= 1
+            if not self._committing[destination]:
+                del self._committing[destination]
+            legs, copied = self._route_of(destination)
+            for hub, _names in ((_HERE, destination),) if legs is None else legs:
+                if hub == _HERE != transaction.hub:
+                    self._take_here(SendRun(kept.head, kept.wires, sum(map(len, kept.wires)), None))
+                    self._totals.messages_in_count -= len(kept.wires)
+            self._send_copies(tuple(leg for leg in copied if leg[0] != transaction.hub), kept, is_begun=True)
+        self._drop_copies(transaction)
+        self._replies.receipt(asked)
+        self.look()
+
+    def _drop_copies(self, transaction: _Transaction) -> None:
+        """Forget the copies of a transaction that has ended."""
+        size_bytes = sum(kept.charge_bytes for kept in transaction.copies)
+        transaction.copies.clear()
+        self._copies_held_bytes -= size_bytes
+        self._charge_copies(-size_bytes)
+
     def _finish(self, frame: Frame) -> None:
         """COMMIT or ABORT."""
         name = frame.headers["transaction"]
         transaction = self._transactions.pop(name, None)
+        if transaction is not None and transaction.copies:
+            if frame.command == "COMMIT" and not transaction.is_lost:
+                frame = self._commit_with_copies(transaction, frame)
+            else:
+                self._drop_copies(transaction)
         if transaction is None:
             self._take_here(frame)
         elif transaction.is_lost:
@@ -563,10 +834,11 @@ class Relay:
                 f"subscription {key!r} is live already",
                 "Give each subscription of a connection its own id, and UNSUBSCRIBE before you reuse it.",
             )
-        legs = self._legs_of(destination)
         if self._is_live_here(key):
             self._take_here(frame)  # its ERROR is made there
             return
+        legs = self._legs_to_hear(headers)
+        self._hear(key, frame)
         if legs is None:
             if not _is_pattern(destination):
                 self._take_here(frame)
@@ -574,6 +846,92 @@ class Relay:
                 return
             legs = ((_HERE, destination),)  # hubs may come
         self._subscribe_at(key, frame, legs, None)
+
+    def _legs_to_hear(self, headers: dict[str, str]) -> Legs | None:
+        """Return the hubs of a subscription; None: this one alone."""
+        destination = headers["destination"]
+        heard = self._heard_of(headers)
+        if not heard:
+            return self._legs_of(destination)
+        names: dict[str, list[str]] = {}
+        for address in parse_composite(destination):
+            name = address.canonical
+            if name not in heard:
+                self._add_homes(address, names)
+                continue
+            is_usable = address.wildcard or self._topics.is_usable(name)
+            names.setdefault(_HERE if is_usable else _NOWHERE, []).append(name)
+            if address.wildcard and self._topics.has_ordered:
+                for hub in self._elsewhere.placement.others():
+                    names.setdefault(hub, []).append(name)
+        return _legs_with(names)
+
+    def _heard_of(self, headers: dict[str, str]) -> list[str]:
+        """Return the topics and patterns of a subscription that this hub serves itself, whoever has their shards."""
+        destination = headers["destination"]
+        topics = self._topics
+        if _TOPIC not in destination or not topics.is_on or wants_to_browse(headers):
+            return []
+        try:
+            if durable_name_of(headers, destination) is not None:
+                return []
+            addresses = parse_composite(destination)
+        except (DestinationNameError, DurableNameError, ProtocolError):
+            return []  # its ERROR is made elsewhere
+        return [
+            address.canonical
+            for address in addresses
+            if (address.wildcard and address.kind.is_topic and not address.is_temporary) or topics.goes_direct(address)
+        ]
+
+    def _hear(self, key: str, frame: Frame) -> None:
+        """Have other hubs send what a subscription is for. Its RECEIPT waits until they know."""
+        heard = self._heard_of(frame.headers)
+        if not heard:
+            return
+        self._heard[key] = heard
+        for name in heard:
+            self._topics.add(name)
+        self._watch()
+        asked = frame.headers.get("receipt")
+        if asked is not None:
+            owed = Owed([asked], 2, is_commit=True)
+            frame.headers["receipt"] = self._leg_receipt(owed, "")
+            self._topics.when_told(partial(self._replies.leg_done, owed))
+
+    def _hear_no_more(self, key: str) -> None:
+        for name in self._heard.pop(key, ()):
+            self._topics.remove(name)
+
+    def _change_over(self) -> None:
+        """Make subscriptions to topics where they belong now: a hub has come or gone that can't tell its interest."""
+        waiting = {key for key, _frame, _made in self._orphans}
+        for key, frame in [*self._subs_here.items(), *((key, sub.frame) for key, sub in self._subs.items())]:
+            destination = frame.headers["destination"]
+            if _TOPIC not in destination:
+                continue
+            heard = self._heard_of(frame.headers)
+            for name in heard:
+                self._topics.add(name)
+            self._hear_no_more(key)
+            if heard:
+                self._heard[key] = heard
+            if key in waiting:
+                continue
+            legs = self._legs_to_hear(frame.headers) or ((_HERE, destination),)
+            sub = self._subs.get(key)
+            hubs = {_HERE} if sub is None else sub.hubs
+            if {hub for hub, _names in legs} == hubs:
+                continue
+            if _HERE in hubs:
+                self._give_back(key)
+            for hub in hubs:
+                far = self._fars.get(hub)
+                if far is not None and far.subs.pop(key, None) is not None:
+                    far.send_frame(_end_of(frame), self.version)
+            self._subs_here.pop(key, None)
+            self._subs[key] = _Sub(frame, set(), covers_all=_is_pattern(destination))
+            self._orphans.append((key, frame, None))
 
     def _subscribe_at(self, key: str, frame: Frame, legs: Legs, made: Callable[[], None] | None) -> None:
         """Make a subscription at some hubs; at others it is an orphan. `made`: called when one leg of it is made."""
@@ -589,8 +947,11 @@ class Relay:
                 self._watch()
         for hub, name in legs:
             leg = Frame("SUBSCRIBE", {**headers, "destination": name} if len(legs) > 1 else {**headers})
+            leg.headers.pop(ORDERED_ONLY, None)
             if len(legs) > 1:
                 leg.headers.pop("receipt", None)
+            if hub != _HERE and sub.covers_all and self._topics.is_on:
+                leg.headers[ORDERED_ONLY] = "true"
             if hub == _HERE:
                 sub.hubs.add(hub)
                 self._take_here(leg)
@@ -617,6 +978,10 @@ class Relay:
             if len(named) == 1:
                 key = named[0]
         sub = self._subs.pop(key, None)
+        if sub is None and key not in self._subs_here and "id" not in headers:
+            named = [each for each, made in self._subs_here.items() if made.headers["destination"] == name]
+            key = named[0] if len(named) == 1 else key
+        self._hear_no_more(key)
         if sub is None:
             self._subs_here.pop(key, None)
             self._unsubscribe_durable(frame, name)
@@ -857,8 +1222,7 @@ class Relay:
         if self._is_closed:
             return
         kept = far.take_kept()
-        if self._large is far:
-            self._large = None
+        if self._large.pop(far, False):
             self._fail(_in_doubt("a large SEND was under way"))
             return
         if far.in_doubt:
@@ -936,7 +1300,7 @@ class Relay:
             if not owed.is_single:
                 done = Latch(len(messages), partial(self._replies.leg_done, owed))
                 receipts = [self._own_receipt(done) for _message in messages]
-        return Kept(head, [message.wire for message in messages], receipts, 0)
+        return Kept(head, [message.wire for message in messages], receipts, 0, is_part=True)
 
     def refused(self, far: Far, reason: str) -> None:
         """Fail the connection: another flow to that hub would be refused, too."""
@@ -963,6 +1327,10 @@ class Relay:
             self._fail(error)
 
     def _look(self) -> None:
+        if self._topics.is_on is not self._was_on:
+            self._was_on = self._topics.is_on
+            self._forget_routes()
+            self._change_over()
         orphans, self._orphans = self._orphans, []
         for key, frame, made in orphans:
             if key in self._subs:
@@ -972,33 +1340,38 @@ class Relay:
         self._homeless_names.clear()
         while homeless:
             kept = homeless.popleft()
-            legs = self._legs_of(kept.head.destination)
-            if kept.head.destination in self._homeless_names:
+            destination = kept.head.destination
+            if destination in self._homeless_names or destination in self._committing:
                 self._shelter(kept)
                 continue
+            legs, copied = (self._legs_of(destination), ()) if kept.is_part else self._route_of(destination)
             charge_bytes, kept.charge_bytes = kept.charge_bytes, 0
             try:
-                self._send_to(((_HERE, ""),) if legs is None else legs, self._marked(kept))
+                self._send_on(legs, copied, self._marked(kept))
             except _Away:
                 kept.charge_bytes = charge_bytes
                 self._shelter(kept)
             else:
                 self.release(charge_bytes)
         self._go_behind()
-        if not self._orphans and not self._homeless and not self._has_wildcards and self._is_watching:
+        is_needed = self._orphans or self._homeless or self._has_wildcards or self._has_topics
+        if not is_needed and self._is_watching:
             self._is_watching = False
             self._elsewhere.unwatch(self.look)
         if self._leaving is not None:
-            for far in list(self._fars.values()):
-                far.disconnect(self._leaving.headers.get("receipt"))
-            self._leave_if_done()
+            self._disconnect_fars(self._leaving)
+
+    @property
+    def _has_topics(self) -> bool:
+        frames = (*self._subs_here.values(), *(sub.frame for sub in self._subs.values()))
+        return any(_TOPIC in frame.headers["destination"] for frame in frames)
 
     @property
     def _has_wildcards(self) -> bool:
         return any(sub.covers_all for sub in self._subs.values())
 
     def _subscribe_again(self, key: str, frame: Frame, made: Callable[[], None] | None) -> None:
-        legs: Legs = self._legs_of(frame.headers["destination"]) or ((_HERE, frame.headers["destination"]),)
+        legs: Legs = self._legs_to_hear(frame.headers) or ((_HERE, frame.headers["destination"]),)
         sub = self._subs[key]
         if sub.covers_all:
             # Only the part that was lost: the others are where they were.
@@ -1015,7 +1388,7 @@ class Relay:
         waiting = {key for key, _frame, _made in self._orphans}
         for key, sub in self._subs.items():
             if sub.covers_all and key not in waiting:
-                legs = self._legs_of(sub.frame.headers["destination"]) or ()
+                legs = self._legs_to_hear(sub.frame.headers) or ()
                 new = tuple((hub, name) for hub, name in legs if hub not in sub.hubs)
                 if new:
                     self._subscribe_at(key, Frame("SUBSCRIBE", {**sub.frame.headers}), new, None)
@@ -1026,9 +1399,9 @@ class Relay:
             return kept
         head = kept.head
         if MARK.rstrip() in head.block.split(b"\n"):
-            return Kept(head, kept.wires, kept.receipts, 0)
+            return Kept(head, kept.wires, kept.receipts, 0, is_part=kept.is_part)
         marked = head.with_headers({"possible-duplicate": "true"})
-        return Kept(marked, _rewritten(kept.wires, head, marked), kept.receipts, 0)
+        return Kept(marked, _rewritten(kept.wires, head, marked), kept.receipts, 0, is_part=kept.is_part)
 
     # ------------------------------------------------------------------ limits
 
@@ -1066,12 +1439,17 @@ class Relay:
         """DISCONNECT takes effect here when all other hubs have done what came before."""
         self._leaving = frame
         self._orphans.clear()
+        self._disconnect_fars(frame)
+
+    def _disconnect_fars(self, frame: Frame) -> None:
+        if self._committing:
+            return  # copies are to leave before
         for far in list(self._fars.values()):
             far.disconnect(frame.headers.get("receipt"))
         self._leave_if_done()
 
     def _leave_if_done(self) -> None:
-        if self._leaving is not None and not self._fars and not self._homeless:
+        if self._leaving is not None and not self._fars and not self._homeless and not self._committing:
             frame, self._leaving = self._leaving, None
             self._take_here(frame)
 
@@ -1086,7 +1464,7 @@ class Relay:
 
     def review(self) -> None:
         """Forget routes: permissions or homes have changed."""
-        self._routes.clear()
+        self._forget_routes()
 
     def close(self) -> None:
         """End all flows: the connection is gone. What was sent takes effect at the other hubs."""
@@ -1104,17 +1482,31 @@ class Relay:
         self._go_behind()
         self._subs.clear()
         self._subs_here.clear()
+        for key in list(self._heard):
+            self._hear_no_more(key)
         self._orphans.clear()
         self._transactions.clear()
         self._awaited.clear()
-        self._large = None
+        self._large = {}
         if self._underway is not None:
             account = self._underway.account
             account.release(account.limiter.used_count, account.limiter.used_bytes)
             self._underway.close()
             self._underway = None
+        if self._copies is not None:
+            copies = self._copies.account
+            copies.release(0, copies.limiter.used_bytes)
+            self._copies.close()
+            self._copies = None
         self._source.close()
         self._hold.release()
+
+
+def _legs_with(names: Mapping[str, Sequence[str]]) -> Legs | None:
+    """Return legs to hubs, each with its destinations; None: this hub alone."""
+    if names.keys() == {_HERE}:
+        return None
+    return tuple((hub, ",".join(of_hub)) for hub, of_hub in names.items())
 
 
 def _rewritten(wires: Iterable[bytes], old: SendHead, new: SendHead) -> list[bytes]:
@@ -1134,6 +1526,13 @@ def _places_of(headers: Mapping[str, str]) -> Iterator[tuple[str, tuple[int, int
 
 def _without_receipt(frame: Frame) -> Frame:
     return Frame(frame.command, {name: value for name, value in frame.headers.items() if name != "receipt"})
+
+
+def _end_of(subscribe: Frame) -> Frame:
+    """Return the UNSUBSCRIBE of a subscription."""
+    headers = subscribe.headers
+    name = "id" if "id" in headers else "destination"
+    return Frame("UNSUBSCRIBE", {name: headers[name]})
 
 
 def _is_pattern(destination: str) -> bool:

@@ -163,7 +163,7 @@ class Replies:
         self.owe(size_bytes)
 
         def done() -> None:
-            if receipt_id is not None:
+            if receipt_id is not None and not self._is_of_leg(receipt_id):
                 self._outbound.send_control(receipt(receipt_id, self.version, tuple(facts.items())))
             self.paid(size_bytes)
 
@@ -175,8 +175,15 @@ class Replies:
 
     def receipt(self, receipt_id: str | None) -> None:
         """Answer a frame other than SEND that asked for a receipt (None: it did not)."""
-        if receipt_id is not None:
+        if receipt_id is not None and not self._is_of_leg(receipt_id):
             self._outbound.send_control(receipt(receipt_id, self.version))
+
+    def _is_of_leg(self, receipt_id: str) -> bool:
+        """Return whether the relay has asked for a receipt, which it gets then."""
+        leg = self.legs.pop(receipt_id, None) if self.legs else None
+        if leg is not None:
+            leg.done(MEMORY)
+        return leg is not None
 
     def receipt_after(self, receipt_id: str, awaited: Iterable[Confirms]) -> None:
         """Answer a frame when what it settled in the `awaited` storages is on disk; without storages, at once."""
@@ -274,7 +281,7 @@ class Replies:
     def asked_for(self, receipt_id: str | None) -> str | None:
         """Return the receipt that the client has asked for, of that of a leg; others are returned as they are."""
         while receipt_id is not None and (leg := self.legs.get(receipt_id)) is not None:
-            receipt_id = leg.owed.receipt_ids[0]
+            receipt_id = next(iter(leg.owed.receipt_ids), None)
         return receipt_id
 
     def leg_done(self, owed: Owed | None, durability: str = MEMORY) -> None:

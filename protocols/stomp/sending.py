@@ -56,6 +56,7 @@ class Sender:
         "_requests",
         "_router",
         "_unheard",
+        "goes_elsewhere",
     )
 
     def __init__(
@@ -88,6 +89,8 @@ class Sender:
         self._do = do
         self._pass_over = pass_over
         self._unheard: Unheard | None = None
+        self.goes_elsewhere: Callable[[str], bool] | None = None
+        """Whether SENDs to a destination header go to other hubs, too; None: there are none."""
         self._on_marked_sends = hub.on_marked_sends
         self._batch_lane: Lane | None = None
         self._batch: list[Message] = []
@@ -144,6 +147,8 @@ class Sender:
             self._discard(lane, run.head, run.count, run.receipts)
 
     def _is_unheard(self, head: SendHead) -> bool:
+        if self.goes_elsewhere is not None and self.goes_elsewhere(head.destination):
+            return False
         lane = self._lanes.plain_lane(head)
         return lane is not None and self._discards(lane, head)
 

@@ -266,6 +266,7 @@ class Session:
                 opening=self._opening,
             )
             self._take = self._relay.take
+            self._sender.goes_elsewhere = self._relay.goes_elsewhere
             self._requests.behind = self._relay.behind
         self._client_id = ""
         self._leaving_receipt: str | None = None

@@ -23,6 +23,10 @@ from .hub import Hub
 
 ACK_AUTO: Final = "auto"
 ACK_CLIENT: Final = "client"
+ORDERED_ONLY: Final = "sluiceway-ordered-only"
+"""Header by which another hub says of a wildcard that it serves its clients itself, but for topics that go by way of
+their owner.
+"""
 
 
 @attrs.frozen
@@ -47,6 +51,8 @@ class SubscriptionSpec:
     prefetch_count: int | None
     prefetch_bytes: int | None
     rank: int = 0
+    ordered_only: bool = False
+    """Whether a wildcard leaves out the topics that each hub serves itself."""
 
     @property
     def has_ack_header(self) -> bool:

@@ -56,7 +56,16 @@ from .named import NamedDeliveries
 from .replies import Replies
 from .routing import ADMIN_PREFIX
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
-from .subscribe_headers import ACK_AUTO, SubscriptionSpec, declared_by, durable_name_of, prefetch_of, rank_of, selecting
+from .subscribe_headers import (
+    ACK_AUTO,
+    ORDERED_ONLY,
+    SubscriptionSpec,
+    declared_by,
+    durable_name_of,
+    prefetch_of,
+    rank_of,
+    selecting,
+)
 from .temporary import REPLY_QUEUES, TemporaryDestinations
 from .transactions import Transactions
 
@@ -263,7 +272,7 @@ class Subscriptions:
         if durable_name is not None:
             self._attach_durable(subscription, addresses, durable_name, headers)
             return
-        admits = self._admits()
+        admits = self._admits(subscription)
         self.work.do(
             self.work.attaching(
                 subscription, addresses, exclusive=exclusive, admits=admits, headers=headers, declared=declared
@@ -333,10 +342,15 @@ class Subscriptions:
         self.live[table_key] = subscription
         self._named.add(subscription)
 
-    def _admits(self) -> Callable[[str], bool] | None:
-        """Return a test for destinations under a wildcard that the connection may receive from; None: all of them."""
-        authorizer = self._authorizer
-        return None if authorizer.guard.allows_everything else lambda name: authorizer.may(Action.RECEIVE, name)
+    def _admits(self, subscription: StompSubscription) -> Callable[[str], bool] | None:
+        """Return a test for destinations under the wildcard of a subscription that it may receive from; None: all."""
+        authorizer, policy_for = self._authorizer, self._hub.registry.policy_for
+        allows_everything = authorizer.guard.allows_everything
+        if subscription.ordered_only:
+            return lambda name: (
+                not policy_for(parse(name)).goes_direct and (allows_everything or authorizer.may(Action.RECEIVE, name))
+            )
+        return None if allows_everything else lambda name: authorizer.may(Action.RECEIVE, name)
 
     def review(self) -> None:
         """Permissions have changed: wildcards cover other destinations now. Raises ProtocolError for a subscription
@@ -353,7 +367,7 @@ class Subscriptions:
                     raise error
             for attachment in subscription.attachments:
                 if isinstance(attachment, WildcardConsumer):
-                    self.work.review(attachment, self._admits())
+                    self.work.review(attachment, self._admits(subscription))
 
     def _attach_durable(
         self, subscription: StompSubscription, addresses: list[DestinationName], name: str, headers: dict[str, str]
@@ -482,6 +496,7 @@ class Subscriptions:
             prefetch_count=prefetch_count,
             prefetch_bytes=prefetch_bytes,
             rank=rank_of(headers),
+            ordered_only=ORDERED_ONLY in headers and bool(self._hub.ack_prefix) and address.kind.is_topic,
         )
         subscription = kind(self._hub, self._outbound, spec, self._totals)
         subscription.given_back = self._given_back

@@ -29,6 +29,7 @@ import trio
 from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.cluster.membership import Membership
 from sluiceway.cluster.placement import Peers, Placement, TablePlacement, WithTemporaries, session_prefix
+from sluiceway.cluster.topics import NO_COPIES, TopicInterest
 from sluiceway.protocols.link.flow import Flow, FlowUser
 from sluiceway.protocols.link.greeting import CHALLENGE_BYTES, Greeting
 from sluiceway.protocols.link.machine import LinkMachine, LinkState
@@ -152,6 +153,16 @@ class Links:
         self._proxies = proxies
         self._spawn = spawn
         self._run_id = secrets.token_hex(8)
+        self.topics = TopicInterest(
+            seat.hub,
+            int(self._run_id, 16),
+            seat.shards_count,
+            self.placement,
+            seat.peers,
+            self,
+            clock=hub.clock,
+            tell=self._tell,
+        )
         self._open: dict[str, LinkConnection] = {}
         self._all: dict[LinkConnection, None] = {}
         self._dialling: dict[str, trio.CancelScope] = {}
@@ -204,6 +215,7 @@ class Links:
         for peer, link in list(self._open.items()):
             if peer not in peers:
                 link.end(f"hub {peer} has left the cluster")
+        self.topics.look()
         self._tell()
 
     def part(self, reason: str) -> None:
@@ -266,7 +278,12 @@ class Links:
     def facts(self) -> list[dict[str, object]]:
         """Return each link as data: hub, address, number of flows."""
         return [
-            {"hub": peer, "address": link.address, "flows_count": len(link.machine.flows)}
+            {
+                "hub": peer,
+                "address": link.address,
+                "flows_count": len(link.machine.flows) - self.topics.flows_count(peer),
+                "copies": attrs.asdict(self.topics.copies.get(peer, NO_COPIES)),
+            }
             for peer, link in sorted(self._open.items())
         ]
 
@@ -301,6 +318,7 @@ class Links:
 
     def announce(self) -> None:
         """Tell all hubs which shards are open here now."""
+        self.topics.look_at_shards()
         for link in self._open.values():
             self._announce_to(link)
 
@@ -474,6 +492,8 @@ class Links:
         self._announce_to(link)
         if link.machine.shards is not None:
             self._shards_changed(peer)  # it came with the last record of the handshake
+        assert link.machine.peer is not None, "it has proved who it is"
+        self.topics.linked(peer, _number_of(link.machine.peer.run))
         self._tell()
 
     def _link_ended(self, link: LinkConnection, reason: str) -> None:
@@ -490,6 +510,15 @@ class Links:
         more_count = self._warnings.say(key)
         if more_count is not None:
             log.warning(event, more_since_last=more_count, **facts)
+
+
+def _number_of(run: str) -> int:
+    """Return the id of a run as a number; 0: it is none."""
+    try:
+        number = int(run, 16)
+    except ValueError:
+        return 0
+    return number if 0 <= number < 1 << 64 else 0
 
 
 def _prove(stream: ByteStream, dialled: bool, peer: Greeting) -> None:

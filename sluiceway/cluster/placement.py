@@ -78,9 +78,13 @@ class WithTemporaries:
             self._known = known
             self._changes_count += 1
 
+    def noted(self) -> None:
+        """Note that other hubs have subscribers of other topics."""
+        self._changes_count += 1
+
     @property
     def generation(self) -> int:
-        """Generation of the placement below, and changes of the hubs that are known: both only grow."""
+        """Generation of the placement below, and changes of what is known of other hubs: both only grow."""
         return self._placement.generation + self._changes_count
 
     def home_of(self, name: str) -> Home:

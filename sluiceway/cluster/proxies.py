@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.cluster.calls import OPENING, Calls
+from sluiceway.cluster.topics import TopicInterest, is_about_interest
 from sluiceway.connections import Connections
 from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter
 from sluiceway.flow.bounds import UNBOUNDED
@@ -108,9 +109,13 @@ class Proxies:
         self._contain = contain
         self.calls: Calls
         """Calls of other hubs. Set before the first link."""
+        self.topics: TopicInterest
+        """Interest of the hubs in topics. Set before the first link."""
 
     def opened(self, peer_hub: str, flow: link_flow.Flow, payload: bytes) -> link_flow.FlowUser:
         """Begin a session for a flow that another hub has opened. Raises LinkFault for an invalid opening record."""
+        if is_about_interest(payload):
+            return self.topics.opened(peer_hub, flow)
         opening = _opening_of(payload)
         if opening is None:
             return self.calls.opened(peer_hub, flow)
@@ -126,6 +131,7 @@ class Proxies:
             charge=inbox.charge,
             closed=inbox.let_go,
             contain=self._contain,
+            missed=self.topics.report,
         )
         hub = self._hub_for(identity, opening["ack_prefix"].encode())
         connection = Connection(hub, limits, stream, listener=LABEL, spawn=self._spawn)

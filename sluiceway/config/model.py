@@ -413,6 +413,14 @@ class Config:
     def _entries(self) -> PatternTrie[int]:
         return _by_pattern(self.destinations)
 
+    @property
+    def has_ordered_topics(self) -> bool:
+        """Whether topics of some names go by way of the hub that owns them."""
+        return any(
+            not entry.apply(QueuePolicy()).goes_direct and names.first_segment(entry.match) not in ("queue", "log")
+            for entry in self.destinations
+        )
+
     def policy_for(self, address: names.DestinationName) -> QueuePolicy:
         """Return the policy of one destination. O(levels + matching entries)."""
         # Match the name, not the address: as a destination of SUBSCRIBE "/>" means something else than everything.

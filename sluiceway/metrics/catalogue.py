@@ -342,6 +342,13 @@ SECTIONS: Final = (
             ("hub",),
         ),
         ("sluiceway_link_up", "1: there is a link to this hub, which is in the cluster; 0: there is none.", ("peer",)),
+        ("sluiceway_link_copies_total", "Messages of topics sent to this hub, for its subscribers.", ("peer",)),
+        ("sluiceway_link_copies_bytes_total", "Size of these messages.", ("peer",)),
+        (
+            "sluiceway_link_copies_missed_total",
+            "Messages of topics that this hub may not have got: it lagged, or there was no link.",
+            ("peer",),
+        ),
         ("sluiceway_shards_open", "Shards that are open at this hub."),
         ("sluiceway_shards_without_owner", "Shards that no hub has, as far as this one knows: all of it waits."),
     ),

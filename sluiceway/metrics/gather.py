@@ -280,6 +280,10 @@ class Metrics:
         unlinked, peers = links.unlinked_seconds(), links.seat.peers()
         for peer in sorted(peers):
             gathered.put("sluiceway_link_up", float(peer not in unlinked), peer)
+        for peer, copies in sorted(links.topics.copies.items()):
+            gathered.put("sluiceway_link_copies_total", copies.messages_count, peer)
+            gathered.put("sluiceway_link_copies_bytes_total", copies.bytes_count, peer)
+            gathered.put("sluiceway_link_copies_missed_total", copies.missed_count, peer)
         if member is None:
             return
         gathered.put("sluiceway_shards_open", len(member.open_shards))

@@ -19,6 +19,9 @@ QUERIES: Final = [(panel["title"], target) for panel in PANELS for target in pan
 
 LEFT_OUT: Final = {
     "sluiceway_hub_up",  # alerts say so, here and below
+    "sluiceway_link_copies_bytes_total",
+    "sluiceway_link_copies_missed_total",
+    "sluiceway_link_copies_total",
     "sluiceway_link_up",
     "sluiceway_shards_open",
     "sluiceway_shards_without_owner",

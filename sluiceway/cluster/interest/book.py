@@ -200,6 +200,11 @@ class InterestBook:
         return min([self.version, *(peer.acked for peer in self._peers.values())])
 
     @property
+    def told_version(self) -> int:
+        """Version of this hub's interest that all hubs have to which there is a link. O(hubs)."""
+        return min([self.version, *(self._peers[hub].acked for hub in self._linked_peers())])
+
+    @property
     def log_names_count(self) -> int:
         """Names in deltas that are kept for hubs that may ask."""
         return self._log_names_count
@@ -210,6 +215,19 @@ class InterestBook:
         """Return the other live hubs that may have a subscriber for this canonical name, in order. O(levels + hubs)."""
         found = {hub for hub in self._trie.matching(path_of(name)) if hub is not None}
         return [hub for hub, peer in self._peers.items() if hub in found or peer.may_want_all]
+
+    def has_told(self, hub: str, name: str) -> bool | None:
+        """Return whether a hub has told this very name; None: more may be known of it soon, or it covers everything."""
+        peer = self._peers.get(hub)
+        return None if peer is None or peer.may_want_all else name in peer.names
+
+    def tellers(self, name: str) -> Sequence[str]:
+        """Return the other live hubs that have told this very name. O(hubs)."""
+        return [hub for hub, peer in self._peers.items() if name in peer.names]
+
+    def own(self, name: str) -> bool:
+        """Return whether this hub has a subscription of this very name or pattern."""
+        return name in self._counts
 
     def is_complete(self) -> bool:
         """Return whether everything that was heard of is here."""

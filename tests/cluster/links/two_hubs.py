@@ -120,6 +120,7 @@ class FrontHub:
                 broker=owner.config.broker.__class__(),
                 listeners=owner.config.listeners,
                 security=owner.config.security,
+                destinations=owner.config.destinations,
             ),
             now_ms=owner.now_ms,
             large_folder=folder,
