@@ -50,6 +50,9 @@ BATCHES: Final = 8
 WAIT_SECONDS: Final = 240.0
 """Time to wait for anything. Spark takes long to start, and longer on a busy machine."""
 
+SPARK_ENVIRONMENT: Final = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", **os.environ}
+"""Java that is to end within a minute gains nothing from its second compiler, which takes a processor for itself."""
+
 Tell = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 
@@ -78,7 +81,8 @@ class Job:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "examples.pipeline.stream", "--brokers", ",".join(self.brokers), "--folder",
                  str(self.folder), "--delay", DELAY, "--records-per-batch", str(max(1, self.events_count // BATCHES))],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                cwd=ROOT, env=SPARK_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
             )  # fmt: skip
 
     def kill(self) -> None:
@@ -152,6 +156,9 @@ class Rehearsal:
         self._closing = attrs.evolve(event(0, 1), number=total, time_ms=DAY_START_MS + CLOSING_DAYS * DAY_MS)
         self._stragglers = list(events(events_count, total, total))
         self._sent_count = 0
+        self._counts = folder / "recompute.jsonl"
+        """File with what the batch job has counted."""
+        self._batch_job: subprocess.Popen[bytes]
         self.account = Account()
         """Events owed to the files after `play`, each once."""
 
@@ -200,13 +207,15 @@ class Rehearsal:
         job.wait("the windows", lambda: self._counted().total_count >= to_come.total_count)
         self._tell(f"{len(self._stragglers)} stragglers come when all windows are closed.")
         self._send(self._stragglers)
+        to_ms = time.time_ns() // 1_000_000 + 1
+        self._tell("A batch job counts the day again beside it, by the time of appending.")
+        self._begin_to_recompute(from_ms, to_ms)
         job.wait("the stragglers", lambda: all(map(self._all_read, ("counts", "events"))))
         job.wait("the incidents", lambda: self._incident_ids().keys() >= self._incidents())
         queue_empty = self._queue_is_empty()
-        to_ms = time.time_ns() // 1_000_000 + 1
         job.stop()
-        self._tell("The job has ended. The batch job counts the day again, by the time of appending.")
-        again = self._recomputed(from_ms, to_ms)
+        self._tell("The job has ended.")
+        again = self._recomputed()
         return [
             Check(
                 "the job and a broker were killed in the middle of it",
@@ -270,18 +279,35 @@ class Rehearsal:
         self._progress("counted in closed windows", sums.total_count, self._sent_count)
         return sums
 
-    def _recomputed(self, from_ms: int, to_ms: int) -> Tally:
-        """Run the batch job, and count its result."""
-        done = subprocess.run(
-            [sys.executable, "-m", "examples.pipeline.recompute", "--brokers", ",".join(self._brokers), "--day", DAY,
-             "--from", _utc(from_ms), "--to", _utc(to_ms)],
-            cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            (self._folder / "recompute.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+    def _begin_to_recompute(self, from_ms: int, to_ms: int) -> None:
+        """Start the batch job."""
+        with (self._folder / "recompute.log").open("wb") as log, self._counts.open("wb") as counts:
+            self._batch_job = subprocess.Popen(
+                [sys.executable, "-m", "examples.pipeline.recompute", "--brokers", ",".join(self._brokers), "--day",
+                 DAY, "--from", _utc(from_ms), "--to", _utc(to_ms)],
+                cwd=ROOT, env=SPARK_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=counts, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        self._stack.callback(self._end_batch_job)
+
+    def _end_batch_job(self) -> None:
+        """End all of it: Python, Java, and the workers."""
+        try:
+            os.killpg(self._batch_job.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # all of it has ended
+        self._batch_job.wait()
+
+    def _recomputed(self) -> Tally:
+        """Wait for the batch job, and count its result. Raises RehearsalError."""
+        try:
+            code: int | None = self._batch_job.wait(WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
             raise RehearsalError(f"the batch job failed; see {self._folder / 'recompute.log'}")
         sums = Tally()
-        for line in done.stdout.splitlines():
+        for line in self._counts.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             sums.add((row["hour_ms"], row["section"]), row["count"], row["bytes"])
         return sums
