@@ -14,6 +14,7 @@ from manual import pages as manual_pages
 from pictures import Arrow, Box, picture, pictures
 from reference import metrics, routes
 from roff import pages as roff_pages
+from scorecard import scorecard
 
 from pyspark_stomp.options import OPTIONS
 from sluiceway.cli.completion import SHELLS, script
@@ -163,6 +164,7 @@ def main(check: bool) -> int:
         DOCS / "dialects.md": dialects(),
         DOCS / "design" / "session.md": session_states(),
         DOCS / "admin-api.md": with_reference(DOCS / "admin-api.md", routes()),
+        DOCS / "cluster.md": with_reference(DOCS / "cluster.md", scorecard()),
         DOCS / "metrics.md": with_reference(DOCS / "metrics.md", metrics()),
         ROOT / "deploy" / "grafana" / "sluiceway.json": dashboard(),
         **{DOCS / "man" / name: text for name, text in manual_pages().items()},

@@ -38,10 +38,10 @@ from typing import Any, Final
 import attrs
 import trio
 
+from scripts.scorecard import table
 from tests.cluster.machines.hubs import PATIENCE_SECONDS, SESSION_SECONDS, ThreeHubs, three_hubs
 from tests.cluster.machines.ledger import Entry
 from tests.cluster.machines.load import Load
-from tests.cluster.scorecard import scorecard
 from tests.postgresql_server import stop_server
 
 MODULE: Final = "tests.cluster.rounds"
@@ -298,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records = _play_all(options)
     finally:
         stop_server()
-    print("\n".join(scorecard(records)))
+    print("\n".join(table(records)))
     return 0 if all(not (each["lost"] or each["twice_unmarked"] or each["after_ack"]) for each in records) else 1
 
 

@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 import trio
 
+from scripts.scorecard import table
 from tests.cluster.coordination.zookeeper_world import missing
 from tests.cluster.machines.hubs import three_hubs
 from tests.cluster.rounds import play
-from tests.cluster.scorecard import scorecard
 
 ROUNDS_COUNT: Final = int(os.environ.get("CLUSTER_ROUNDS", "1"))
 
@@ -26,5 +26,5 @@ def test_nothing_confirmed_is_lost_and_nothing_comes_twice_unmarked(fault: str) 
         pytest.skip(f"a ZooKeeper needs {missing()}: pip install 'sluiceway[spark]'")
     with three_hubs() as cluster:
         score = trio.run(play, cluster, fault, ROUNDS_COUNT, Random(fault))
-    assert score.is_clean, "\n".join(scorecard([score.record]))
+    assert score.is_clean, "\n".join(table([score.record]))
     assert score.receipted_count > 100, "it was under load"
