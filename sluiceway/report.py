@@ -111,7 +111,7 @@ def hub_facts(broker: Broker) -> dict[str, Any]:
         "destinations_count": len(broker.registry.destinations),
         "shards": [] if shards.count == 1 else sorted(shards.open_shards),
         "links": links.facts(),
-        "unlinked": [{"hub": hub, "seconds": seconds} for hub, seconds in links.unlinked_seconds().items()],
+        "unlinked": links.unlinked(),
     }
 
 

@@ -6,6 +6,7 @@ Pure, and in steps. Rows say their `hub`; ids of nodes begin with it, so that a 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -248,6 +249,33 @@ def _of_hub(row: Row | None, absence: Row | None, own: Row) -> Row:
     return {**row["hub"], **rates, "clock_seconds": clock_seconds(row["hub"], own["hub"])}
 
 
+def cluster(gathered: Gathered) -> Steps[Row]:
+    """Add to the division, as the asked hub knows it, what each hub tells of itself."""
+    division = gathered.rows[gathered.asked]
+    parts = {hub: row["own"] for hub, row in gathered.rows.items()}
+    sizes: dict[tuple[str, int], Row] = {}
+    for hub, part in parts.items():
+        for row in part["shards"]:
+            yield
+            sizes[hub, row["shard"]] = row
+    unknown = {"depth_count": None, "depth_bytes": None, "destinations_count": None}
+    hubs = [
+        {
+            **hub,
+            "missing": gathered.missing.get(hub["name"]),
+            **gathered.absences.get(hub["name"], {}),
+            "links": parts.get(hub["name"], {}).get("links", []),
+            "unlinked": parts.get(hub["name"], {}).get("unlinked", []),
+        }
+        for hub in division["hubs"]
+    ]
+    shards = [{**shard, **unknown, **sizes.get((shard["hub"], shard["shard"]), {})} for shard in division["shards"]]
+    return with_missing(
+        gathered,
+        {**{key: value for key, value in division.items() if key != "own"}, "hubs": hubs, "shards": shards},
+    )
+
+
 _OF_WAITS: Final = frozenset(
     {"source", "source_id", "edges", "flow", "cyclic", "truncated", "other_count", "sink", "sink_id", "waiting_count"}
 )
@@ -293,6 +321,48 @@ def _placed_edge(hub: str, edge: Row) -> Row:
     return {**edge, "from": id_at(hub, edge["from"]), "to": id_at(hub, edge["to"])}
 
 
+_BEHIND_LINK: Final = re.compile(r"to other hubs from (?:.*\((?P<peer>[^()]*)\)|(?P<alone>.*))")
+
+
+def _over_links(nodes: list[Row], edges: list[Row]) -> Steps[tuple[list[Row], list[Row]]]:
+    """Draw what leads over a link as one edge: the node of a proxy session is that of its client, and what it waits for
+    is what the link of the client waits for.
+    """
+    clients: dict[tuple[str, str], str] = {}
+    links: dict[tuple[str, str], str] = {}
+    for node in nodes:
+        yield
+        if node["kind"] == "connection":
+            found = _BEHIND_LINK.fullmatch(node["name"])
+            if found is None:
+                clients[node["hub"], node["name"]] = node["id"]
+            else:
+                links[node["hub"], found["peer"] or found["alone"]] = node["id"]
+    begins: dict[str, tuple[str, str, str]] = {}
+    """Proxy sessions by their node: node of the client, node of the link of its client (or of the client), words."""
+    kept = []
+    for node in nodes:
+        yield
+        peer, by, hub = node["name"].rpartition(" by ")
+        client = clients.get((hub, peer)) if by and node["kind"] == "connection" else None
+        if client is None:
+            kept.append(node)
+        else:
+            words = f"over the link from {hub} to {node['hub']}"
+            begins[node["id"]] = client, links.get((hub, peer), client), words
+    drawn = []
+    for edge in edges:
+        yield
+        if edge["from"] == edge["to"] and edge["from"] in begins:
+            continue  # it has more to do than it may, which is why its link is held up
+        for end, place in (("from", edge["kind"] != "flow"), ("to", False)):
+            if edge[end] in begins:
+                client, link, words = begins[edge[end]]
+                edge = {**edge, end: link if place else client, "words": f"{edge['words']}, {words}"}
+        drawn.append(edge)
+    return kept, drawn
+
+
 def flow_map(gathered: Gathered) -> Steps[Row]:
     """Put the maps of all hubs beside each other: what waits and blocks comes first, as in one map."""
     limit = gathered.query["limit"]
@@ -305,6 +375,7 @@ def flow_map(gathered: Gathered) -> Steps[Row]:
             row["edges"],
             partial(_placed_edge, hub),
         )
+    nodes, edges = yield from _over_links(nodes, edges)
     several = len(gathered.hubs) > 1
     for node in nodes:
         if several:

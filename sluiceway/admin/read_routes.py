@@ -12,7 +12,7 @@ from sluiceway.admin.reach import Reach, Together
 from sluiceway.admin.records import RECORDS_MAX, records_of
 from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, Parameter
 from sluiceway.admin.tables import LIMIT_MAX, Row
-from sluiceway.cluster.division import division_of
+from sluiceway.cluster.division import division_of, own_part_in_steps
 from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.trails.answering import TooManySearchesError, TrailRequestError
 from sluiceway.views.stores import worst_of
@@ -94,7 +94,11 @@ async def _overview(call: Call) -> Row:
 
 
 async def _cluster(call: Call) -> Row:
-    return division_of(call.services.operations.member())
+    division = division_of(call.services.operations.member())
+    broker = call.services.broker
+    assert broker.links is not None, "it is a hub"
+    own = own_part_in_steps(broker.links, broker.shards.open_shards, broker.registry)
+    return {**division, "own": await call.services.pace.run(own)}
 
 
 async def _map(call: Call) -> Row:
@@ -278,7 +282,8 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
         _cluster,
         schema.CLUSTER,
         statuses=(404,),
-        reach=Reach.HERE,
+        doc="As the asked hub knows it; sizes and links are told by each hub itself.",
+        reach=Together(merging.cluster),
     ),
     _get(
         "history",

@@ -423,10 +423,19 @@ CLUSTER: Final = record(
                     "weight": NUMBER,
                     "shards_count": COUNT,
                     "state": {"type": "string", "enum": ["serving", "drained", "away"]},
-                }
+                },
+                optional={
+                    name: HUB["properties"][name]
+                    for name in ("missing", "gone", "missing_seconds", "shards_waiting", "links", "unlinked")
+                },
             )
         ),
-        "shards": many(record({**counts("shard", "epoch"), "open": TRUTH, **texts("hub", "to", "pinned", "words")})),
+        "shards": many(
+            record(
+                {**counts("shard", "epoch"), "open": TRUTH, **texts("hub", "to", "pinned", "words")},
+                optional=dict.fromkeys(("depth_count", "depth_bytes", "destinations_count"), maybe(COUNT)),
+            )
+        ),
     }
 )
 TRAILS: Final = record({"items": many(FREE)})

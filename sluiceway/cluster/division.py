@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from sluiceway.flow.graph import Steps
+from sluiceway.views.destinations import figure
 
 from .seen_as_one import hub_order
 
 if TYPE_CHECKING:
+    from sluiceway.queues.registry import DestinationRegistry
+
     from .host import Member
+    from .links import Links
 
 Row = dict[str, Any]
 
@@ -22,7 +29,8 @@ def division_of(member: Member) -> Row:
     - `shards`: `shard`, `hub` (the owner, or nothing), `epoch`, `open`, `to` (the hub that it moves to, or nothing),
       `pinned` (the hub that an operator chose, or nothing), `words` (why it has no owner, or nothing).
 
-    O(shards × hubs).
+    Sizes, links and hubs that give no answer are in the answers of all hubs together (`own_part_in_steps`). O(shards ×
+    hubs).
     """
     ownership = member.ownership
     shards = []
@@ -64,4 +72,26 @@ def division_of(member: Member) -> Row:
         "words": member.coordination.words if member.host.is_held or member.coordination.session is None else "",
         "hubs": sorted(hubs, key=lambda hub: hub_order(str(hub["name"]))),
         "shards": shards,
+    }
+
+
+SIZES: Final = ("depth_count", "depth_bytes")
+
+
+def own_part_in_steps(links: Links, open_shards: Iterable[int], registry: DestinationRegistry) -> Steps[Row]:
+    """Return what each hub tells of itself: `links` and `unlinked` (hubs with and without a link), and `shards`: of
+    each open one its number, what is in its queues and topics, and how many destinations it has. O(destinations).
+    """
+    sizes = {shard: {**dict.fromkeys(SIZES, 0), "destinations_count": 0} for shard in sorted(open_shards)}
+    for destination in list(registry.destinations.values()):
+        yield
+        size = sizes.get(destination.environment.shard or 0)
+        if size is not None and destination.environment.shard is not None:
+            size["destinations_count"] += 1
+            for name in SIZES:
+                size[name] += figure(name, destination)
+    return {
+        "links": links.facts(),
+        "unlinked": links.unlinked(),
+        "shards": [{"shard": shard, **size} for shard, size in sizes.items()],
     }

@@ -292,6 +292,10 @@ class Links:
         now_seconds = self._hub.clock()
         return {peer: now_seconds - since for peer, since in sorted(self._unlinked_since_seconds.items())}
 
+    def unlinked(self) -> list[dict[str, object]]:
+        """Return each hub that lives and to which there is no link as data, with the time for which there is none."""
+        return [{"hub": hub, "seconds": seconds} for hub, seconds in self.unlinked_seconds().items()]
+
     def sessions_on_links(self) -> Iterator[str]:
         """Yield the session of each client here that has a flow to another hub: also of one that has gone, as long as
         the other hub has not ended the flow. Links may change meanwhile.

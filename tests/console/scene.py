@@ -50,7 +50,9 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 class BrokerProcess:
     """`sluiceway serve` with an admin port, in an empty folder. A context manager: it ends what it started."""
 
-    def __init__(self, folder: Path, config: str = "") -> None:
+    def __init__(self, folder: Path, config: str = "", *options: str) -> None:
+        """`options`: of `sluiceway serve`."""
+        self._options = options
         self._folder = folder
         self._config = config
         self._process: subprocess.Popen[str] | None = None
@@ -70,6 +72,7 @@ class BrokerProcess:
             [
                 *(sys.executable, "-m", "sluiceway", "serve", "--config", str(path)),
                 *("--data", str(self._folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
+                *self._options,
             ],
             stdout=subprocess.PIPE,
             stderr=self._log,

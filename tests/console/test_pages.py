@@ -54,6 +54,7 @@ def test_every_page_is_reached_from_the_bar_and_has_a_heading(open_page: Open) -
         expect(link).to_have_attribute("aria-current", "page")
         expect(page.locator("h1")).to_have_text(link.inner_text().split("\n")[0])
         expect(page.locator("main .card").first).to_be_visible()
+    expect(page.locator(".nav").get_by_text("Hubs")).to_have_count(0)  # it has none
 
 
 def test_a_purge_wants_the_name_typed_in(open_page: Open, broker: BrokerProcess, traffic: Traffic) -> None:

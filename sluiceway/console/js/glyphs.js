@@ -36,6 +36,7 @@ export function stateOf(state) {
 const LINES = {
   overview: "M3 13h5V3H3zM12 17h5V7h-5zM3 17h5M12 3h5",
   map: "M5 5h.01M5 15h.01M15 10h.01M6 6l7 3.500M6 14l7-3.500M3 5a2 2 0 1 0 4 0 2 2 0 1 0-4 0M3 15a2 2 0 1 0 4 0 2 2 0 1 0-4 0M13 10a2 2 0 1 0 4 0 2 2 0 1 0-4 0",
+  hubs: "M3 3h5v5H3zM12 3h5v5h-5zM7.500 12h5v5h-5zM8 5.500h4M6 8l3 4M14 8l-3 4",
   destinations: "M3 5h14M3 10h14M3 15h9",
   consumers: "M10 3v9M6 8.500l4 4 4-4M3 17h14",
   connections: "M7 6H5a4 4 0 0 0 0 8h2M13 6h2a4 4 0 0 1 0 8h-2M7 10h6",

@@ -6,6 +6,7 @@ import { consumers } from "./views/consumers.js";
 import { deadLetters } from "./views/dead_letters.js";
 import { destination } from "./views/destination.js";
 import { destinations } from "./views/destinations.js";
+import { hubs } from "./views/hubs.js";
 import { log } from "./views/log.js";
 import { logs } from "./views/logs.js";
 import { map } from "./views/map.js";
@@ -14,10 +15,11 @@ import { overview } from "./views/overview.js";
 import { store } from "./views/store.js";
 import { trail } from "./views/trail.js";
 
-/** `admin`: about the whole broker, for who may `admin` it; `under`: whose entry is lit for a page that has none. */
+/** `admin`: about the whole broker, for who may `admin` it; `several`: there if the broker has several hubs; `under`: whose entry is lit for a page that has none. */
 export const PAGES = {
   overview: { label: "Overview", icon: "overview", admin: true, make: overview },
   map: { label: "Flow map", icon: "map", admin: true, make: map },
+  hubs: { label: "Hubs", icon: "hubs", admin: true, several: true, make: hubs },
   destinations: { label: "Destinations", icon: "destinations", make: destinations },
   destination: { under: "destinations", make: destination },
   messages: { under: "destinations", make: messages },

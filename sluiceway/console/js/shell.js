@@ -23,7 +23,7 @@ export function shell({ overview, session, page, view, lost, refused, failure, a
         h("a", { class: "brand", href: to("overview") }, brandMark(), "Sluiceway"),
         h("button", { class: ["button", "menu-button"], type: "button", "aria-expanded": menuOpen ? "true" : "false", "aria-controls": "nav", onclick: onmenu }, icon("menu"), "Menu"),
       ),
-      h("nav", { class: "nav", id: "nav", "aria-label": "Pages" }, Object.entries(PAGES).filter(([, entry]) => entry.icon && !(entry.admin && session?.may?.admin === false)).map(([name, entry]) => link(name, entry, page, overview))),
+      h("nav", { class: "nav", id: "nav", "aria-label": "Pages" }, Object.entries(PAGES).filter(([, entry]) => entry.icon && !(entry.admin && session?.may?.admin === false) && !(entry.several && !overview?.hubs)).map(([name, entry]) => link(name, entry, page, overview))),
       h(
         "div",
         { class: "side-foot" },

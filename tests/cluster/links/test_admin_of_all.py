@@ -159,6 +159,14 @@ async def test_waits_are_joined_and_a_node_is_found_at_its_hub() -> None:
         nodes = {node["id"]: node for node in drawn["nodes"]}
         assert {node["hub"] for node in nodes.values()} == {"a", "b"}
         assert all(edge["from"] in nodes and edge["to"] in nodes for edge in drawn["edges"])
+        named = {f"{node['hub']} {node['name']}": node["id"] for node in drawn["nodes"]}
+        assert "b client 2 by a" not in named, "a client is one node"
+        over = {(edge["from"], edge["to"]): edge for edge in drawn["edges"] if "over the link" in edge["words"]}
+        client, queue = named["a client 2"], named["b /queue/b1"]
+        link = next(node for name, node in named.items() if name.startswith("a to other hubs from client 2"))
+        assert over[client, queue]["kind"] == "flow"
+        assert over[link, queue]["kind"] == "block"
+        assert over[link, queue]["words"].endswith(", over the link from a to b")
 
 
 async def test_a_hub_that_is_gone_is_missing_in_lists_and_named_in_refusals() -> None:

@@ -7,6 +7,7 @@ import { icon, mark } from "../glyphs.js";
 import { isHour, loadHour, points } from "../history.js";
 import { MapView } from "../map_view.js";
 import { alarmOf, culprits, LASTING_SECONDS } from "../overview_facts.js";
+import { to } from "../router.js";
 import { remedies } from "../standings.js";
 import { table } from "../tables.js";
 
@@ -95,7 +96,7 @@ function hubs(found) {
     { name: "Out", num: true, cell: (row) => (row.missing ? "–" : format.rate(row.out_per_second)) },
     { name: "Shards", cell: (row) => (row.missing ? "–" : shards(row.shards)) },
   ];
-  return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Hubs")), h("div", { class: ["body", "flush"] }, table({ columns, rows: found.hubs, idOf: (row) => row.name, caption: "Hubs" })));
+  return h("section", { class: "card" }, h("header", {}, h("h2", {}, h("a", { href: to("hubs") }, "Hubs"))), h("div", { class: ["body", "flush"] }, table({ columns, rows: found.hubs, idOf: (row) => row.name, caption: "Hubs" })));
 }
 
 /** Numbers of shards, as ranges where they follow each other. */
