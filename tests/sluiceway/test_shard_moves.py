@@ -35,6 +35,12 @@ class SlowShards:
         held = SimpleNamespace(unsettled_count=number in self.broken, subscriptions={})
         return [SimpleNamespace(queues=[held], wildcards=None)]
 
+    def leave_guests(self, number: int) -> bool:
+        return False
+
+    def guests_may_come(self, number: int) -> None:
+        assert number in range(SHARDS)
+
     async def open_shard(self, number: int, epoch: int | None) -> None:
         await self._work()
         if number in self.broken:
