@@ -95,6 +95,8 @@ _SPECIAL_NAMES: Final = frozenset(
     {"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES, *_REPEAT_NAMES}
 )
 
+_FOREIGN_NAMES: Final = frozenset({TRANSFORMATION, "AMQ_SCHEDULED_TIME", "destination-type"})
+
 
 def _lines_named(names: frozenset[str]) -> re.Pattern[bytes]:
     alternatives = b"|".join(re.escape(name.encode()) for name in sorted(names))
@@ -333,12 +335,12 @@ class SendHead:
         Raises `ProtocolError`.
         """
         headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
-        if TRANSFORMATION in headers:
-            refuse_transformation(headers[TRANSFORMATION])
-        if "AMQ_SCHEDULED_TIME" in headers:
-            refuse_date_of_delivery()
         destination = headers.get("destination", "")
-        if is_foreign(destination) or "destination-type" in headers:
+        if not _FOREIGN_NAMES.isdisjoint(headers) or is_foreign(destination):
+            if TRANSFORMATION in headers:
+                refuse_transformation(headers[TRANSFORMATION])
+            if "AMQ_SCHEDULED_TIME" in headers:
+                refuse_date_of_delivery()
             headers["destination"] = known_as(typed(destination, headers, "destination-type"))
             if headers["destination"] != destination:
                 block = _write_block(headers, version)
