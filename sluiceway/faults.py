@@ -176,7 +176,7 @@ class Faults:
         found: dict[int, Session] = {}
         for session in self._sessions():
             parts = [getattr(session, name, None) for name in _SESSION_PARTS]
-            parts.append(session.subscriptions.work.line)
+            parts += [session.subscriptions.work.line, session.subscriptions.implicit]
             found.update((id(part), session) for part in [*parts, *session.subscriptions.known] if part is not None)
         return found
 

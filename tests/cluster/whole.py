@@ -7,8 +7,8 @@ has the queues that begin with its name.
 Laws:
     nothing is lost      a persistent message with a RECEIPT is delivered
     settled              an acknowledged message, confirmed by a RECEIPT, is not delivered again
-    marked               of all deliveries one at most has no mark: `redelivered`, or `possible-duplicate` where a hub
-                         had to send anew
+    marked               a second delivery says `redelivered`, or `possible-duplicate` where a hub had to send anew; of
+                         several consumers of a queue one may look late at the first, which has no mark
     order                unmarked messages of one producer are delivered to the one consumer of a queue in their order
     going on             when the faults end, every blocked sender continues, and every queue runs empty
 """
@@ -139,7 +139,7 @@ class Ledger:
         late_seconds = LATE_SECONDS if self.is_competing else 0.0
         if trio.current_time() - self.settled.get(message.message_id, math.inf) >= late_seconds:
             raise LawBrokenError(f"settled: {key} comes to {consumer} again")
-        if not is_marked and key in self.unmarked:
+        if not is_marked and (key in self.unmarked or (self.delivered[key] > 1 and not self.is_competing)):
             raise LawBrokenError(f"marked: {key} comes to {consumer} a second time, without a mark")
         if not is_marked:
             self.unmarked.add(key)
