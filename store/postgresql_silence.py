@@ -59,14 +59,17 @@ class WatchedConnection(psycopg.Connection[tuple[object, ...]]):
 
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        """Do `psycopg.Connection.pipeline`; its end has another error behind one of these."""
+        """Do `psycopg.Connection.pipeline`; its end has another error behind one of these, or behind its cause."""
         try:
             with super().pipeline() as pipeline:
                 yield pipeline
         except psycopg.Error as error:
-            if self._fault is None or error is self._fault:
+            if self._fault is not None and error is not self._fault:
+                raise self._fault from error
+            first = _first_of(error)
+            if first is error:
                 raise
-            raise self._fault from error
+            raise first from None
 
     def _watched(self, waiting: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
         """Pass readiness of the socket on, which is 0 where none came for a while."""
@@ -106,6 +109,18 @@ class WatchedConnection(psycopg.Connection[tuple[object, ...]]):
         if self.ask is None:
             raise SilentError(f"the server has not answered for {SILENT_SECONDS:g} s")
         return self.ask()
+
+
+def _first_of(error: psycopg.Error) -> psycopg.Error:
+    """Return why a pipeline was aborted, where psycopg's last words are only that it was.
+
+    The statements behind a failed one are aborted without a reason. When the answer to the failed one comes at the end
+    of the pipeline, psycopg raises its error, and then the abort of the others over it.
+    """
+    first = error.__context__
+    if isinstance(error, psycopg.errors.PipelineAborted) and isinstance(first, psycopg.Error):
+        return first
+    return error
 
 
 def activity(conninfo: str, name: str) -> str | None:
