@@ -232,13 +232,14 @@ class Link:
         return str(next(self._numbers))
 
     def write(self, data: bytes) -> None:
-        """Whole frames in wire form. Blocks while the broker does not read. Raises ConnectionLostError, or RefusedError
-        if the broker said why it ends the connection.
+        """Whole frames in wire form. Blocks while the broker does not read; what it sends meanwhile is kept for
+        `next_frame`, unless another thread reads. Raises ConnectionLostError, or RefusedError if the broker said why it
+        ends the connection.
         """
         if self._stream is None:
             raise ConnectionLostError(f"not connected to {self.address.url}")
         try:
-            self._stream.send(data, self._stalled_seconds)
+            self._stream.send(data, self._stalled_seconds, None if self._is_shared else self._take_what_came)
         except NothingCame:
             raise self._lost(None, SILENT) from None
         except OSError as error:
@@ -246,6 +247,15 @@ class Link:
             if not self._is_shared:
                 self._hear_last_words()
             raise self._lost(error) from error
+
+    def _take_what_came(self) -> None:
+        try:
+            self._receive(0)
+        except NothingCame:
+            pass  # less than a record of TLS
+        except ConnectionLostError:
+            self._hear_last_words()
+            raise
 
     def send(self, destination: str, body: bytes, headers: Headers = (), *, receipt: bool = False) -> None:
         """SEND. With `receipt`, `wait_receipts` says when the broker has processed it. Raises as `write`."""

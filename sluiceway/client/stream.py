@@ -70,16 +70,20 @@ class TcpStream:
                 filled_bytes += count
         return filled_bytes
 
-    def send(self, data: bytes, stalled_seconds: float | None = None) -> None:
-        """Write all bytes, before those of other writers. Blocks while the broker does not read. Raises OSError, and
-        NothingCame if the broker reads nothing for `stalled_seconds`.
+    def send(
+        self, data: bytes, stalled_seconds: float | None = None, meanwhile: Callable[[], None] | None = None
+    ) -> None:
+        """Write all bytes, before those of other writers. Blocks while the broker does not read; then `meanwhile` is
+        called whenever there is something to receive: a broker whose answers are not read does not read on. Raises
+        OSError, what `meanwhile` raises, and NothingCame if the broker reads nothing for `stalled_seconds`.
         """
         rest = memoryview(data)
         with self._writing:
             while rest:
                 if self._closed:
                     raise ConnectionError("the connection was closed")
-                sent_bytes = self._wait_for(lambda: self._send_now(rest), stalled_seconds, 0)  # noqa: B023 - called at once
+                attempt = lambda: self._send_now(rest)  # noqa: B023, E731 - called at once
+                sent_bytes = self._wait_for(attempt, stalled_seconds, 0, meanwhile)
                 rest = rest[sent_bytes:]
 
     def send_if_idle(self, data: bytes) -> None:
@@ -103,7 +107,13 @@ class TcpStream:
         with self._reading, self._writing:
             self._socket.close()
 
-    def _wait_for(self, attempt: Callable[[], T], timeout_seconds: float | None, at_end: T) -> T:
+    def _wait_for(
+        self,
+        attempt: Callable[[], T],
+        timeout_seconds: float | None,
+        at_end: T,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> T:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
             try:
@@ -116,10 +126,12 @@ class TcpStream:
                     raise NothingCame
                 seconds = left
             poll = select.poll()
-            poll.register(self._socket, events)
-            poll.poll(seconds * 1000)
+            poll.register(self._socket, events if meanwhile is None else events | select.POLLIN)
+            ready = poll.poll(seconds * 1000)
             if self._closed:
                 return at_end
+            if meanwhile is not None and ready and ready[0][1] & select.POLLIN:
+                meanwhile()
 
     def _receive_now(self, size_max: int) -> bytes:
         try:
