@@ -11,14 +11,14 @@ import attrs
 
 from .consumed import ConsumedQueue
 from .delays import delay_queue
-from .environment import QueueEnvironment
+from .environment import PartFunction, QueueEnvironment
 from .exclusivity import Exclusivity
 from .groups import GroupTable
 from .message import PRIORITY_DEFAULT, Envelope
 from .names import DestinationName
 from .partitioned import PartitionedQueue, by_priority
-from .parts import Partitioning, PartShares, key_of, priority_and_part
-from .policy import HEADER_PREFIX, QueuePolicy
+from .parts import Partitioning, PartShares, by_header, key_of, priority_and_part
+from .policy import FUNCTION_PREFIX, HEADER_PREFIX, QueuePolicy
 from .queue import MessageQueue
 from .relay import relay_queue
 from .shared import shared_queue
@@ -113,7 +113,7 @@ class Destination:
         self.partitioning: Partitioning | None = None
         if policy.partition_by is not None:
             shares = PartShares(environment.carefully)
-            self.partitioning = Partitioning(policy.partition_by.removeprefix(HEADER_PREFIX), policy.partitions_count)
+            self.partitioning = Partitioning(_divided_by(policy.partition_by, environment), policy.partitions_count)
 
         def make(key: int) -> MessageQueue:
             priority, part = priority_and_part(key)
@@ -241,3 +241,12 @@ class Destination:
         for queue in (self.delay_queues or {}).values():
             self.environment.carefully(partial(close, queue))
         self.queue.close_queue(reason, keep=keep)
+
+
+def _divided_by(partition_by: str, environment: QueueEnvironment) -> PartFunction:
+    """Return the function of a value of `partition_by`. Raises ValueError for one that can't be had."""
+    if not partition_by.startswith(FUNCTION_PREFIX):
+        return by_header(partition_by.removeprefix(HEADER_PREFIX))
+    if environment.part_function is None:
+        raise ValueError(f"{partition_by}: there are no functions here")
+    return environment.part_function(partition_by.removeprefix(FUNCTION_PREFIX))

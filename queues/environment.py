@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 ObserverOf = Callable[["MessageQueue"], Observer | None]
 """Gives the observer of a new queue."""
+HeaderOf = Callable[[str], str | None]
+"""The value of a header of a message by its name; None: it has none of that name."""
+PartFunction = Callable[[HeaderOf], str | None]
+"""The value by which a message is divided. Never raises."""
 
 
 class TimerHandle(Protocol):
@@ -83,6 +87,8 @@ class QueueEnvironment:
     """Handler of errors raised for one of many objects, so that the others are handled; None: they are raised."""
     in_steps: Callable[[Hashable, Iterator[object]], None] | None = None
     """Executor of long work in a few steps at a time, in order for one owner (`Steps.do`); None: at once."""
+    part_function: Callable[[str], PartFunction] | None = None
+    """Finder of the functions that divide queues, by MODULE:NAME; None: there are none."""
     observer_of: ObserverOf | None = None
     """Factory of the observer of a queue's messages; None: no queue is observed."""
     take_numbers: Callable[[int], int] = attrs.field(factory=lambda: MessageNumbers().take)

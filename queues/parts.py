@@ -1,7 +1,7 @@
-"""Partitioning of queues by a header: the part of a message, and the consumer of a part.
+"""Partitioning of queues by a header or a function: the part of a message, and the consumer of a part.
 
-Seed 002 "Partitioning of queues". Messages with the same value of the header belong to one part, which is a queue with
-limits of its own. A part has one consumer at a time, so that order holds until its messages are acknowledged, and parts
+Seed 002 "Partitioning of queues". Messages with the same value belong to one part, which is a queue with limits of its
+own. A part has one consumer at a time, so that order holds until its messages are acknowledged, and parts
 are spread evenly over consumers. A part goes to another consumer when its own one leaves, or has more than its share
 because others came. The next consumer begins when the one before has settled, or given back, all that it held.
 
@@ -24,6 +24,7 @@ from zlib import crc32
 import attrs
 
 from .exclusivity import Exclusivity
+from .environment import PartFunction
 from .message import Envelope
 from .queue import MessageQueue
 from .subscription import Subscription
@@ -42,19 +43,24 @@ def priority_and_part(key: int) -> tuple[int, int]:
     return priority, part
 
 
+def by_header(name: str) -> PartFunction:
+    """Return the function that divides by a header."""
+    return lambda header_of: header_of(name)
+
+
 @attrs.frozen
 class Partitioning:
-    """Partitioning: by which header, and into how many parts."""
+    """Partitioning: by which value, and into how many parts."""
 
-    header: str
+    value_of: PartFunction
     count: int
 
     def part_of(self, head: Envelope) -> int:
-        """Return the part of messages with this head: CRC-32 of the header, modulo the number of parts. Without the
-        header it is part 0.
+        """Return the part of messages with this head: CRC-32 of the value, modulo the number of parts. Without a value
+        it is part 0.
         """
-        value = head.header(self.header)
-        return 0 if value is None else crc32(value.encode()) % self.count
+        value = self.value_of(head.header)
+        return 0 if value is None else crc32(value.encode("utf-8", "surrogatepass")) % self.count
 
 
 class Taker(Protocol):

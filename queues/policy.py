@@ -17,7 +17,8 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 HEADER_PREFIX: Final = "header:"
-"""Prefix of `partition_by`."""
+FUNCTION_PREFIX: Final = "function:"
+"""Prefixes of `partition_by`."""
 
 PARTITIONS_COUNT_MAX: Final = 256
 QUEUE_KINDS: Final = ("queue", "relay")
@@ -33,9 +34,20 @@ LIMITS: Final = ("memory_bytes", "count_max", "bytes_max", "lead_bytes")
 def _partition_by(_instance: object, _attribute: attrs.Attribute[str], value: str | None) -> None:
     if value is None:
         return
+    if value.startswith(FUNCTION_PREFIX):
+        module, _colon, name = value.removeprefix(FUNCTION_PREFIX).partition(":")
+        if not all(word.isidentifier() for word in (*module.split("."), name)):
+            raise ValueError(
+                f"partition_by must be {FUNCTION_PREFIX}MODULE:NAME, such as {FUNCTION_PREFIX}shop.parts:by_region, "
+                f"got {value!r}"
+            )
+        return
     name = value.removeprefix(HEADER_PREFIX)
     if not name or name == value or name != name.strip() or any(character in name for character in ":\r\n\0"):
-        raise ValueError(f"partition_by must be {HEADER_PREFIX}NAME, such as {HEADER_PREFIX}customer, got {value!r}")
+        raise ValueError(
+            f"partition_by must be {HEADER_PREFIX}NAME, such as {HEADER_PREFIX}customer, or "
+            f"{FUNCTION_PREFIX}MODULE:NAME, got {value!r}"
+        )
 
 
 def _partitions_count(_instance: object, _attribute: attrs.Attribute[int], value: int) -> None:
@@ -86,10 +98,11 @@ class QueuePolicy:
     partition_by: str | None = field(
         None,
         "",
-        "Queues: `header:NAME` divides a queue into parts by the value of this header of its messages. Those with the "
+        "Queues: `header:NAME` divides a queue into parts by the value of this header of its messages, "
+        "`function:MODULE:NAME` by what this Python function makes of their headers. Those with the "
         "same value are in one part, and keep their order also where several consumers share the queue: a part has one"
         " consumer at a time, and parts are spread evenly over the consumers ([partitioned "
-        "queues](special-queues.md#partitioned-queues)). Messages without the header are in part 0. None: the queue is"
+        "queues](special-queues.md#partitioned-queues)). Messages without a value are in part 0. None: the queue is"
         " not divided, and its consumers take turns.",
         _partition_by,
     )

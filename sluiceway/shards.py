@@ -25,6 +25,7 @@ from typing import Final
 import attrs
 import trio
 
+from sluiceway import part_functions
 from sluiceway.claims import CLAIM_LOG_PREFIX, Claims
 from sluiceway.config import Config
 from sluiceway.data_folder import restore_destinations
@@ -521,6 +522,7 @@ class Shards:
             resume=shared.dispatcher.executor(label="resuming sources"),
             store=None,
             contain=shared.contain,
+            part_function=part_functions.carefully,
             observer_of=observer_of,
             take_numbers=self.take_numbers,
             shard=None,

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import attrs
 
+from sluiceway import part_functions
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.cluster import ClusterConfig
 from sluiceway.config.fields import copied, is_address, not_blank, section, split_address
@@ -29,7 +30,7 @@ from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
 from sluiceway.protocols.stomp.dialects import is_foreign, known_as
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues import names
-from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.policy import FUNCTION_PREFIX, QueuePolicy
 from sluiceway.queues.registry import ATTACHMENTS_MAX, SELECTORS_BYTES_MAX
 from sluiceway.queues.settings import about, at_least, field, one_of, or_none
 from sluiceway.queues.wildcards import PatternTrie
@@ -150,6 +151,9 @@ class DestinationPolicy:
                 hint = f"; did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
                 raise TypeError(f"settings for {self.match!r} have an unknown key {key!r}{hint}")
         self.apply(QueuePolicy())
+        partition_by = self.settings.get("partition_by") or ""
+        if partition_by.startswith(FUNCTION_PREFIX):
+            part_functions.load(partition_by.removeprefix(FUNCTION_PREFIX))
         is_relay = self.settings.get("kind") == "relay"
         for set_to, setting in (
             (is_relay, 'kind = "relay"'),

@@ -12,7 +12,7 @@ from sluiceway.queues.attachments import AttachmentAccount
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.names import DestinationNameError, name_of_part, parse, split_part
 from sluiceway.queues.partitioned import Attachment
-from sluiceway.queues.parts import Partitioning, key_of, priority_and_part
+from sluiceway.queues.parts import Partitioning, by_header, key_of, priority_and_part
 from sluiceway.queues.selectors import compile_selector
 from sluiceway.queues.selectors.selector import Selection
 from sluiceway.store.maintenance.export import destination_filter
@@ -92,7 +92,7 @@ def test_equal_values_meet_in_one_part_and_parts_are_known_by_number() -> None:
 
 
 def test_without_the_header_it_is_part_0() -> None:
-    assert Partitioning("color", 8).part_of(Head()) == 0
+    assert Partitioning(by_header("color"), 8).part_of(Head()) == 0
 
 
 def test_names_and_keys_of_parts_are_read_back() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -18,8 +19,10 @@ from sluiceway.flow import SourceController
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.queues.intake import Intake
 from sluiceway.queues.message import Message
+from sluiceway.queues.parts import priority_and_part
 from sluiceway.steps import StepPace
 from sluiceway.store.memory import MemoryEngine
+from tests.log_lines import LogLines
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.lives import Lives, durability
 from tests.scenarios.scrape import scrape
@@ -368,3 +371,33 @@ async def test_it_is_forgotten_when_it_is_empty_and_idle() -> None:
         await client.disconnect()
         await trio.sleep(60)
         assert Q not in stage.broker.registry.destinations
+
+
+async def test_a_function_divides_by_what_it_makes_of_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
+    """It is given headers alone; a message for which it raises is in part 0, and the log says so once."""
+    (tmp_path / "shop_parts.py").write_text(
+        "def by_region(header):\n    customer = header('customer')\n    return customer.split('-')[0]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    policy = {**POLICY, "partition_by": "function:shop_parts:by_region"}
+    expected: Counter[int] = Counter()
+    async with Stage({Q: policy}) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        for region in ("eu", "us", "asia"):
+            for number in range(3):
+                await producer.send(Q, "", customer=f"{region}-{number}")
+            expected[crc32(region.encode()) % PARTS] += 3
+        for other in ("a", "b"):
+            await producer.send(Q, "", other=other)
+            expected[0] += 1
+        await producer.sync()
+        there: Counter[int] = Counter()
+        for key, queue in stage.broker.registry.destinations[Q].queue.partitions.items():
+            there[priority_and_part(key)[1]] += queue.statistics().depth_count
+        assert there == expected
+        await consumer.subscribe(Q)
+        assert len(await consumer.drain()) == 11
+    (line,) = log_lines.of("a function that divides a queue failed")
+    assert line["function"] == "shop_parts:by_region"

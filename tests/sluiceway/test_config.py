@@ -210,7 +210,22 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         (
             '[[destinations]]\nmatch = "/queue/a"\npartition_by = "customer"',
             "destinations[1].partition_by = 'customer'",
-            "must be header:NAME, such as header:customer",
+            "must be header:NAME, such as header:customer, or function:MODULE:NAME",
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\npartition_by = "function:parts"',
+            "destinations[1].partition_by = 'function:parts'",
+            "must be function:MODULE:NAME, such as function:shop.parts:by_region",
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\npartition_by = "function:no_such_module:by_region"',
+            "destinations[1]",
+            "importing no_such_module raised ModuleNotFoundError: No module named 'no_such_module'. Install the module",
+        ),
+        (
+            '[[destinations]]\nmatch = "/queue/a"\npartition_by = "function:json:by_region"',
+            "destinations[1]",
+            "json has nothing by the name by_region",
         ),
         (
             '[[destinations]]\nmatch = "/queue/a"\npartition_by = "header:a"\npartitions_count = 1',
