@@ -387,13 +387,20 @@ class WindowLimiter(FlowLimiter):
         *,
         resume_count: int | None = None,
         resume_bytes: int | None = None,
+        headroom_count: int | None = None,
+        headroom_bytes: int | None = None,
     ) -> None:
-        """Set the window anew, thresholds too (defaults as in the constructor); may throttle or resume at once.
+        """Set the window anew, thresholds too (defaults as in the constructor); may throttle or resume at once. A
+        headroom of None stays as it is.
 
         A controller does not see this: call its `poll` afterwards. Raises ThresholdError as the constructor does;
         nothing changes then.
         """
         self._set(capacity_count, capacity_bytes, resume_count, resume_bytes)
+        if headroom_count is not None:
+            self._headroom_count = headroom_count
+        if headroom_bytes is not None:
+            self._headroom_bytes = headroom_bytes
         if self.throttled:
             self._resume_if_relieved()
         elif self._is_full():

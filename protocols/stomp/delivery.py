@@ -83,7 +83,11 @@ class StompSubscription(FlowResource):
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []
         self._gate: Account | None = None
-        """Account that the deliveries wait for at the beginning: the RECEIPT of the SUBSCRIBE, see `hold`."""
+        """Account that the deliveries wait for while something holds them, see `hold`. It counts the holds."""
+        self._idle_gate: Account | None = None
+        """The same account behind its last hold, while queues that waited there continue in turn."""
+        self._unpause: Callable[[], None] | None = None
+        """Ends the hold of the client, see `pause`."""
         self.unsubscribed = False
         self.has_left = False
         """Whether the subscription has ended by UNSUBSCRIBE, and keeps only the deliveries that transactions hold."""
@@ -160,25 +164,76 @@ class StompSubscription(FlowResource):
             self.window.wait_in_line(subscription.source)
 
     def hold(self) -> Callable[[], None]:
-        """Deliver nothing before the function that is returned is called. One hold at a time."""
-        assert self._gate is None, f"{self.name} delivers nothing already"
-        gate = self._gate = Account(
-            self,
-            Flow(f"beginning of {self.name}"),
-            WindowLimiter(1, None, clock=self._hub.clock),
-            clock=self._hub.clock,
-            counts_memory=False,
-        )
+        """Deliver nothing before the function that is returned is called. Of several holds each has to end."""
+        gate = self._idle_gate if self._gate is None else self._gate
+        if gate is None:
+            gate = Account(
+                self,
+                Flow(f"holds of {self.name}"),
+                WindowLimiter(1, None, clock=self._hub.clock),
+                clock=self._hub.clock,
+                counts_memory=False,
+            )
+        self._gate, self._idle_gate = gate, None
         gate.charge(1, 0, None)
+        is_over = False
 
         def begin() -> None:
-            if self._gate is not None:
-                self._gate = None
-                if self.is_open:
-                    gate.release(1, 0)
-                    gate.close()
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self._let_go(gate)
 
         return begin
+
+    def _let_go(self, gate: Account) -> None:
+        is_last = gate.limiter.used_count == 1
+        if is_last:
+            self._gate = None
+        if not self.is_open:
+            return
+        gate.release(1, 0)
+        if is_last and not gate.blocks_somebody:
+            gate.close()
+        elif is_last:  # the queues of a wildcard continue one by one: all at once would be a long step
+            self._idle_gate = gate
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the client wants no deliveries for now."""
+        return self._unpause is not None
+
+    def pause(self) -> None:
+        """Deliver nothing until `resume`. Again: does nothing."""
+        if self._unpause is None:
+            self._unpause = self.hold()
+
+    def resume(self) -> None:
+        """Deliver again, if `pause` was the reason not to."""
+        if self._unpause is not None:
+            unpause, self._unpause = self._unpause, None
+            unpause()
+
+    @property
+    def window_limits(self) -> tuple[int | None, int | None]:
+        """Messages and bytes that may be unacknowledged; None: no limit. With ack `auto` there is none."""
+        limiter = None if self.window is None else self.window.limiter
+        if not isinstance(limiter, WindowLimiter):
+            return None, None
+        return limiter.capacity_count, limiter.capacity_bytes
+
+    def set_credit(self, count: int, size_bytes: int | None) -> None:
+        """Set other limits of what may be unacknowledged; `size_bytes` None: as before. What is out already stays out.
+        With ack `auto` it has no effect.
+        """
+        limiter = None if self.window is None else self.window.limiter
+        if self.window is None or not isinstance(limiter, WindowLimiter):
+            return
+        bytes_max = limiter.capacity_bytes if size_bytes is None else size_bytes
+        limiter.resize(
+            count, bytes_max, headroom_count=count // EXPRESS_SHARE, headroom_bytes=(bytes_max or 0) // EXPRESS_SHARE
+        )
+        self.window.poll()
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         outbound = self._outbound
@@ -401,6 +456,8 @@ class StompSubscription(FlowResource):
         facts: dict[str, object] = {"ack": self.ack}
         if self.selection is not None:
             facts["selector:"] = self.selection.words
+        if self.is_paused:
+            facts["paused"] = "by its client"
         if self.ledger is not None:
             facts["unacked"] = self.ledger.unsettled_count
             if self.ledger.unsettled_count:

@@ -172,6 +172,7 @@ SUBSCRIBE: Final = (
     Word("selector", "AX", Fate.SERVED, "SQL-92"),
     Word("prefetch-count", "R", Fate.SERVED, "messages that may be unacknowledged; 0: no limit"),
     Word("activemq.prefetchSize", "AX", Fate.SERVED, "likewise; 0: one at a time"),
+    Word("paused", "", Fate.SERVED, "`true`: nothing is delivered until a SEND to `/sluiceway/credit` resumes it"),
     Word("durable, persistent", "R", Fate.SERVED, "on a topic: a durable subscription, named by `id`"),
     Word("activemq.subscriptionName", "AX", Fate.SERVED, "a durable subscription of the `client-id`"),
     Word("exclusive", "R", Fate.SERVED, "an exclusive consumer; a queue of one connection is a `/temp-queue/NAME`"),

@@ -61,8 +61,8 @@ from .lanes import Lanes, ParkedRun
 from .limits import StompLimits
 from .placement import Elsewhere, FlowEnd
 from .replies import MEMORY, Leg, Owed, Replies
-from .routing import ADMIN_PREFIX
-from .subscribe_headers import ACK_AUTO, ORDERED_ONLY, durable_name_of
+from .routing import ADMIN_PREFIX, CREDIT_REQUEST, about_send
+from .subscribe_headers import ACK_AUTO, ORDERED_ONLY, credit_change_of, durable_name_of
 from .temporary import LOCAL_PREFIXES, TemporaryDestinations
 
 ROUTES_MAX: Final = 1024
@@ -465,6 +465,9 @@ class Relay:
         head = run.head
         if head.transaction is not None:
             self._send_in_transaction(run)
+            return
+        if head.destination == CREDIT_REQUEST:
+            self._set_credit(run)
             return
         legs, copied = self._route_of(head.destination)
         if legs is None and not copied and not self._committing:
@@ -1041,6 +1044,55 @@ class Relay:
             )
         return ((others[0], ""),)
 
+    def _set_credit(self, run: SendRun) -> None:
+        """Have a request about credit take effect at each hub that has a part of the subscription, and when the
+        subscription is made again. Raises ProtocolError.
+        """
+        headers = run.head.headers
+        key = headers.get("id", "")
+        if key not in self._subs and key not in self._subs_here:
+            key = f"destination {key}"
+        sub = self._subs.get(key)
+        if sub is None:
+            self._take_here(run)
+            if (frame := self._subs_here.get(key)) is not None:
+                change = credit_change_of(headers, asked_bytes_max=self._limits.credit_bytes_max)
+                self._subs_here[key] = Frame("SUBSCRIBE", change.applied_to(frame.headers))
+            return
+        if run.head.reply_to is not None:
+            raise about_send(
+                ProtocolError(
+                    "not-supported",
+                    f"subscription {key[:200]!r} is at other hubs, which do not answer to reply-to",
+                    "Ask for a receipt instead.",
+                ),
+                run,
+            )
+        try:
+            change = credit_change_of(headers, asked_bytes_max=self._limits.credit_bytes_max)
+        except ProtocolError as error:
+            raise about_send(error, run) from None
+        sub.frame = Frame("SUBSCRIBE", change.applied_to(sub.frame.headers))
+        self._orphans = [
+            (other, Frame("SUBSCRIBE", change.applied_to(frame.headers)) if other == key else frame, made)
+            for other, frame, made in self._orphans
+        ]
+        request = {"destination": CREDIT_REQUEST, "id": headers["id"], **change.headers()}
+        legs = len(sub.hubs) + 1
+        latches = [Latch(legs, partial(self._replies.receipt, each)) for each in run.receipts or ()]
+        for hub in sorted(sub.hubs):
+            far = None if hub == _HERE else self._fars.get(hub)
+            if hub == _HERE:
+                self._take_here(SendRun(run.head, run.wires[:1], len(run.wires[0]), None))
+            elif far is not None:
+                if (frame := far.subs.get(key)) is not None:
+                    far.subs[key] = Frame("SUBSCRIBE", change.applied_to(frame.headers))
+                asked = {"receipt": self._own_receipt(partial(_call_all, latches))} if latches else {}
+                far.send_frame(Frame("SEND", {**request, **asked}), self.version)
+            if far is None:
+                _call_all(latches)
+        _call_all(latches)
+
     # ------------------------------------------------------------------ ACK and NACK
 
     def _ack_run(self, run: AckRun) -> None:
@@ -1500,6 +1552,11 @@ class Relay:
             self._copies = None
         self._source.close()
         self._hold.release()
+
+
+def _call_all(callbacks: Iterable[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        callback()
 
 
 def _legs_with(names: Mapping[str, Sequence[str]]) -> Legs | None:

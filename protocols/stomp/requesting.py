@@ -6,7 +6,8 @@ COMMIT that is refused was done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -23,7 +24,7 @@ from .hub import Behind, Hub
 from .lanes import Lanes, ParkingLimit
 from .publishing import QueuePublisher
 from .replies import Replies
-from .routing import ADMIN_PREFIX, Router, about_send, send_error
+from .routing import ADMIN_PREFIX, CREDIT_REQUEST, Router, about_send, send_error
 from .session_states import SessionState
 from .temporary import TemporaryDestinations
 
@@ -47,6 +48,7 @@ class SessionRequests:
         "_temporary",
         "_unanswered_count",
         "behind",
+        "set_credit",
     )
 
     def __init__(
@@ -76,6 +78,10 @@ class SessionRequests:
         self._authorizer = authorizer
         self._fail = fail
         self._state = state
+        self.set_credit: Callable[[Mapping[str, str]], dict[str, object]]
+        """Sets the credit of a subscription of the connection as the headers of a request say, and returns what is in
+        force then. Raises ProtocolError.
+        """
         self._unanswered_count = 0
         """Number of requests without an answer yet."""
         self.behind: Behind | None = None
@@ -142,6 +148,9 @@ class SessionRequests:
         COMMIT. Raises ProtocolError.
         """
         head = run.head
+        if head.destination == CREDIT_REQUEST:
+            self._set_credit(run)
+            return
         asked = SendRun(head, [], 0, run.receipts)  # what was asked with is not kept until the answer comes
         reply_to, destination = self._reply_place(run)
         for wire in run.wires:
@@ -171,6 +180,20 @@ class SessionRequests:
                     self._unanswered_count -= 1
                     raise
             yield
+        self._replies.receipts(run.receipts)
+
+    def _set_credit(self, run: SendRun) -> None:
+        """A request about a subscription of this very connection: in force when the next frame is read, and answered
+        only if it has a `reply-to`.
+        """
+        head = run.head
+        place = None if head.reply_to is None else self._reply_place(run)
+        try:
+            in_force = self.set_credit(head.headers)
+        except ProtocolError as error:
+            raise about_send(error, run) from None
+        if place is not None and place[1] is not None:
+            self._reply(head, place[0], place[1], json.dumps(in_force).encode())
         self._replies.receipts(run.receipts)
 
     def _reply(self, head: SendHead, reply_to: str, destination: Destination, body: bytes) -> None:

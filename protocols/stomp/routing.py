@@ -28,6 +28,8 @@ from .transactions import Transaction
 
 ADMIN_PREFIX: Final = "/sluiceway/"
 """SENDs to such names are requests to the broker itself."""
+CREDIT_REQUEST: Final = f"{ADMIN_PREFIX}credit"
+"""The request about the credit of a subscription of the same connection."""
 DESTINATION_STEPS: Final = 3
 """Cost of making a destination, in legs of a composite."""
 LOG_STEPS: Final = 6
@@ -106,6 +108,12 @@ class Router:
     def check_for_transaction(self, run: SendRun) -> None:
         """Raise ProtocolError if this head can't be part of a transaction: a leg of it is a log, or forbidden."""
         head = run.head
+        if head.destination == CREDIT_REQUEST:
+            raise send_error(
+                run,
+                "not-supported",
+                f"a request to {CREDIT_REQUEST} in a transaction: send it without, credit is no part of one",
+            )
         if _LOG_PREFIX not in head.destination and self._authorizer.guard.allows_everything:
             return
         if head.destination.startswith(ADMIN_PREFIX):

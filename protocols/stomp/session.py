@@ -211,6 +211,7 @@ class Session:
             fail=self.fail,
             state=lambda: self.state,
         )
+        self._requests.set_credit = self.subscriptions.set_credit
         self._sender = Sender(
             hub,
             self.lanes,

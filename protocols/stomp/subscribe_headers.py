@@ -140,6 +140,78 @@ def prefetch_of(
     return count, size_bytes
 
 
+_CREDIT_HEADERS: Final = ("credit", "prefetch-count", "activemq.prefetchSize", "consumer-window-size")
+PAUSED: Final = "paused"
+
+
+@attrs.frozen
+class CreditChange:
+    """Wish of a client about the credit of a subscription that it has, or will have.
+
+    Attributes:
+        is_paused: whether to deliver nothing for now; None: as before.
+        count, size_bytes: messages and bytes that may be unacknowledged; None: as before.
+    """
+
+    is_paused: bool | None
+    count: int | None = None
+    size_bytes: int | None = None
+
+    def applied_to(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers of a SUBSCRIBE that would have made the subscription as it is now."""
+        changed = dict(headers)
+        if self.count is not None:
+            changed = {name: value for name, value in headers.items() if name not in _CREDIT_HEADERS}
+            size_bytes = self.size_bytes
+            if size_bytes is None:
+                size_bytes = _bytes_in(headers.get("credit", ""))
+            changed["credit"] = f"{self.count}" if size_bytes is None else f"{self.count},{size_bytes}"
+        if self.is_paused is not None:
+            changed[PAUSED] = "true" if self.is_paused else "false"
+        return changed
+
+    def headers(self) -> dict[str, str]:
+        """Return the wish as headers, as `credit_change_of` reads them."""
+        headers = {} if self.is_paused is None else {PAUSED: "true" if self.is_paused else "false"}
+        if self.count is not None:
+            headers["credit"] = f"{self.count}" if self.size_bytes is None else f"{self.count},{self.size_bytes}"
+        return headers
+
+
+def _bytes_in(credit: str) -> int | None:
+    digits = credit.partition(",")[2].strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else None
+
+
+def credit_change_of(headers: Mapping[str, str], *, asked_bytes_max: int) -> CreditChange:
+    """Return the wish of a request about credit: `credit:0` and `paused:true` pause, another `credit` sets the window
+    and resumes unless `paused` says otherwise. Raises ProtocolError.
+    """
+    paused = headers.get(PAUSED)
+    if paused is not None and paused not in ("true", "false"):
+        raise ProtocolError(
+            "bad-paused", f"header paused is {paused[:40]!r}", "Send paused:true or paused:false, or leave it out."
+        )
+    is_paused = None if paused is None else paused == "true"
+    if "credit" not in headers:
+        if is_paused is None:
+            raise ProtocolError(
+                "missing-header",
+                "a request about credit without credit and without paused",
+                "Send credit:MESSAGES, credit:MESSAGES,BYTES, or paused:true or paused:false.",
+            )
+        return CreditChange(is_paused)
+    first, comma, second = headers["credit"].partition(",")
+    count = whole_number({"credit": first}, "credit", 1_000_000)
+    size_bytes: int | None = None
+    if comma:
+        size_bytes = whole_number({"credit": second}, "credit", 1 << 40)
+        size_bytes = max(1, min(size_bytes, asked_bytes_max))
+    if not count:
+        return CreditChange(is_paused is not False)
+    return CreditChange(bool(is_paused), count, size_bytes)
+
+
 _RANK: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 

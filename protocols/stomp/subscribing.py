@@ -12,7 +12,7 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from typing import cast
 
@@ -59,7 +59,9 @@ from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, 
 from .subscribe_headers import (
     ACK_AUTO,
     ORDERED_ONLY,
+    PAUSED,
     SubscriptionSpec,
+    credit_change_of,
     declared_by,
     durable_name_of,
     prefetch_of,
@@ -500,7 +502,43 @@ class Subscriptions:
         )
         subscription = kind(self._hub, self._outbound, spec, self._totals)
         subscription.given_back = self._given_back
+        if headers.get(PAUSED) == "true":
+            subscription.pause()
         return subscription
+
+    def set_credit(self, headers: Mapping[str, str]) -> dict[str, object]:
+        """Pause or resume a live subscription, or change its credit, as a request says. Returns what is in force then.
+        Raises ProtocolError with nothing changed.
+        """
+        subscription_id = headers.get("id")
+        if subscription_id is None:
+            raise ProtocolError(
+                "missing-header",
+                "a request about credit without the id of a subscription",
+                "Name a live subscription of this connection in the header id.",
+            )
+        live = self.live
+        subscription = live.get(subscription_id) or live.get(f"destination {subscription_id}")
+        if subscription is None:
+            raise ProtocolError(
+                "unknown-subscription",
+                f"no live subscription {subscription_id[:200]!r}",
+                "The header id must name what SUBSCRIBE named.",
+            )
+        change = credit_change_of(headers, asked_bytes_max=self._limits.credit_bytes_max)
+        if change.is_paused:
+            subscription.pause()
+        if change.count is not None:
+            subscription.set_credit(change.count, change.size_bytes)
+        if change.is_paused is False:
+            subscription.resume()
+        count, size_bytes = subscription.window_limits
+        return {
+            "id": subscription_id,
+            "paused": subscription.is_paused,
+            "credit_count": count,
+            "credit_bytes": size_bytes,
+        }
 
     def unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers

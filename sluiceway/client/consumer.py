@@ -15,7 +15,7 @@ from sluiceway.client.address import Address, parse_all
 from sluiceway.client.backoff import Backoff
 from sluiceway.client.errors import ClosedError, Gap, GapError
 from sluiceway.client.inbox import Inbox
-from sluiceway.client.reader import Reader, ReadingOptions
+from sluiceway.client.reader import CREDIT_COUNT, Reader, ReadingOptions
 from sluiceway.client.records import Record
 from sluiceway.queues.logs.codecs import codec_named
 
@@ -208,6 +208,8 @@ class Consumer:
         self._gaps_count = 0
         self._backoff = backoff
         self._closed = False
+        self._is_paused = False
+        self._prefetch_count: int | None = None
         self._readers: list[Reader] = []
         self._inboxes: dict[str, Inbox] = {}
         self._streams: list[Stream[Any]] = []
@@ -244,6 +246,7 @@ class Consumer:
             readers = [Reader(address, log, self._options, inbox, self._backoff) for address in self._addresses]
             self._readers += readers
             for reader in readers:
+                reader.set_credit(paused=self._is_paused, prefetch_count=self._prefetch_count)
                 reader.start()
         return made
 
@@ -257,6 +260,33 @@ class Consumer:
         """One stream of one log; as `streams`."""
         made: dict[str, list[Stream[Any]]] = self.streams({log: 1}, decoder) if decoder else self.streams({log: 1})
         return made[log][0]
+
+    def pause(self) -> None:
+        """Have the brokers send nothing for now. What they have sent already still comes, and may be acknowledged. A
+        group gives what is appended meanwhile to its other consumers. Holds over lost connections; again: does nothing.
+        """
+        self._is_paused = True
+        for reader in self._readers:
+            reader.set_credit(paused=True)
+
+    def resume(self) -> None:
+        """Have the brokers send again, behind what came last."""
+        self._is_paused = False
+        for reader in self._readers:
+            reader.set_credit(paused=False)
+
+    def set_prefetch(self, count: int) -> None:
+        """Set how many MESSAGEs of about `batch_bytes` each log may have sent without acknowledgement, in place of as
+        many as `buffer_bytes` holds. What has come already stays. Raises ValueError for less than one, and without a
+        group: there nothing is acknowledged, and `buffer_bytes` is the limit.
+        """
+        if self._options.group is None:
+            raise ValueError("set_prefetch without a group: nothing is acknowledged; buffer_bytes is the limit")
+        if not 1 <= count <= CREDIT_COUNT:
+            raise ValueError(f"set_prefetch({count}): 1 to {CREDIT_COUNT} messages; use pause() for none")
+        self._prefetch_count = count
+        for reader in self._readers:
+            reader.set_credit(prefetch_count=count)
 
     def close(self, drain_seconds: float = 0.0) -> None:
         """Stop reading, and end the connections and the streams. Again: does nothing.

@@ -55,6 +55,7 @@ RECEIVE_BYTES: Final = 256 * 1024
 HEAD_RECEIVE_BYTES: Final = 16 * 1024
 """Asked for behind a large body: what follows the head of the next one goes straight to its place."""
 SILENT: Final = "has been silent for too long"
+CREDIT_REQUEST: Final = "/sluiceway/credit"
 _MIB: Final = 1 << 20
 LIMITS: Final = StompLimits(
     header_count_max=10_000, header_line_bytes_max=_MIB, header_block_bytes_max=_MIB, body_bytes_max=1 << 40
@@ -278,6 +279,10 @@ class Link:
             pairs.append(("receipt", receipt))
         self.write(encode_frame("SUBSCRIBE", pairs, version="1.2"))
         return number
+
+    def set_credit(self, subscription_id: str, headers: Headers) -> None:
+        """Ask for other credit of a subscription: `paused`, `credit`. Raises as `write`."""
+        self.send(CREDIT_REQUEST, b"", [("id", subscription_id), *_pairs(headers)])
 
     def acknowledge(self, token: str) -> None:
         """ACK of the MESSAGE with that `ack` header. Raises as `write`."""

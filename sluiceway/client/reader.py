@@ -91,6 +91,12 @@ class Reader:
         """The log has gone to another hub, and the link is to follow it."""
         self._at_work = threading.Lock()
         """Held while a message is put into the inbox: the next connection must not overtake it."""
+        self._is_paused = False
+        self._prefetch_count = CREDIT_COUNT
+        self._crediting = threading.Lock()
+        """Held while credit is changed, or a subscription made with it."""
+        self._subscribed: tuple[ReadingLink, str] | None = None
+        """Link and id of the present subscription."""
         self._thread = threading.Thread(target=self._run, name=f"sluiceway-read-{log}-{address}", daemon=True)
 
     def start(self) -> None:
@@ -116,6 +122,32 @@ class Reader:
             delivery.link.acknowledge(delivery.token)
         except ConnectionLostError as error:
             _log.info("%s before records from %d of log %s were acknowledged", error, delivery.first, self.log)
+
+    # ------------------------------------------------------------------ credit
+
+    def set_credit(self, *, paused: bool | None = None, prefetch_count: int | None = None) -> None:
+        """Pause or resume, and set how many MESSAGEs of a group may be unacknowledged; None: as before. Holds for later
+        connections, too.
+        """
+        with self._crediting:
+            if paused is not None:
+                self._is_paused = paused
+            if prefetch_count is not None:
+                self._prefetch_count = prefetch_count
+            if self._subscribed is None or self._subscribed[0].ended:
+                return
+            link, subscription_id = self._subscribed
+            headers = {"paused": "true" if self._is_paused else "false"}
+            if prefetch_count is not None:
+                headers["credit"] = self._credit
+            try:
+                link.set_credit(subscription_id, headers)
+            except ConnectionLostError as error:
+                _log.info("%s; the next connection begins with the new credit", error)
+
+    @property
+    def _credit(self) -> str:
+        return f"{self._prefetch_count},{self._options.buffer_bytes}"
 
     # ------------------------------------------------------------------ the thread
 
@@ -191,7 +223,6 @@ class Reader:
             headers["compression"] = options.compression
         if options.group is not None:
             headers |= {"group": options.group, "from": options.start}
-            headers["credit"] = f"{CREDIT_COUNT},{options.buffer_bytes}"
         else:
             headers["from"] = self._start()
         if self._log_id:
@@ -202,7 +233,12 @@ class Reader:
                 self._end(None)
                 return
         ack = "client-individual" if options.group is not None else "auto"
-        link.subscribe(f"/log/{self.log}", ack=ack, headers=headers)
+        with self._crediting:
+            if options.group is not None:
+                headers["credit"] = self._credit
+            if self._is_paused:
+                headers["paused"] = "true"
+            self._subscribed = link, link.subscribe(f"/log/{self.log}", ack=ack, headers=headers)
 
     def _start(self) -> str:
         if self._next is None and self._options.start in ("next", "latest"):

@@ -65,9 +65,13 @@ class ReadingLink:
         """SEND. Blocks while the broker does not read. Raises ConnectionLostError."""
         self._link.send(destination, body, headers)
 
-    def subscribe(self, destination: str, *, ack: str, headers: Mapping[str, str]) -> None:
-        """SUBSCRIBE. Raises ConnectionLostError."""
-        self._link.subscribe(destination, ack=ack, headers=headers)
+    def subscribe(self, destination: str, *, ack: str, headers: Mapping[str, str]) -> str:
+        """SUBSCRIBE; returns the id. Raises ConnectionLostError."""
+        return self._link.subscribe(destination, ack=ack, headers=headers)
+
+    def set_credit(self, subscription_id: str, headers: Mapping[str, str]) -> None:
+        """Ask for other credit of a subscription. Raises ConnectionLostError."""
+        self._link.set_credit(subscription_id, headers)
 
     def acknowledge(self, token: str) -> None:
         """ACK of the MESSAGE with that `ack` header. Raises ConnectionLostError."""

@@ -199,3 +199,44 @@ def test_a_refusal_has_the_code_of_the_brokers_error(sluiceway_broker: EmbeddedB
         next(consumer.stream("orders"))
     assert refusal.value.code == "index-out-of-bounds"
     assert refusal.value.result_code == "INDEX_OUT_OF_BOUNDS"
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_paused_consumer_gets_nothing_until_it_resumes(sluiceway_broker: EmbeddedBroker, group: str | None) -> None:
+    """What was sent before still comes; then all the rest, once."""
+    address = sluiceway_broker.address
+    with Consumer(address, group=group, from_="earliest", batch_bytes=1000) as consumer:
+        consumer.pause()
+        stream = consumer.stream("orders")
+        with Producer(address, "orders", mode="sync", batch_count=1) as producer:
+            producer.send_many(numbers(50))
+        assert stream.poll(0.3) == []
+        consumer.resume()
+        values = [next(stream).value for _ in range(50)]
+        assert values == numbers(50)
+        consumer.pause()
+        consumer.resume()
+        assert stream.poll(0.1) == []
+
+
+def test_prefetch_of_a_group_is_set(sluiceway_broker: EmbeddedBroker) -> None:
+    """One MESSAGE at a time: the other consumer of the group gets the next one."""
+    address = sluiceway_broker.address
+    with Consumer(address, group="g", from_="earliest", auto_ack=False, batch_bytes=1) as consumer:
+        consumer.set_prefetch(2)
+        stream = consumer.stream("orders")
+        with Producer(address, "orders", mode="sync", batch_count=1) as producer:
+            producer.send_many([b"%d" % number * 3000 for number in range(9)])
+        first = [next(stream), next(stream)]
+        assert stream.poll(0.3) == []
+        consumer.set_prefetch(3)
+        first.append(next(stream))
+        assert stream.poll(0.3) == []
+        for record in first:
+            stream.ack(record)
+        assert next(stream).index == 3
+        for wrong in (0, -1, 10**9):
+            with pytest.raises(ValueError, match="set_prefetch"):
+                consumer.set_prefetch(wrong)
+    with Consumer(address) as consumer, pytest.raises(ValueError, match="without a group"):
+        consumer.set_prefetch(1)

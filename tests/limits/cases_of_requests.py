@@ -68,3 +68,8 @@ frames("SEND to a log", lambda n: frame("SEND", b"x", destination="/log/a", k=n)
 frames("SEND to logs", lambda n: frame("SEND", b"x", destination=f"/log/{n}"), count=40)
 frames("SUBSCRIBE to a log", lambda n: frame("SUBSCRIBE", id=n, destination="/log/a"))
 frames("SUBSCRIBE groups of a log", lambda n: frame("SUBSCRIBE", id=n, destination="/log/a", group=n), count=200)
+frames(
+    "other credit of a subscription",
+    lambda n: frame("SEND", destination="/sluiceway/credit", id="s", credit=n % 3),
+    first=frame("SUBSCRIBE", id="s", destination=Q, ack="client"),
+)

@@ -15,6 +15,8 @@ from tests.limits.test_frames import MANY, MOST, Q
 
 CROWD_COUNT = 10_000
 """Destinations."""
+WAITING_COUNT = 600
+"""Destinations of which all wait for one consumer."""
 
 
 class AdminLawStage(LawStage, AdminStage):
@@ -143,3 +145,25 @@ async def test_a_connection_with_many_messages_is_closed_by_an_operator() -> Non
             await stage.apart(act)
             await trio.sleep(3)
         client.vanish()
+
+
+async def test_many_changes_of_credit_in_one_read(stage: LawStage) -> None:
+    client = await stage.filled(Q, MOST)
+    await client.subscribe(Q, ack="client", prefetch_count="1")
+    requests = b"".join(
+        frame("SEND", destination="/sluiceway/credit", id="s", credit=1 + n % 2, n=n) for n in range(500)
+    )
+    with stage.law("500 /sluiceway/credit", limit="one read", crowd="100,000 messages"):
+        await client.send_raw(requests)
+        await client.sync()
+
+
+async def test_resuming_a_wildcard_for_which_much_waits(stage: LawStage) -> None:
+    client, sender = await stage.client(), await stage.client()
+    await client.subscribe("/queue/>")
+    await client.sent("/sluiceway/credit", id="s", credit="0")
+    await sender.send_raw(b"".join(frame("SEND", b"x", destination=f"/queue/q{n}") for n in range(WAITING_COUNT)))
+    await sender.sync()
+    with stage.law("resume of a wildcard", limit="attachments_max", crowd=f"{WAITING_COUNT:,} queues with a message"):
+        await client.sent("/sluiceway/credit", id="s", paused="false")
+        assert len(await client.next_messages(WAITING_COUNT)) == WAITING_COUNT
