@@ -98,13 +98,17 @@ class BrowsingSubscription(StompSubscription):
     def credit(self) -> tuple[int, int]:
         outbound, window = self._outbound, self._under_way.limiter
         assert isinstance(window, WindowLimiter)
-        if outbound.controller.limiter.throttled or window.throttled:
+        if self._gate is not None or outbound.controller.limiter.throttled or window.throttled:
             return 0, 0
         return window.room_count(), min(outbound.room_bytes(), window.room_bytes())
 
     def await_credit(self, source: SourceController) -> None:
         outbound = self._outbound.controller
-        (outbound if outbound.limiter.throttled else self._under_way).wait_in_line(source)
+        (self._gate or (outbound if outbound.limiter.throttled else self._under_way)).wait_in_line(source)
+
+    @property
+    def _credited(self) -> Account | None:
+        return self._under_way
 
     def show(self, part: Slice, source: SourceController) -> int:
         if self._bodies is not None and self._bodies.references_count:

@@ -215,9 +215,14 @@ class StompSubscription(FlowResource):
             unpause()
 
     @property
+    def _credited(self) -> Account | None:
+        """Account of what may be out; None: there is no limit but the outbound."""
+        return self.window
+
+    @property
     def window_limits(self) -> tuple[int | None, int | None]:
         """Messages and bytes that may be unacknowledged; None: no limit. With ack `auto` there is none."""
-        limiter = None if self.window is None else self.window.limiter
+        limiter = None if self._credited is None else self._credited.limiter
         if not isinstance(limiter, WindowLimiter):
             return None, None
         return limiter.capacity_count, limiter.capacity_bytes
@@ -226,14 +231,20 @@ class StompSubscription(FlowResource):
         """Set other limits of what may be unacknowledged; `size_bytes` None: as before. What is out already stays out.
         With ack `auto` it has no effect.
         """
-        limiter = None if self.window is None else self.window.limiter
-        if self.window is None or not isinstance(limiter, WindowLimiter):
+        account = self._credited
+        if account is None:
             return
+        limiter = account.limiter
+        assert isinstance(limiter, WindowLimiter), "windows are"
         bytes_max = limiter.capacity_bytes if size_bytes is None else size_bytes
+        express = 0 if self.window is None else EXPRESS_SHARE
         limiter.resize(
-            count, bytes_max, headroom_count=count // EXPRESS_SHARE, headroom_bytes=(bytes_max or 0) // EXPRESS_SHARE
+            count,
+            bytes_max,
+            headroom_count=count // express if express else 0,
+            headroom_bytes=(bytes_max or 0) // express if express else 0,
         )
-        self.window.poll()
+        account.poll()
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         outbound = self._outbound

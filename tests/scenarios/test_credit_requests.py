@@ -193,3 +193,18 @@ async def test_paused_durable_subscription_and_wildcard(stage: Stage) -> None:
         await client.sent(CREDIT, id=id, paused="false")
         assert await client.next_texts(3) == ["0", "1", "2"]
     await durable.request("UNSUBSCRIBE", {"id": "d", "durable": "true"})
+
+
+async def test_paused_browser(stage: Stage) -> None:
+    """Looks at nothing until it resumes, and then at what it has room for."""
+    browser, producer = await stage.connect(), await stage.connect()
+    await producer.send_all(Q, range(50))
+    await producer.sync()
+    await browser.subscribe(Q, browser="true", paused="true")
+    await browser.silence()
+    await browser.sent(CREDIT, id="s", credit="3")
+    assert len([each for each in await browser.drain() if each.text]) == 50
+    await browser.unsubscribe()
+    consumer = await stage.connect()
+    await consumer.subscribe(Q)
+    await consumer.next_messages(50)
