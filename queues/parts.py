@@ -23,8 +23,8 @@ from zlib import crc32
 
 import attrs
 
-from .exclusivity import Exclusivity
 from .environment import PartFunction
+from .exclusivity import Exclusivity
 from .message import Envelope
 from .queue import MessageQueue
 from .subscription import Subscription
