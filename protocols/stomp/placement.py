@@ -7,7 +7,7 @@ Topics are at home at one hub like queues, as far as durable subscriptions go; a
 hub of their client, and `Topics` knows which hubs have some.
 
 `sluiceway.cluster` implements the port. The other end of a flow is an ordinary session at the hub that owns the
-destinations (`sluiceway.cluster.proxies`); the end here belongs to `Relay` (relaying.py).
+destinations (`sluiceway.cluster.proxies`); the end here belongs to `Relay` (`relaying`).
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ from .login import PendingLogin, connection_name, owned_client_id
 from .machine import ServerMachine
 from .publishing import LogPublisher, QueuePublisher
 from .read_rate import ReadRateLimit
-from .relaying import Relay, opening_of
+from .relaying.flows import opening_of
+from .relaying.near import NearSession
+from .relaying.relay import Relay
 from .replies import Replies
 from .requesting import SessionRequests
 from .routing import Router
@@ -246,26 +248,25 @@ class Session:
         self._take: Callable[[Event], None] = self._take_here
         """Lets an event take effect."""
         if hub.elsewhere is not None:
-            self._relay = Relay(
-                hub,
-                hub.elsewhere,
-                limits,
-                self.outbound,
-                self._temporary,
-                self._replies,
-                self.lanes,
-                reading,
-                self.totals,
-                take_here=self._take_here,
-                flush_here=self._sender.flush,
+            near = NearSession(
+                hub=hub,
+                limits=limits,
+                outbound=self.outbound,
+                temporary=self._temporary,
+                replies=self._replies,
+                lanes=self.lanes,
+                totals=self.totals,
+                take=self._take_here,
+                flush=self._sender.flush,
                 fail=self.fail,
                 pass_on_error=self._pass_on_error,
-                unsettled_here=lambda: self.unsettled_count,
-                is_live_here=self.subscriptions.live.__contains__,
+                unsettled=lambda: self.unsettled_count,
+                is_live=self.subscriptions.live.__contains__,
                 give_back=self.subscriptions.give_back,
-                owned_client_id=lambda: self.subscriptions.client_id,
+                client_id=lambda: self.subscriptions.client_id,
                 opening=self._opening,
             )
+            self._relay = Relay(near, hub.elsewhere, reading)
             self._take = self._relay.take
             self._sender.goes_elsewhere = self._relay.goes_elsewhere
             self._requests.behind = self._relay.behind

@@ -13,6 +13,7 @@ import click
 
 from sluiceway.cli.acting import admin_options, confirmed, tell, yes_option
 from sluiceway.cli.exits import Exit, fail, warn
+from sluiceway.cli.sources import config_option, data_layers, data_option
 from sluiceway.cli.suggestions import SuggestingGroup
 from sluiceway.flow.words import count_in_words, ranges_in_words
 
@@ -47,16 +48,8 @@ def cluster() -> None:
 
 
 @cluster.command()
-@click.option(
-    "--data", "data_dir", metavar="DIR", help="The data folder [default: as configured, else ./sluiceway-data]."
-)
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="SLUICEWAY_CONFIG",
-    help="Configuration file (TOML) of the broker, for its data_dir, or the place of its cluster.",
-)
+@data_option()
+@config_option("Configuration file (TOML) of the broker, for its data_dir, or the place of its cluster.")
 @click.option(
     "--name",
     metavar="NAME",
@@ -81,11 +74,10 @@ def init(data_dir: str | None, config_file: Path | None, name: str | None, shard
       sluiceway cluster init --config hub.toml --shards 32
     """
     from sluiceway.config import ConfigError, load
-    from sluiceway.config.sources import Layer
     from sluiceway.store.directory import DirectoryError
     from sluiceway.store.shard_folders import make_shards
 
-    flags = [Layer("--data", {"broker": {"data_dir": data_dir}})] if data_dir is not None else []
+    flags = data_layers(data_dir)
     try:
         config = load(config_file, environment=os.environ, flags=flags, tell=warn)
     except ConfigError as error:

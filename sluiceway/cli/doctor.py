@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.sources import config_option, data_layers, data_option
 
 if TYPE_CHECKING:
     from sluiceway.config import Config
@@ -18,14 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="SLUICEWAY_CONFIG",
-    help="Configuration file (TOML), as for `sluiceway serve`.",
-)
-@click.option("--data", "data_dir", metavar="DIR", help="Data folder, as for `sluiceway serve`.")
+@config_option("Configuration file (TOML), as for `sluiceway serve`.")
+@data_option("Data folder, as for `sluiceway serve`.")
 @click.option(
     "--url",
     envvar="SLUICEWAY_URL",
@@ -35,7 +30,12 @@ if TYPE_CHECKING:
 @click.option("--passcode", envvar="SLUICEWAY_PASSCODE", help="Passcode; better from SLUICEWAY_PASSCODE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, for programs.")
 def doctor(
-    file: Path | None, data_dir: str | None, url: str | None, login: str | None, passcode: str | None, as_json: bool
+    config_file: Path | None,
+    data_dir: str | None,
+    url: str | None,
+    login: str | None,
+    passcode: str | None,
+    as_json: bool,
 ) -> None:
     """Look at everything that keeps a broker from running well, and name the remedy.
 
@@ -53,7 +53,7 @@ def doctor(
     from sluiceway.doctor.checks import check_all
     from sluiceway.doctor.findings import Verdict, tell_all, worst
 
-    found = check_all(_facts(file, data_dir, url, login, passcode))
+    found = check_all(_facts(config_file, data_dir, url, login, passcode))
     if as_json:
         verdict = worst(finding.verdict for finding in found)
         data = {"verdict": verdict.value, "findings": [finding.to_dict() for finding in found]}
@@ -65,19 +65,20 @@ def doctor(
         fail(Exit.FAULTY, "there are problems: see the lines with ✗")
 
 
-def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str | None, passcode: str | None) -> Facts:
+def _facts(
+    config_file: Path | None, data_dir: str | None, url: str | None, login: str | None, passcode: str | None
+) -> Facts:
     from sluiceway.config import ConfigError, load
     from sluiceway.config.oversights import oversights
-    from sluiceway.config.sources import Layer
     from sluiceway.doctor import probes
     from sluiceway.doctor.facts import Facts
     from sluiceway.doctor.software import look_at_software
 
     config, fault = None, ""
     former: list[FormerName] = []
-    flags = [] if data_dir is None else [Layer("--data", {"broker": {"data_dir": data_dir}})]
+    flags = data_layers(data_dir)
     try:
-        config = load(file, environment=os.environ, flags=flags, tell=former.append)
+        config = load(config_file, environment=os.environ, flags=flags, tell=former.append)
     except ConfigError as error:
         fault = "; ".join(str(error).splitlines())
     running = _ask(config, url, login, passcode)
@@ -92,13 +93,13 @@ def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str 
         clock=probes.look_at_clock(),
         config=config,
         config_fault=fault,
-        config_file=file,
+        config_file=config_file,
         former_names=tuple(former),
         oversights=tuple(oversights(config, os.environ)) if config is not None else (),
         folder=folder,
         ports=probes.look_at_ports(config) if config is not None else (),
         certificates=probes.look_at_certificates(config) if config is not None else (),
-        secret_files=probes.look_at_secret_files(file, config) if config is not None else (),
+        secret_files=probes.look_at_secret_files(config_file, config) if config is not None else (),
         access=probes.look_at_access(config) if config is not None else None,
         tracing=probes.look_at_tracing(config) if config is not None else None,
         running=running,

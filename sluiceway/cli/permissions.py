@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from sluiceway.cli.exits import Exit, fail, warn
+from sluiceway.cli.sources import config_option
 from sluiceway.cli.suggestions import SuggestingGroup
 
 ACTIONS = ("connect", "send", "receive", "create", "browse", "admin")
@@ -19,18 +20,11 @@ def permissions() -> None:
 
 
 @permissions.command()
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="SLUICEWAY_CONFIG",
-    required=True,
-    help="The configuration file (and the environment over it).",
-)
+@config_option("The configuration file (and the environment over it).", required=True)
 @click.argument("user")
 @click.argument("action", type=click.Choice(ACTIONS), metavar="ACTION")
 @click.argument("destination", required=False)
-def explain(file: Path, user: str, action: str, destination: str | None) -> None:
+def explain(config_file: Path, user: str, action: str, destination: str | None) -> None:
     """Say whether USER may do ACTION on DESTINATION, and which entry decides.
 
     ACTION is one of connect, send, receive, create, browse, admin. For `connect` the destination is the name of a
@@ -52,7 +46,7 @@ def explain(file: Path, user: str, action: str, destination: str | None) -> None
     if destination is None and action not in ("connect", "admin"):
         raise click.UsageError(f"{action} is on a destination: name it, such as /queue/orders")
     try:
-        rules = rules_of(load(file, environment=os.environ, tell=warn))
+        rules = rules_of(load(config_file, environment=os.environ, tell=warn))
         if destination is not None and action != "connect":
             destination = parse(destination).canonical
     except (ConfigError, DestinationNameError) as error:

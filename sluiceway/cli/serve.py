@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.sources import config_option, data_layers, data_option
 
 if TYPE_CHECKING:
     from sluiceway.cluster.hub import HubPlace
@@ -46,16 +47,8 @@ HUBS_MAX: Final = 64
     metavar="HOST:PORT",
     help="Serve console, API, metrics and health over HTTP here, such as 127.0.0.1:8161 [default: nowhere].",
 )
-@click.option(
-    "--data", "data_dir", metavar="DIR", help="Folder for what outlives the process [default: ./sluiceway-data]."
-)
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="SLUICEWAY_CONFIG",
-    help="Configuration file (TOML); see `sluiceway config`.",
-)
+@data_option("Folder for what outlives the process [default: ./sluiceway-data].")
+@config_option("Configuration file (TOML); see `sluiceway config`.")
 @click.option(
     "--hubs",
     metavar="N|auto",
@@ -69,7 +62,7 @@ def serve(
     key: str | None,
     admin: str | None,
     data_dir: str | None,
-    file: Path | None,
+    config_file: Path | None,
     hubs: str | None,
     log_level: str | None,
     log_format: str | None,
@@ -122,13 +115,12 @@ def serve(
         raise click.UsageError("--tls-key is the key of --tls-certificate: give that, too")
     if admin is not None:
         flags.append(Layer("--admin", {"admin": {"address": admin}}))
-    if data_dir is not None:
-        flags.append(Layer("--data", {"broker": {"data_dir": data_dir}}))
+    flags += data_layers(data_dir)
     if log_level is not None:
         flags.append(Layer("--log-level", {"logging": {"level": log_level}}))
     if log_format is not None:
         flags.append(Layer("--log-format", {"logging": {"format": log_format}}))
-    read = partial(load, file, environment=dict(os.environ), flags=flags)
+    read = partial(load, config_file, environment=dict(os.environ), flags=flags)
     former: list[FormerName] = []
     try:
         config = read(tell=former.append)
@@ -171,7 +163,7 @@ def serve(
         on_admin=_announce_admin if place is None else _say_nothing,
         place=place,
         source=partial(read, tell=_log_former_name),
-        config_file=None if file is None else str(file),
+        config_file=None if config_file is None else str(config_file),
         apply_logging=lambda changed: logging_setup.configure(changed.logging.level, changed.logging.format),
     )
     if place is None and config.logging.format != "json" and sys.stderr.isatty():

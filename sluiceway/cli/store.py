@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
 import click
 
 from sluiceway.cli.exits import Exit, fail, warn
+from sluiceway.cli.sources import config_option, data_layers, data_option
 from sluiceway.cli.suggestions import SuggestingGroup
 from sluiceway.flow.words import count_in_words, size_in_words
 
@@ -138,30 +139,21 @@ def _folder_options(
     """
 
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
-        @click.option(
-            "--data", "data_dir", metavar="DIR", help="The data folder [default: as configured, else ./sluiceway-data]."
-        )
-        @click.option(
-            "--config",
-            "config_file",
-            type=click.Path(dir_okay=False, path_type=Path),
-            envvar="SLUICEWAY_CONFIG",
-            help="Configuration file (TOML) of the broker, for its data_dir or its database.",
-        )
+        @data_option()
+        @config_option("Configuration file (TOML) of the broker, for its data_dir or its database.")
         @click.option(
             "--shard", type=click.IntRange(min=0), metavar="N", help="Only this shard, where there are several."
         )
         @wraps(command)
         def with_folder(data_dir: str | None, config_file: Path | None, shard: int | None, **options: Any) -> None:
             from sluiceway.config import ConfigError, load
-            from sluiceway.config.sources import Layer
             from sluiceway.extras import MissingExtraError
             from sluiceway.queues.large import BodyError
             from sluiceway.store.directory import DirectoryError
             from sluiceway.store.engine import EngineError
             from sluiceway.store.keys import StoreFormatError
 
-            flags = [Layer("--data", {"broker": {"data_dir": data_dir}})] if data_dir is not None else []
+            flags = data_layers(data_dir)
             try:
                 config = load(config_file, environment=os.environ, flags=flags, tell=warn)
             except ConfigError as error:

@@ -19,7 +19,6 @@ Not here: what is asked (`asking`, `letters`), and the bytes of a link (`sluicew
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
@@ -28,10 +27,9 @@ from typing import Any, Final
 
 import attrs
 
-from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
-from sluiceway.flow.bounds import UNBOUNDED
-from sluiceway.flow.kinds import ResourceKind
+from sluiceway.flow import FlowManager
 from sluiceway.protocols.link.flow import FlowUser
+from sluiceway.protocols.link.load import LinkLoad, Unread
 from sluiceway.protocols.link.records import Kind, LinkFault
 from sluiceway.protocols.stomp.hub import Behind
 from sluiceway.protocols.stomp.placement import Elsewhere, FlowEnd, Home
@@ -69,53 +67,12 @@ AWAY: Final[Head] = {"away": True}
 """Head of the answer of a hub that does not have the name of a call."""
 
 
-class _Place(FlowResource):
-    """Place of the bytes of calls on the flow map."""
-
-    passes_through = False
-
-    def __init__(self, manager: FlowManager, clock: Callable[[], float]) -> None:
-        super().__init__("calls to other hubs", ResourceKind.LINK, manager)
-        limiter = SizeLimiter(UNBOUNDED, UNBOUNDED, clock=clock)
-        self.account = Account(self, Flow("calls"), limiter, clock=clock)
-        self.open()
-
-
-class _Load:
-    """Bytes of calls under way: on the flow map while there are any."""
-
-    __slots__ = ("_clock", "_manager", "_place")
-
-    def __init__(self, manager: FlowManager, clock: Callable[[], float]) -> None:
-        self._manager = manager
-        self._clock = clock
-        self._place: _Place | None = None
-
-    def charge(self, size_bytes: int) -> None:
-        """Count bytes, or fewer."""
-        place = self._place
-        if size_bytes > 0:
-            if place is None:
-                place = self._place = _Place(self._manager, self._clock)
-            place.account.charge(0, size_bytes, None)
-        elif place is not None and size_bytes:
-            place.account.release(0, -size_bytes)
-            if not place.account.limiter.used_bytes:
-                self.let_go()
-
-    def let_go(self) -> None:
-        """Count nothing any more."""
-        if self._place is not None:
-            self._place.close()
-            self._place = None
-
-
 class _End:
     """One end of a flow of calls: frames in, frames out."""
 
     def __init__(
         self,
-        load: _Load,
+        load: LinkLoad,
         take: Callable[[_End, int, dict[str, Any], bytes], None],
         over: Callable[[_End], None],
     ) -> None:
@@ -128,8 +85,7 @@ class _End:
         self._need_bytes = _FRAME.size
         """Bytes of the next frame, as far as they are known."""
         self._read_bytes = 0
-        self._unread: deque[tuple[int, int]] = deque()
-        """End offset and size of what the peer has not read."""
+        self._unread = Unread(load.charge)
         self.is_over = False
 
     def send(self, number: int, head: Head, body: bytes) -> None:
@@ -138,9 +94,7 @@ class _End:
             return
         said = json.dumps(head, separators=(",", ":")).encode()
         data = _FRAME.pack(number, len(said), len(body)) + said + body
-        self._load.charge(len(data))
-        self.flow.send_frames(data)
-        self._unread.append((self.flow.sent_bytes, len(data)))
+        self._unread.send(self.flow, data)
 
     # ------------------------------------------------------------------ FlowUser
 
@@ -178,8 +132,7 @@ class _End:
 
     def confirmed(self, read_bytes: int, _done_bytes: int) -> None:
         """Do `FlowUser.confirmed`."""
-        while self._unread and self._unread[0][0] <= read_bytes:
-            self._load.charge(-self._unread.popleft()[1])
+        self._unread.confirmed(read_bytes)
 
     def ended(self, reason: str, *, lost: bool) -> None:
         """Do `FlowUser.ended`."""
@@ -192,9 +145,9 @@ class _End:
     def close(self) -> None:
         """Forget what is under way."""
         self.is_over = True
-        self._load.charge(-len(self._data) - sum(size_bytes for _end, size_bytes in self._unread))
+        self._load.charge(-len(self._data))
         self._data.clear()
-        self._unread.clear()
+        self._unread.close()
 
 
 @attrs.define(eq=False)
@@ -240,7 +193,7 @@ class Calls:
         self._call_later = call_later
         self._contain = contain
         self._services: dict[str, Service] = {}
-        self._load = _Load(manager, clock)
+        self._load = LinkLoad(lambda: "calls to other hubs", manager, clock)
         self._numbers = count(1)
         self._asked: dict[int, _Asked] = {}
         """Calls without an answer, in the order of asking."""
@@ -459,4 +412,4 @@ class Calls:
         self._ends.clear()
         self._served.clear()
         self._asked.clear()
-        self._load.let_go()
+        self._load.close()

@@ -37,7 +37,7 @@ from sluiceway.protocols.link.records import LinkFault
 from sluiceway.protocols.link.shell import HANDSHAKE_SECONDS, LinkConnection, LinkHub
 from sluiceway.protocols.listener import ListenError, bind, name_of, split_address, start_listening
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.far import Far
+from sluiceway.protocols.stomp.relaying.far import Far
 from sluiceway.protocols.streams import ByteStream, SocketStream
 from sluiceway.protocols.tls import TlsStream
 from sluiceway.protocols.warning_limiter import WarningLimiter

@@ -16,12 +16,10 @@ import attrs
 from sluiceway.cluster.calls import OPENING, Calls
 from sluiceway.cluster.topics import TopicInterest, is_about_interest
 from sluiceway.connections import Connections
-from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter
-from sluiceway.flow.bounds import UNBOUNDED
-from sluiceway.flow.kinds import ResourceKind
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.framing import PLAIN
 from sluiceway.protocols.link import flow as link_flow
+from sluiceway.protocols.link.load import LinkLoad
 from sluiceway.protocols.link.records import Kind, LinkFault
 from sluiceway.protocols.link.stream import FlowStream, PassFraming
 from sluiceway.protocols.stomp.authorization import Action, Guard, Identity, RateGate
@@ -65,33 +63,6 @@ class FlowGuard:
         return []
 
 
-class _Inbox(FlowResource):
-    """Bytes that came over a link for one session, and that the session has not read, on the flow map."""
-
-    passes_through = False
-
-    def __init__(self, name: str, hub: SessionHub) -> None:
-        super().__init__(name, ResourceKind.LINK, hub.manager)
-        self.account = Account(
-            self, Flow(f"from {name}"), SizeLimiter(UNBOUNDED, UNBOUNDED, clock=hub.clock), clock=hub.clock
-        )
-
-    def charge(self, size_bytes: int) -> None:
-        """Count bytes, or fewer."""
-        account = self.account
-        if size_bytes > 0:
-            if not self.is_open:
-                self.open()
-            account.charge(0, size_bytes, None)
-        elif size_bytes:
-            account.release(0, -size_bytes)
-
-    def let_go(self) -> None:
-        """Leave the map: the flow is closed."""
-        if self.is_open:
-            self.close()
-
-
 class Proxies:
     """Sessions of this hub for clients of others."""
 
@@ -122,14 +93,14 @@ class Proxies:
         identity = Identity(opening["user"], frozenset(opening["groups"]), opening["origin"])
         limits = opening["limits"]
         peer = f"{opening['peer']} by {peer_hub}"
-        inbox = _Inbox(peer, self._hub)
+        inbox = LinkLoad(lambda: peer, self._hub.manager, self._hub.clock, stays=True)
         client_framing = WebSocketFraming() if opening["framing"] == "websocket" else PLAIN
         stream = FlowStream(
             flow,
             peer,
             PassFraming(client_framing),
             charge=inbox.charge,
-            closed=inbox.let_go,
+            closed=inbox.close,
             contain=self._contain,
             missed=self.topics.report,
         )

@@ -12,7 +12,7 @@ of a topic out if the owner has told the shard, and no hub a durable subscriptio
 
 Bounds: those of the book; what a hub has not read of it is charged to an account on the flow map.
 
-Not here: the copies of messages (`sluiceway.protocols.stomp.copies`).
+Not here: the copies of messages (`sluiceway.protocols.stomp.relaying.copies`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ import attrs
 from sluiceway.cluster.interest.book import InterestBook
 from sluiceway.cluster.interest.messages import InterestFault, Message, decode, encode
 from sluiceway.cluster.placement import Peers, WithTemporaries
-from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
-from sluiceway.flow.bounds import UNBOUNDED
-from sluiceway.flow.kinds import ResourceKind
+from sluiceway.flow import FlowManager
 from sluiceway.protocols.link.flow import REFUSED, FlowUser
+from sluiceway.protocols.link.load import LinkLoad, Unread
 from sluiceway.protocols.link.records import Kind, LinkFault
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.placement import FlowEnd
@@ -74,17 +73,6 @@ class CopiesCount:
 NO_COPIES: Final = CopiesCount()
 
 
-class _Place(FlowResource):
-    """Place of what other hubs have not read of this hub's interest, on the flow map."""
-
-    passes_through = False
-
-    def __init__(self, manager: FlowManager, clock: Callable[[], float]) -> None:
-        super().__init__("interest, to other hubs", ResourceKind.LINK, manager)
-        self.account = Account(self, Flow("interest"), SizeLimiter(UNBOUNDED, UNBOUNDED, clock=clock), clock=clock)
-        self.open()
-
-
 class _Outward:
     """Near end of the flow on which this hub tells another one what it is interested in."""
 
@@ -92,23 +80,19 @@ class _Outward:
         self._topics = topics
         self.hub = hub
         self.flow: FlowEnd
-        self._unread: deque[tuple[int, int]] = deque()
+        self._unread = Unread(topics.charge)
         self.is_over = False
 
     def send(self, message: Message) -> None:
         """Send a message; nothing when the flow is over."""
         if not self.is_over:
             payload = encode(message)
-            data = _LENGTH.pack(len(payload)) + payload
-            self._topics.charge(len(data))
-            self.flow.send_frames(data)
-            self._unread.append((self.flow.sent_bytes, len(data)))
+            self._unread.send(self.flow, _LENGTH.pack(len(payload)) + payload)
 
     def close(self) -> None:
         """Count nothing any more."""
         self.is_over = True
-        self._topics.charge(-sum(size_bytes for _end, size_bytes in self._unread))
-        self._unread.clear()
+        self._unread.close()
 
     def arrived(self, kind: Kind, data: bytes) -> None:
         """Do `FlowUser.arrived`: the other hub answers over a flow of its own."""
@@ -118,8 +102,7 @@ class _Outward:
 
     def confirmed(self, read_bytes: int, _done_bytes: int) -> None:
         """Do `FlowUser.confirmed`."""
-        while self._unread and self._unread[0][0] <= read_bytes:
-            self._topics.charge(-self._unread.popleft()[1])
+        self._unread.confirmed(read_bytes)
 
     def ended(self, reason: str, *, lost: bool) -> None:
         """Do `FlowUser.ended`."""
@@ -214,12 +197,12 @@ class TopicInterest:
         """Versions of the own interest, and what is called when all hubs have them."""
         self._flush_is_due = False
         self._timer: TimerHandle | None = None
-        self._place: _Place | None = None
+        self._load: LinkLoad | None = None
+        """Bytes on their way to other hubs; None: this hub takes no part."""
         self.copies: dict[str, CopiesCount] = {}
         """Copies by hub."""
         self._call_later: Callable[[float, Callable[[], None]], TimerHandle] | None = None
         self._registry: Callable[[], DestinationRegistry]
-        self._manager: FlowManager
         self._is_usable: Callable[[str], bool] = _always
         self._has_ordered: Callable[[], bool] = _never
         self._shards_open: Callable[[], Iterable[int]] = _none
@@ -240,7 +223,7 @@ class TopicInterest:
         """
         self._call_later = call_later
         self._registry = registry
-        self._manager = manager
+        self._load = LinkLoad(lambda: "interest, to other hubs", manager, self._clock)
         self._is_usable = is_usable
         self._has_ordered = has_ordered
         self._shards_open = shards_open
@@ -255,24 +238,15 @@ class TopicInterest:
         """Do nothing more."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._place is not None:
-            self.charge(-self._place.account.limiter.used_bytes)
+        if self._load is not None:
+            self._load.close()
+            self._load = None
         self._call_later = None
 
     def charge(self, size_bytes: int) -> None:
         """Count bytes on their way to other hubs, or fewer; nothing behind the end."""
-        if self._call_later is None:
-            return
-        place = self._place
-        if size_bytes > 0:
-            if place is None:
-                place = self._place = _Place(self._manager, self._clock)
-            place.account.charge(0, size_bytes, None)
-        elif place is not None and size_bytes:
-            place.account.release(0, -size_bytes)
-            if not place.account.limiter.used_bytes:
-                place.close()
-                self._place = None
+        if self._load is not None:
+            self._load.charge(size_bytes)
 
     # ------------------------------------------------------------------ Topics
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sluiceway.cluster.seen_as_one import hub_order
 from sluiceway.flow.graph import Steps, sorted_in_steps
-from sluiceway.trails.answering import ENTRIES_MAX, Trail
+from sluiceway.trails.answering import Trail, leave_out_entries
 
 OVER_LINK: Final = ", over its link"
 
@@ -37,12 +37,7 @@ def trails_in_steps(found: Mapping[str, Sequence[Trail]], hubs: Sequence[str], l
         merged.append((yield from _joined(parts)))
     merged = yield from sorted_in_steps(merged, _first_ms)
     merged = merged[-limit:]
-    left_count = ENTRIES_MAX
-    for trail in reversed(merged):
-        entries = trail["entries"]
-        trail["omitted_count"] += max(0, len(entries) - left_count)
-        trail["entries"] = entries[:left_count]
-        left_count -= len(trail["entries"])
+    leave_out_entries(merged)
     return merged
 
 

@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -46,6 +46,16 @@ SEARCH_PRIORITY: Final = 3
 
 Trail = dict[str, Any]
 Answered = Callable[[list[Trail]], None]
+
+
+def leave_out_entries(trails: Sequence[Trail]) -> None:
+    """Leave entries out of an answer, and count them, so that ENTRIES_MAX stay: those of the latest messages."""
+    left_count = ENTRIES_MAX
+    for trail in reversed(trails):
+        entries = trail["entries"]
+        trail["omitted_count"] += max(0, len(entries) - left_count)
+        trail["entries"] = entries[:left_count]
+        left_count -= len(trail["entries"])
 
 
 class TrailRequestError(ValueError):
@@ -204,12 +214,7 @@ class BrokerTrails:
         for one in found:
             yield None
             told.append(self._told(one))
-        left_count = ENTRIES_MAX
-        for trail in reversed(told):
-            entries = trail["entries"]
-            trail["omitted_count"] += max(0, len(entries) - left_count)
-            trail["entries"] = entries[:left_count]
-            left_count -= len(trail["entries"])
+        leave_out_entries(told)
         return told
 
     def _told(self, found: Found) -> Trail:

@@ -34,11 +34,11 @@ from sluiceway.cluster.ownership import NotMovableError
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.embedded import embedded_config
 from sluiceway.protocols.streams import ByteStream
-from sluiceway.simulation import Faults, SimulatedBroker
+from sluiceway.simulation import SimulatedBroker
 from sluiceway.simulation.network import Connection
 from tests.cluster.shared_engine import LawBrokenError, SharedDatabase
 from tests.cluster.stopped import Standstill
-from tests.cluster.whole import SECRET, ClusterSimulation, History, Link, Plan
+from tests.cluster.whole import SECRET, ClusterSimulation, History, Link, Plan, network_faults
 
 SESSION_SECONDS: Final = 4.0
 LOOK_SECONDS: Final = 0.25
@@ -204,12 +204,8 @@ class MovingPlan:
         """Return the plan of a seed."""
         random = Random(f"moving cluster {seed}")
         hubs = tuple(f"hub{number}" for number in range(1, random.randint(2, 4) + 1))
-        faults = Faults(
-            cut=random.choice((0.0, 0.0, 0.005)),
-            half_cut=random.choice((0.0, 0.0, 0.002)),
-            split=random.choice((0.0, 0.1)),
-            delay_seconds=(0.0, random.choice((0.0, 0.01, 0.2))),
-            stall=random.choice((0.0, 0.05)),
+        faults = network_faults(
+            random, cut=(0.0, 0.0, 0.005), half_cut=(0.0, 0.0, 0.002), split=(0.0, 0.1), late=(0.0, 0.01, 0.2)
         )
         steps = sorted(
             (

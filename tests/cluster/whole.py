@@ -150,6 +150,19 @@ class Ledger:
             self.highest[consumer, producer] = number
 
 
+def network_faults(
+    random: Random, *, cut: Sequence[float], half_cut: Sequence[float], split: Sequence[float], late: Sequence[float]
+) -> Faults:
+    """Draw faults of the network, each from a few rates; `late`: the longest delay in seconds."""
+    return Faults(
+        cut=random.choice(cut),
+        half_cut=random.choice(half_cut),
+        split=random.choice(split),
+        delay_seconds=(0.0, random.choice(late)),
+        stall=random.choice((0.0, 0.05)),
+    )
+
+
 @attrs.frozen
 class Plan:
     """Shape of one history."""
@@ -165,12 +178,14 @@ class Plan:
     def of(cls, seed: int) -> Plan:
         random = Random(f"cluster {seed}")
         hubs = tuple(f"hub{number}" for number in range(1, random.randint(2, 4) + 1))
-        faults = Faults(
-            cut=random.choice((0.0, 0.005, 0.02)),
-            half_cut=random.choice((0.0, 0.002, 0.01)),
-            split=random.choice((0.0, 0.1, 0.5)),
-            delay_seconds=(0.0, random.choice((0.0, 0.01, 0.3))),
-            stall=random.choice((0.0, 0.05)),
+        faults = attrs.evolve(
+            network_faults(
+                random,
+                cut=(0.0, 0.005, 0.02),
+                half_cut=(0.0, 0.002, 0.01),
+                split=(0.0, 0.1, 0.5),
+                late=(0.0, 0.01, 0.3),
+            ),
             crash_seconds=random.choice((None, (2.0, 10.0), (5.0, 60.0))),
             disk=random.choice((0.0, 0.0, 0.01)),
         )

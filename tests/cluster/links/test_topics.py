@@ -14,7 +14,7 @@ from sluiceway.cluster.topics import CopiesCount
 from sluiceway.config import DestinationPolicy
 from sluiceway.protocols.link.flow import Flow, FlowUser
 from sluiceway.protocols.link.records import LinkFault
-from sluiceway.protocols.stomp import copies
+from sluiceway.protocols.stomp.relaying import copies
 from sluiceway.queues.topic import Topic
 from tests.cluster.links.two_hubs import TwoHubs
 from tests.scenarios.client import Client

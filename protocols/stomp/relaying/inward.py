@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..framing import Framing, Piece
-from ..outbound import Outbound
-from ..streamed import PieceDone
+from ...framing import Framing, Piece
+from ...outbound import Outbound
+from ...streamed import PieceDone
 
 
 class _AsItLies:

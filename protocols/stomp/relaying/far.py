@@ -9,7 +9,7 @@ other clients, who may have acknowledged it. So messages that arrive then *wait*
 when the same session is certain again. Over a flow of an earlier session nothing is delivered: it counts as lost. Its
 bytes may lie in the socket of a process that was stopped, before their end.
 
-Deliberately not here: which frame goes over which flow (`relaying`). Bounds: those of the owner, which counts.
+Deliberately not here: which frame goes over which flow (`relay`). Bounds: those of the owner, which counts.
 """
 
 from __future__ import annotations
@@ -20,40 +20,22 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-import attrs
-
-from ..link.flow import REFUSED
-from ..link.records import Kind, decode_size
-from ..outbound import Outbound
+from ...link.flow import REFUSED
+from ...link.load import Unread
+from ...link.records import Kind, decode_size
+from ...outbound import Outbound
+from ..encoder import BEHIND_NUL, encode_frame
+from ..escaping import Version, escape_value
+from ..frames import Frame, PassedRun
+from ..head import SendHead
+from ..placement import Elsewhere, FlowEnd
 from .copies import CopyLine
-from .encoder import BEHIND_NUL, encode_frame
-from .escaping import Version, escape_value
-from .frames import Frame, PassedRun
-from .head import SendHead
 from .inward import LargeInward
-from .placement import Elsewhere, FlowEnd
+from .kept import ENTRY_BYTES, Kept
 
-ENTRY_BYTES: Final = 256
-"""Memory of a run of SENDs that is kept here, beside its bytes."""
 NUL_LF: Final = b"\0" + BEHIND_NUL
 _DELIVERIES: Final = frozenset({Kind.DATA, Kind.PART, Kind.LARGE})
 _TERM_OVER: Final = "this hub was not in the cluster for a while"
-
-
-@attrs.define(eq=False)
-class Kept:
-    """SENDs that may have to be sent again."""
-
-    head: SendHead
-    wires: list[bytes]
-    receipts: list[str] | None
-    charge_bytes: int
-    in_doubt: bool = False
-    """Whether the SENDs may have arrived."""
-    passed: PassedRun | None = None
-    """The SENDs as they came, from which `wires` are cut when they are needed."""
-    is_part: bool = False
-    """Whether all hubs but the one where the destination is at home have got theirs."""
 
 
 class FarOwner(Protocol):
@@ -67,11 +49,9 @@ class FarOwner(Protocol):
     def own_receipt(self) -> str:
         """Beginning of receipts that are not asked for by the client, who can't guess it."""
 
-    def charge(self, size_bytes: int) -> None:
-        """Count bytes that are on their way."""
-
-    def release(self, size_bytes: int) -> None:
-        """Count bytes that have arrived, or are dropped."""
+    @property
+    def charge(self) -> Callable[[int], None]:
+        """Counts bytes that are on their way, or fewer: they have arrived, or are dropped."""
 
     def copy_line(self, hub: str, flow: FlowEnd) -> CopyLine:
         """Return the line of copies for the subscribers of a hub, over a new flow."""
@@ -151,8 +131,8 @@ class Far:
         self._key = 0
         self._undone: deque[tuple[int, int]] = deque()
         """End offset of runs without receipts, with their keys."""
-        self._unread: deque[tuple[int, int]] = deque()
-        """End offset and size of other bytes, charged until they are read."""
+        self._unread = Unread(relay.charge)
+        """Other bytes, which are not sent again."""
         self._marks: deque[tuple[int, Callable[[], None]]] = deque()
         """Callbacks for when the other hub has read up to an offset."""
         self._read_bytes = 0
@@ -203,13 +183,16 @@ class Far:
 
     def send(self, data: bytes) -> None:
         """Send bytes that are not sent again when the flow is lost."""
-        self._relay.charge(len(data))
-        self._send_behind_copies(data)
-        self._unread.append((self.flow.sent_bytes, len(data)))
+        self._flush_copies()
+        self._unread.send(self.flow, data)
 
-    def _send_behind_copies(self, data: bytes) -> None:
+    def _flush_copies(self) -> None:
+        """Send copies that wait before what comes behind them."""
         if self.copies.waits:
             self.copies.flush()
+
+    def _send_behind_copies(self, data: bytes) -> None:
+        self._flush_copies()
         self.flow.send_frames(data)
 
     def send_frame(self, frame: Frame, version: Version) -> None:
@@ -395,14 +378,12 @@ class Far:
         if self._is_over:
             return
         self.copies.confirmed(read_bytes)
-        unread = self._unread
-        while unread and unread[0][0] <= read_bytes:
-            self._relay.release(unread.popleft()[1])
+        self._unread.confirmed(read_bytes)
         undone = self._undone
         while undone and undone[0][0] <= done_bytes:
             kept = self._kept.pop(undone.popleft()[1], None)
             if kept is not None:
-                self._relay.release(kept.charge_bytes)
+                self._relay.charge(-kept.charge_bytes)
         while self._marks and self._marks[0][0] <= read_bytes:
             self._marks.popleft()[1]()
 
@@ -419,13 +400,11 @@ class Far:
         self.flow.end(reason)
         if self._inward is not None:
             self._inward.break_off(reason)
-        for _offset, size_bytes in self._unread:
-            self._relay.release(size_bytes)
-        self._unread.clear()
+        self._unread.close()
         self.copies.close()
         if self.is_leaving and not lost:
             for kept in self._kept.values():
-                self._relay.release(kept.charge_bytes)
+                self._relay.charge(-kept.charge_bytes)
             self._kept.clear()
             self._relay.ended(self)
         elif not lost and reason.startswith(REFUSED):
@@ -450,7 +429,7 @@ class Far:
         """Forget what a RECEIPT confirms."""
         kept = self._kept.pop(receipt_id, None)
         if kept is not None:
-            self._relay.release(kept.charge_bytes)
+            self._relay.charge(-kept.charge_bytes)
             return
         if self.in_doubt:
             self.in_doubt.pop(receipt_id, None)
@@ -465,6 +444,5 @@ class Far:
         self._kept.clear()
         for each in kept:
             each.in_doubt = each.is_part = True
-            if each.passed is not None:
-                each.wires, each.passed = each.passed.cut().wires, None
+            each.cut()
         return kept

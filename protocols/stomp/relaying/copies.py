@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 import attrs
 
-from ..link.records import Kind, encode_missed
-from .placement import FlowEnd
+from ...link.records import Kind, encode_missed
+from ..placement import FlowEnd
 
 WINDOW_BYTES: Final = 512 * 1024
 """Copies that the other hub has not read, beyond which others wait."""

@@ -1,0 +1,28 @@
+"""ERRORs that several parts of a relay make."""
+
+from __future__ import annotations
+
+from ..errors import ProtocolError
+
+
+def no_owner(what: str) -> ProtocolError:
+    """Return the refusal of what no hub can do now."""
+    return ProtocolError("no-owner", f"no hub that can be reached has {what} now", "Send it again in a while.")
+
+
+def lost_transaction(name: str) -> ProtocolError:
+    """Return the refusal of a transaction whose hub is gone."""
+    return ProtocolError(
+        "transaction-lost",
+        f"transaction {name!r} is lost: the hub that had it is gone",
+        "Nothing of it was done. Begin it again.",
+    )
+
+
+def in_doubt(what: str) -> ProtocolError:
+    """Return the end of a connection that can't be told whether something was done."""
+    return ProtocolError(
+        "in-doubt",
+        f"{what} when the hub that has its destination was lost",
+        "It may have been done, or not. Connect again, and send it again if it may come twice.",
+    )
