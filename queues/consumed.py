@@ -402,6 +402,8 @@ class ConsumedQueue(MessageQueue):
         now_ms = self.environment.now_ms()
         for count, failed in waiting.items():
             self.delays.put(failed, now_ms + backoff_ms(policy, count))
+            if self.distribution.grouped_count:
+                self.distribution.hold_back(failed)
         if out := set(spent).union(*waiting.values()):
             cursor.release_acquired(out)
             sequences = [sequence for sequence in sequences if sequence not in out]
@@ -470,6 +472,7 @@ class ConsumedQueue(MessageQueue):
         position = self._cursor.position
         self.distribution.requeue([sequence for sequence in sequences if sequence < position])
         self.distribution.available_again([sequence for sequence in sequences if sequence >= position])
+        self.distribution.let_go(sequences)
         self._resume_if_crowded()
         self.context.request_dispatch()
 

@@ -57,6 +57,12 @@ class ConsumedDistribution(ABC):
     def requeued(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
         """Note that a subscription gave back elements with these group keys, and perhaps others."""
 
+    def hold_back(self, sequences: SequenceOf[int]) -> None:
+        """Note elements that failed, and wait from now on for their next attempt."""
+
+    def let_go(self, sequences: SequenceOf[int]) -> None:
+        """Note elements that are available again after their wait, if they did wait for an attempt."""
+
     # ------------------------------------------------------------------ the rest of the port of all queues
 
     def check(self, selection: Selection | None) -> None:

@@ -20,6 +20,7 @@ from .cursored import CursoredQueue
 from .cursors import Cursor
 from .delayed import DelayedElements
 from .group_backlog import GroupBacklog
+from .groups import HeldBack
 
 if TYPE_CHECKING:
     from .dead_letters import DeadLettering
@@ -84,9 +85,10 @@ class ElementStates:
         delayed: delayed elements; None: there never were any.
         dead_lettering: elements on their way to the dead-letter queue; None: there never were any.
         set_aside: elements that wait for their message group; None: a queue without groups.
+        held_back: message groups that delayed elements hold back; None: a queue without groups.
     """
 
-    __slots__ = ("cursor", "dead_lettering", "delayed", "elements", "set_aside")
+    __slots__ = ("cursor", "dead_lettering", "delayed", "elements", "held_back", "set_aside")
 
     def __init__(self, elements: CursoredQueue) -> None:
         self.elements = elements
@@ -94,6 +96,7 @@ class ElementStates:
         self.delayed: DelayedElements | None = None
         self.dead_lettering: DeadLettering | None = None
         self.set_aside: GroupBacklog | None = None
+        self.held_back: HeldBack | None = None
 
     def of(self, sequence: int) -> State:
         """The state of this element. O(1)."""
@@ -151,3 +154,5 @@ class ElementStates:
             for sequence in sequences:
                 if lines.key_of(sequence) is not None:
                     lines.discard(sequence)
+        if self.held_back:
+            self.held_back.discard(sequences)

@@ -8,12 +8,15 @@ that joins or leaves needs no rebalancing.
 One table serves all partitions of a destination: order by key holds within a priority, and one consumer per key across
 all of them.
 
+An element that failed and waits for its next attempt holds its key back (HeldBack): later elements of the key are set
+aside until it is due, or gone. Consumers keep those that they hold already.
+
 Source: DESIGN section 6; anchors d27 (drain before hand-over), e15 and c49 (block the key, not the consumer).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
@@ -65,3 +68,51 @@ class GroupTable:
             del self._claims[key]
             for callback in self._on_free:
                 callback(key)
+
+
+class HeldBack:
+    """Keys of which elements wait for their next attempt. Bound: an entry per such element, which its queue counts."""
+
+    __slots__ = ("_counts", "_key_of", "_on_free")
+
+    def __init__(self, on_free: Callable[[str], None]) -> None:
+        """`on_free`: is called with a key when none of its elements waits any more."""
+        self._on_free = on_free
+        self._key_of: dict[int, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._key_of)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def holds(self, key: str) -> bool:
+        """Return whether an element of the key waits. O(1)."""
+        return key in self._counts
+
+    def key_of(self, sequence: int) -> str | None:
+        """Return the key of a waiting element; None: it does not wait."""
+        return self._key_of.get(sequence)
+
+    def add(self, key: str, sequence: int) -> None:
+        """Note an element that waits from now on."""
+        if sequence not in self._key_of:
+            self._key_of[sequence] = key
+            self._counts[key] = self._counts.get(key, 0) + 1
+
+    def discard(self, sequences: Iterable[int]) -> None:
+        """Note elements that wait no longer, if they did."""
+        key_of, counts = self._key_of, self._counts
+        if not key_of:
+            return
+        free: list[str] = []
+        for sequence in sequences:
+            key = key_of.pop(sequence, None)
+            if key is not None:
+                counts[key] -= 1
+                if not counts[key]:
+                    del counts[key]
+                    free.append(key)
+        for key in free:
+            self._on_free(key)

@@ -11,14 +11,8 @@ refinements:
   the messages behind it continue: the key waits, not the queue. Elements set aside stay charged to the queue, whose
   limiter bounds them.
 
-A line of elements set aside has one of these places, so it is never forgotten; and it is looked at only when it may
-continue, so a settlement costs the same for any number of lines:
-    before a subscription   its consumer holds the key: served first when that one has credit;
-    before ANYBODY          no consumer holds the key (or another partition has just handed it out): served when any
-                            subscription has credit;
-    nowhere                 the holder of the key is not attached here any more.
-When the last element of a held key is settled or given back, its line moves to ANYBODY from any place. Lines go before
-the elements ahead of the cursor. Each look at a line or at an element counts against the budget.
+Lines of elements set aside (keyed_placing.py) go before the elements ahead of the cursor. Each look at a line or at an
+element counts against the budget.
 
 Consumers with a selector are not in the ring: they look for what they select by themselves (selector_scan.py), also
 among elements set aside. While one of them holds a key, the line of that key has no place.
@@ -26,7 +20,6 @@ among elements set aside. While one of them holds a key, the line of that key ha
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from functools import partial
@@ -43,6 +36,7 @@ from .exclusivity import Exclusivity
 from .fair_share import FairShare, Taken
 from .group_backlog import ANYBODY, GroupBacklog
 from .groups import GroupTable
+from .keyed_placing import KeyedPlacing
 from .message import Message
 from .policy import QueuePolicy
 from .queue import QueueOptions
@@ -72,17 +66,17 @@ class SharedDistribution(ConsumedDistribution):
 
     __slots__ = (
         "_aside",
-        "_called",
         "_cursor",
         "_environment",
         "_exclusivity",
         "_groups",
         "_others_first",
+        "_placing",
         "_queue",
         "_ranked_count",
+        "_returning",
         "_ring",
         "_sought_keys",
-        "_subscription_of",
         "_uncounted",
         "scan",
     )
@@ -110,28 +104,26 @@ class SharedDistribution(ConsumedDistribution):
         self._groups = groups
         self._exclusivity = exclusivity
         self._aside = queue.states.set_aside = GroupBacklog(ranked=queue.intake.action.lets_oldest_leave)
-        self._called: OrderedDict[Subscription, None] = OrderedDict()
-        """Subscriptions in the ring that lines may wait for."""
-        self._subscription_of: dict[int, Subscription] = {}
-        self._groups.on_free(self._group_is_free)
+        self._placing = KeyedPlacing(
+            groups, self._aside, queue.ring, message_of=self._waiting_message, on_free=self._group_is_free
+        )
+        queue.states.held_back = self._placing.held_back
+        self._returning: dict[int, str] = {}
+        """Group keys of elements that were taken out for a search and that come back just now."""
         self._exclusivity.on_change(self._turn_has_changed)
 
     # ------------------------------------------------------------------ who may get something
 
     def joined(self, subscription: Subscription) -> None:
-        self._subscription_of[id(subscription.consumer)] = subscription
+        self._placing.joined(subscription)
         self._ranked_count += subscription.consumer.rank != 0
         if subscription.selection is not None:
             self.scan.begin(subscription, subscription.selection)
         self._exclusivity.joined(subscription)
 
     def left(self, subscription: Subscription) -> None:
-        consumer_id = id(subscription.consumer)
         self._ranked_count -= subscription.consumer.rank != 0
-        if self._subscription_of.get(consumer_id) is subscription:
-            del self._subscription_of[consumer_id]
-        self._aside.clear_place(subscription)
-        self._called.pop(subscription, None)
+        self._placing.left(subscription)
         if subscription.selection is not None:
             self.scan.end(subscription)
         self._exclusivity.left(subscription)
@@ -141,7 +133,7 @@ class SharedDistribution(ConsumedDistribution):
         if active is None:
             self._environment.do_in_steps(self._queue.destination_name, self._sharing_again())
             return
-        subscription = self._subscription_of.get(id(active))
+        subscription = self._placing.subscription_of(active)
         if subscription is not None:
             self._share_with(subscription)
 
@@ -198,7 +190,7 @@ class SharedDistribution(ConsumedDistribution):
 
     def credited(self, subscription: Subscription) -> bool:
         if subscription.selection is None:
-            self._call(subscription)
+            self._placing.call(subscription)
             return True
         if not subscription.closed:
             self.scan.seek(self.scan.searches[subscription])
@@ -207,11 +199,6 @@ class SharedDistribution(ConsumedDistribution):
     def is_seeking(self, subscription: Subscription) -> bool:
         search = self.scan.searches.get(subscription)
         return search is not None and search in self.scan.seeking
-
-    def _call(self, subscription: Subscription) -> None:
-        """Continue the lines that wait for a subscription, which has credit."""
-        if not subscription.closed and self._aside.first_at(subscription) is not None:
-            self._called[subscription] = None
 
     # ------------------------------------------------------------------ dispatch
 
@@ -326,17 +313,18 @@ class SharedDistribution(ConsumedDistribution):
     def _fill(self, shares: FairShare, budget: int) -> int:
         """Place elements until none can be placed; returns what is left of the budget."""
         look_count = LOOK_COUNT_MIN
+        placing = self._placing
         while budget > VISIT_COST * shares.given_count:
-            if self._called:
+            if placing.called:
                 budget -= 2 * PLACED_COST
-                self._serve_called(shares)
+                placing.serve_called(shares)
                 continue
             if not self._ring:
                 break
             key = self._aside.first_at(ANYBODY)
             if key is not None:
                 budget -= 2 * PLACED_COST
-                if not self._serve_free(key, shares):
+                if not placing.serve_free(key, shares):
                     break
                 continue
             # Putting returned elements back is not free, so they are taken one by one.
@@ -346,91 +334,22 @@ class SharedDistribution(ConsumedDistribution):
                 break
             cost = PLACED_COST << part.returned
             for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
-                if not self._place(shares, sequence, message):
+                key = message.head.group
+                if key is None or not self._placing.place(shares, key, sequence, message):
                     self._cursor.rewind(part, place)
                     return budget - place * cost
             budget -= len(part.messages) * cost
             look_count = min(2 * look_count, LOOK_COUNT_MAX)
         return budget
 
-    def _serve_called(self, shares: FairShare) -> None:
-        """Place one element of the first line before the first called subscription; a subscription without such a line
-        is no longer called.
-        """
-        subscription = next(iter(self._called))
-        key = self._aside.first_at(subscription)
-        if key is None or not self._place_next(key, subscription, shares):
-            del self._called[subscription]
-
-    def _serve_free(self, key: str, shares: FairShare) -> bool:
-        """Place one element of a line that may go to ANYBODY. Returns False if no subscription has room."""
-        holder = self._groups.owner(key)
-        if holder is None:
-            return self._place_next(key, None, shares)
-        # Another partition handed out a message of this key since it became free.
-        self._wait_for(key, self._subscription_of.get(id(holder)))
-        return True
-
-    def _place_next(self, key: str, holder: Subscription | None, shares: FairShare) -> bool:
-        """Place the next element set aside of this key. Returns False if its holder (None: any subscription) has no
-        room for it.
-        """
-        aside = self._aside
-        sequence = aside.first(key)
-        message = self._queue.elements.get(sequence) if sequence is not None else None
-        assert sequence is not None and message is not None, "what is set aside is in the queue"
+    def _waiting_message(self, sequence: int) -> Message | None:
+        """Return an element set aside that is to be placed; None if it has expired, and left."""
+        message = self._queue.elements.get(sequence)
+        assert message is not None, "what is set aside is in the queue"
         if 0 < message.expires_at_ms <= self._environment.now_ms():
             self._queue.removal.drop_expired((sequence,))
-            return True
-        if holder is not None:
-            subscription = holder if shares.fits(holder, message) else None
-        else:
-            subscription = shares.next_for(message)
-        if subscription is None:
-            return False
-        aside.discard(sequence)
-        if holder is None and aside.has_line(key):
-            self._wait_for(key, subscription)
-        self._groups.handed_over(key, subscription.consumer)
-        shares.put(subscription, sequence, message)
-        return True
-
-    def _place(self, shares: FairShare, sequence: int, message: Message) -> bool:
-        """Give an element to a subscription, or set it aside under its key. Returns False if no subscription has room,
-        and it has no key.
-        """
-        key = message.head.group
-        if key is None:
-            return False
-        if self._aside.has_line(key):
-            self._aside.put(key, sequence)
-            return True
-        owner = self._groups.owner(key)
-        subscription: Subscription | None
-        if owner is None:
-            subscription = shares.next_for(message)
-            if subscription is None:
-                return False
-        else:
-            subscription = self._subscription_of.get(id(owner))
-            if subscription is None or subscription.selection is not None or not shares.fits(subscription, message):
-                self._aside.put(key, sequence)
-                self._wait_for(key, subscription)
-                return True
-        self._groups.handed_over(key, subscription.consumer)
-        shares.put(subscription, sequence, message)
-        return True
-
-    def _wait_for(self, key: str, holder: Subscription | None) -> None:
-        """Put the line of a key before the subscription that holds the key. None: the holder is not attached. A holder
-        with a selector finds its elements by itself.
-        """
-        if holder is None or holder.selection is not None:
-            self._aside.unplace(key)
-            return
-        self._aside.line_up(key, holder)
-        if holder in self._ring:
-            self._called[holder] = None
+            return None
+        return message
 
     def _hand_over_shares(self, shares: FairShare) -> None:
         """Deliver the shares; elements that a subscription no longer takes, because others took its credit or closed
@@ -452,7 +371,7 @@ class SharedDistribution(ConsumedDistribution):
                 self._replace(taken[count:])
             if self.is_ready(subscription):
                 self._ring[subscription] = None
-                self._call(subscription)
+                self._placing.call(subscription)
 
     def _replace(self, taken: Taken) -> None:
         """Put back elements that were placed, but not handed over."""
@@ -463,10 +382,19 @@ class SharedDistribution(ConsumedDistribution):
 
     def _group_is_free(self, key: str) -> None:
         if self._aside.has_line(key):
-            self._aside.line_up(key, ANYBODY)
             self._queue.context.request_dispatch()
         if self.scan.searches:
             self.scan.group_is_free(key)
+
+    def hold_back(self, sequences: SequenceOf[int]) -> None:
+        for sequence in sequences:
+            message = self._queue.elements.get(sequence)
+            key = self._returning.get(sequence) if message is None else message.head.group
+            if key is not None:
+                self._placing.hold_back(key, sequence)
+
+    def let_go(self, sequences: SequenceOf[int]) -> None:
+        self._placing.let_go(sequences)
 
     # ------------------------------------------------------------------ searches by selector
 
@@ -476,7 +404,7 @@ class SharedDistribution(ConsumedDistribution):
 
     def group_is_held(self, key: str, subscription: Subscription) -> bool:
         owner = self._groups.owner(key)
-        return owner is not None and owner is not subscription.consumer
+        return (owner is not None and owner is not subscription.consumer) or self._placing.held_back.holds(key)
 
     def taken_out(self, subscription: Subscription, sequences: SequenceOf[int], messages: list[Message]) -> None:
         for sequence in sequences if self._aside else ():
@@ -549,6 +477,8 @@ class SharedDistribution(ConsumedDistribution):
     def requeued(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
         for key in keys:
             self._groups.done(key)
+        if self._returning:
+            self._returning = {}
         if subscription.closed:
             self._exclusivity.left(subscription)
 
@@ -574,7 +504,8 @@ class SharedDistribution(ConsumedDistribution):
 
     def keys_of(self, sequences: SequenceOf[int]) -> SequenceOf[str]:
         if self._sought_keys:
-            return [key for sequence in sequences if (key := self._key_of(sequence)) is not None]
+            self._returning = {s: key for s in sequences if (key := self._key_of(s)) is not None}
+            return list(self._returning.values())
         messages = [self._queue.elements.get(sequence) for sequence in sequences]
         return [message.head.group for message in messages if message is not None and message.head.group is not None]
 
@@ -598,6 +529,8 @@ class SharedDistribution(ConsumedDistribution):
             key, count = longest
             holder = self._groups.owner(key)
             held_by = f"held by subscription {holder.label}" if holder is not None else "free"
+            if self._placing.held_back.holds(key):
+                held_by = "held back by a message that waits for its next attempt"
             facts["set_aside_count"] = len(self._aside)
             facts["most_for_group"] = f"{key} ({count}), {held_by}"
         return facts

@@ -76,6 +76,17 @@ class Life:
         assert self.estate.world.now_ms >= self.sent[delivery.number], "before its time"
         assert delivery.attempts_count == self.failures.get(delivery.number, 0)
         assert delivery.attempts_count <= self.failures_max
+        self.check_group(delivery)
+
+    def check_group(self, delivery: Delivery) -> None:
+        """No message of the group that failed waits for its next attempt."""
+        queue, group = self.estate.queue, delivery.message.head.group
+        delayed = queue.states.delayed
+        if group is None or delayed is None:
+            return
+        waiting = [s for s in queue.elements.live_sequences(0, queue.elements.next_sequence) if delayed.holds(s)]
+        messages = [message for s in waiting if (message := queue.elements.get(s)) is not None]
+        assert not [m for m in messages if m.head.group == group and m.number in self.failures]
 
     def some(self) -> tuple[FakeConsumer, list[Delivery]] | None:
         holders = [consumer for consumer in self.consumers if consumer.held]

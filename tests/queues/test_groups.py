@@ -6,11 +6,13 @@ from unittest.mock import patch
 
 import pytest
 
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.fair_share import FairShare
 from sluiceway.queues.group_backlog import ANYBODY, DEAD_COUNT_MIN, GroupBacklog
 from sluiceway.queues.groups import GroupTable
+from sluiceway.queues.selectors import Selection, compile_selector
 from sluiceway.queues.shared import shared_queue
-from tests.queues.rig import World, assert_exact, make_policy, numbers
+from tests.queues.rig import FakeConsumer, World, assert_exact, make_policy, numbers
 
 
 def test_a_key_stays_with_its_consumer_until_all_of_it_is_settled() -> None:
@@ -169,7 +171,7 @@ def test_nothing_is_remembered_of_a_key_at_rest() -> None:
     world.run()
     assert len(queue.distribution._groups) == 0
     assert len(queue.distribution._aside) == 0
-    assert not queue.distribution._called
+    assert not queue.distribution._placing.called
     assert not any(queue.distribution._aside._places.values())
     assert queue.distribution.grouped_count == 0
 
@@ -550,3 +552,118 @@ def test_a_line_stands_in_one_place_and_leaves_it_when_it_ends() -> None:
     assert lines.first_at(ANYBODY) is None
     lines.discard(2)
     assert not lines.has_line("a")
+
+
+class TestBackOff:
+    """A message that failed and waits for its next attempt holds back the later ones of its group."""
+
+    @staticmethod
+    def world(**policy: object) -> tuple[World, ConsumedQueue, FakeConsumer]:
+        world = World()
+        options = {"redelivery_delay_ms": 1000, "redelivery_backoff": 2.0, "redelivery_delay_max_ms": 60_000}
+        queue = world.shared(**(options | policy))
+        consumer = world.consumer(1)
+        queue.subscribe(consumer)
+        return world, queue, consumer
+
+    def test_later_messages_of_the_group_wait_and_those_of_others_pass(self) -> None:
+        world, queue, consumer = self.world()
+        world.send(queue, 3, group="k")
+        others = world.send(queue, 2, group="l")
+        world.run()
+        consumer.requeue()
+        world.run()
+        assert consumer.held_numbers == numbers(others)[:1]
+        consumer.settle()
+        world.run()
+        consumer.settle()
+        world.run()
+        assert consumer.held_numbers == []
+        world.advance(1.0)
+        for number in (0, 1, 2):
+            assert consumer.held_numbers == [number]
+            consumer.settle()
+            world.run()
+        assert queue.is_empty
+
+    def test_it_holds_for_each_attempt_and_for_messages_that_come_later(self) -> None:
+        world, queue, consumer = self.world()
+        world.send(queue, 1, group="k")
+        world.run()
+        for wait_seconds in (1.0, 2.0, 4.0):
+            consumer.requeue()
+            world.send(queue, 1, group="k")
+            world.advance(wait_seconds - 0.01)
+            assert consumer.held_numbers == []
+            world.advance(0.02)
+            assert consumer.held_numbers == [0]
+
+    def test_the_group_waits_for_all_of_its_failed_messages(self) -> None:
+        """One of two that a consumer held failed before: the other one, due sooner, waits for it."""
+        world, queue, _consumer = self.world()
+        other = world.consumer(2)
+        queue.subscribe(other)
+        _consumer.window.charge(1, 1, None)  # has no credit
+        world.send(queue, 1, group="k")
+        world.run()
+        other.requeue()
+        world.send(queue, 2, group="k")
+        world.advance(1.0)
+        assert other.held_numbers == [0, 1]
+        other.requeue()  # 0 for two seconds, 1 for one
+        world.advance(1.0)
+        assert other.held_numbers == []
+        world.advance(1.0)
+        assert other.held_numbers == [0, 1]
+
+    def test_a_message_given_up_lets_its_group_continue(self) -> None:
+        world, queue, consumer = self.world(redeliveries_max=1, dead_letter=None)
+        world.send(queue, 2, group="k")
+        world.run()
+        consumer.requeue()
+        world.advance(1.0)
+        assert consumer.held_numbers == [0]
+        consumer.requeue()
+        world.run()
+        assert consumer.held_numbers == [1]
+
+    def test_a_message_that_is_purged_while_it_waits_lets_its_group_continue(self) -> None:
+        world, queue, consumer = self.world()
+        world.send(queue, 2, group="k")
+        world.run()
+        consumer.requeue()
+        world.run()
+        queue.removal.purge(0, 1)
+        world.run()
+        assert consumer.held_numbers == [1]
+
+    def test_a_message_that_expires_while_it_waits_lets_its_group_continue(self) -> None:
+        world, queue, consumer = self.world()
+        world.send(queue, 1, group="k", expires_at_ms=world.now_ms + 500)
+        world.send(queue, 1, group="k")
+        world.run()
+        consumer.requeue()
+        world.advance(0.6)
+        queue.expire([0])
+        world.run()
+        assert consumer.held_numbers == [1]
+
+    def test_it_holds_for_consumers_with_a_selector(self) -> None:
+        world, queue, consumer = self.world()
+        consumer.window.charge(1, 1, None)
+        red = world.consumer(1)
+        red_only = compile_selector("color = 'red'")
+        assert red_only is not None
+        queue.subscribe(red, selection=Selection(red_only))
+        world.send(queue, 3, group="k", color="red")
+        world.send(queue, 1, group="l", color="red")
+        world.run()
+        red.requeue()
+        world.run()
+        assert red.held_numbers == [3]
+        red.settle()
+        world.advance(1.0)
+        assert red.held_numbers == [0]
+        red.settle()
+        world.run()
+        assert red.held_numbers == [1]
