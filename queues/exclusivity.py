@@ -31,7 +31,7 @@ class _Claim:
 
     @property
     def is_drained(self) -> bool:
-        return not any(subscription.unsettled_count for subscription in self.subscriptions)
+        return all(subscription.is_drained for subscription in self.subscriptions)
 
 
 class Exclusivity:
@@ -75,6 +75,12 @@ class Exclusivity:
         elif claim.is_drained:
             del self._claims[id(subscription.consumer)]
             self._choose()
+
+    def review(self) -> None:
+        """Let the next one take over if the active consumer has left, and is drained by now."""
+        active = self.active
+        if active is not None:
+            self.left(self._claims[id(active)].subscriptions[0])
 
     def facts(self) -> dict[str, object]:
         """Return facts about the exclusive consumers, for people."""

@@ -245,8 +245,8 @@ class QueuePolicy:
     redelivery_delay_ms: int = field(
         0,
         "ms",
-        "How long a message that failed waits before it is tried again; later ones pass it meanwhile. 0, the default: "
-        "it is redelivered at once, in its old place, so that order is kept.",
+        "How long a message that failed waits before it is tried again; later ones pass it meanwhile, but for those of "
+        "its group. 0, the default: it is redelivered at once, in its old place, so that order is kept.",
         not_negative,
     )
     redelivery_backoff: float = field(

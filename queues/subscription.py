@@ -170,6 +170,11 @@ class Subscription:
         self.queue.requeued(self, sequences, attempted=attempted, charged=charged, for_good=for_good)
 
     @property
+    def is_drained(self) -> bool:
+        """Whether nothing of the queue is in the consumer's hands."""
+        return not self.unsettled_count
+
+    @property
     def awaits_disk(self) -> bool:
         """Whether the queue has more that is being read from the disk."""
         return self.queue.awaits_disk

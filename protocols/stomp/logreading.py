@@ -6,6 +6,7 @@
     x-stream-offset: ...         the same in RabbitMQ's dialect
     to:INDEX                     end before this index, with an empty MESSAGE that says range-end:true
     on-gap: marker | error       of records that are gone an empty MESSAGE tells (gap:true), or the connection ends
+    exclusive:true               of a group: one consumer at a time gets all, in order; all of the group say so
     batch:BYTES                  MESSAGEs whose body is a run of batches of about so many bytes
     compression:gzip,snappy,zstd how batches may be compressed; others are expanded here
 
@@ -28,6 +29,7 @@ import attrs
 
 from ...queues.logs.codecs import Codec, CodecError, codec_named
 from ...queues.logs.group import Group
+from ...queues.logs.ordering import ANY, EXCLUSIVE
 from ...queues.logs.positions import (
     Position,
     PositionError,
@@ -53,7 +55,8 @@ from .subscribe_headers import SubscriptionSpec
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest batch MESSAGE that can be asked for; a single batch that is larger comes all the same."""
 BATCH_BYTES_MIN: Final = 1024
-_MISPLACED: Final = ("browser", "durable", "activemq.subscriptionName", "exclusive", "activemq.exclusive")
+_MISPLACED: Final = ("browser", "durable", "activemq.subscriptionName")
+_EXCLUSIVE: Final = ("exclusive", "activemq.exclusive")
 
 
 @attrs.frozen
@@ -68,6 +71,8 @@ class LogWishes:
     codecs: frozenset[Codec]
     log_id: str
     """Id of the log that is meant; empty: the current one of that name."""
+    order: str
+    """Order of the group: ANY, EXCLUSIVE."""
 
 
 def log_wishes(headers: Mapping[str, str]) -> LogWishes:
@@ -102,9 +107,22 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
                 "SUBSCRIBE without batch, or without selector.",
             )
         batch_bytes = min(BATCH_BYTES_MAX, max(BATCH_BYTES_MIN, whole_number(headers, "batch", 1 << 40)))
-    return LogWishes(
-        group, place, stop, on_gap == "error", batch_bytes, codecs | {Codec.NONE}, headers.get("log-id", "")
-    )
+    order = _order_wished(headers)
+    codecs |= {Codec.NONE}
+    return LogWishes(group, place, stop, on_gap == "error", batch_bytes, codecs, headers.get("log-id", ""), order)
+
+
+def _order_wished(headers: Mapping[str, str]) -> str:
+    """Return the order that a SUBSCRIBE asks of its group. Raises ProtocolError."""
+    if all(headers.get(name, "false").lower() != "true" for name in _EXCLUSIVE):
+        return ANY
+    if "group" not in headers:
+        raise ProtocolError(
+            "not-for-logs",
+            "exclusive is for a group of a log",
+            "A reader with a place of its own gets all records anyway: SUBSCRIBE with group, or without exclusive.",
+        )
+    return EXCLUSIVE
 
 
 def _place_wished(headers: Mapping[str, str]) -> Position:
@@ -145,6 +163,7 @@ class LogSubscription(StompSubscription):
         self._records: RecordRenderer
         """The renderer, from `read` on."""
         self.batch_bytes: int | None = None
+        self.order = ANY
         self.codecs: frozenset[Codec] = frozenset((Codec.NONE,))
         self.stops_at_gaps = False
         self._fail: Callable[[ProtocolError], None] | None = None
@@ -164,6 +183,7 @@ class LogSubscription(StompSubscription):
         logs = self._hub.logs
         assert logs is not None, "asked for before"
         self.batch_bytes = wishes.batch_bytes
+        self.order = wishes.order
         self.codecs = wishes.codecs
         self.stops_at_gaps = wishes.stops_at_gaps
         self._fail = fail

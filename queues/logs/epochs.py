@@ -13,6 +13,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ..subscription import Subscription
+from .ordering import EXCLUSIVE
 
 if TYPE_CHECKING:
     from .log_readers import LogConsumer, LogReaders
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
 class ReaderSubscription(Subscription):
     """Subscription of one consumer of a log reader, for the deliveries of one epoch."""
 
-    __slots__ = ("_latest", "epoch")
+    __slots__ = ("_latest", "epoch", "root")
 
     def __init__(self, outlet: LogReaders, consumer: LogConsumer) -> None:
         queue: Any = outlet
         super().__init__(
             queue,
             consumer,
-            exclusive=False,
+            exclusive=consumer.order == EXCLUSIVE,
             clock=outlet.log.environment.clock,
             on_resume=lambda _subscription: outlet.resumed(self),
         )
         self.epoch = outlet.epoch
         self._latest: ReaderSubscription | None = None
+        self.root = self
+        """Subscription of the consumer itself, which is closed when it leaves."""
 
     def hand(self, epoch: int) -> ReaderSubscription:
         """Return the Subscription by which the consumer settles deliveries of `epoch`, the present one. All share one
@@ -48,3 +51,10 @@ class ReaderSubscription(Subscription):
             latest.epoch = epoch
             latest.unsettled_count = latest.settled_count = latest.returned_count = 0
         return latest
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing of the present epoch is in the consumer's hands."""
+        queue: Any = self.queue
+        each = self if self.epoch == queue.epoch else self._latest
+        return each is None or each.epoch != queue.epoch or not each.unsettled_count

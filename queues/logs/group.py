@@ -13,8 +13,11 @@ from typing import Final
 from ...flow.kinds import ResourceKind
 from ...flow.snapshot import Circumstances
 from ..ranges import RangeSet
+from ..subscription import Subscription
+from .exclusive_order import ExclusiveOrder
 from .log import Log
-from .log_readers import UNSEEN, LogReaders
+from .log_readers import UNSEEN, LogConsumer, LogReaders
+from .ordering import ANY, EXCLUSIVE, IN_WORDS
 from .ports import PLACE_RANGES_MAX, GroupKeeper, GroupState
 from .redelivery import Redelivery
 from .refused import Refused, joined, overlaid
@@ -52,6 +55,26 @@ class Group(LogReaders):
     def _left(self) -> None:
         """Stay without consumers."""
 
+    def why_not(self, order: str) -> str:
+        """Return why no consumer that asks for this order can join now; empty: it can."""
+        has = ANY if self.order is None else self.order.name
+        if order == has:
+            return ""
+        if self.subscriptions:
+            return f"the consumers of group {self.group} have {IN_WORDS[has]}, this one asks for {IN_WORDS[order]}"
+        if self._out_count:
+            return (
+                f"group {self.group} has {self._out_count} unacknowledged records that were handed out with "
+                f"{IN_WORDS[has]}"
+            )
+        return ""
+
+    def subscribe(self, consumer: LogConsumer) -> Subscription:
+        """Add a consumer, whose order is that of the group (`why_not`)."""
+        if consumer.order != (ANY if self.order is None else self.order.name):
+            self.order = ExclusiveOrder(self) if consumer.order == EXCLUSIVE else None
+        return super().subscribe(consumer)
+
     @property
     def front(self) -> int:
         return self._front
@@ -88,6 +111,8 @@ class Group(LogReaders):
         self._runs.clear()
         if self.refused is not None:
             self.refused.forget(0, self.log.records.next_index)
+        if self.order is not None:
+            self.order.moved()
         self._changed()
         self.context.request_dispatch()
 
@@ -129,4 +154,5 @@ class Group(LogReaders):
         return Circumstances(self.name, has_consumers=bool(self.subscriptions))
 
     def facts(self) -> Mapping[str, object]:
-        return dict(super().facts()) | {"consumers": len(self.subscriptions)}
+        facts = dict(super().facts()) | {"consumers": len(self.subscriptions)}
+        return facts if self.order is None else facts | dict(self.order.facts())

@@ -48,6 +48,15 @@ class ReaderLine(Generic[R]):
         self._ready[reader] = self._turns[reader] = None
         return True
 
+    def rest(self, reader: R) -> None:
+        """Take a consumer out of the line that must not be served now."""
+        self._ready.pop(reader, None)
+
+    def wake(self, reader: R) -> None:
+        """Put a consumer into the line that may be served again, if it may have credit."""
+        if reader in self.all and not reader.source.blocked:
+            self._ready[reader] = None
+
     @property
     def first(self) -> R | None:
         """Next consumer; None if none may have credit."""

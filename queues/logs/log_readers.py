@@ -38,6 +38,7 @@ from .codecs import Codec
 from .epochs import ReaderSubscription
 from .line import ReaderLine
 from .log import AGAIN_SECONDS, Log
+from .ordering import Order
 from .ports import DiskError, GroupPlace
 from .reading import NotReadyError, Unreadable
 from .redelivery import FOR_GOOD, Redelivery
@@ -89,6 +90,12 @@ class LogConsumer(Consumer, Protocol):
     @property
     def selection(self) -> Selection | None:
         """Selection of records (None: all); not with batches. All consumers of a group have the same one."""
+
+    @property
+    def order(self) -> str:
+        """Order that the consumer asks of its group: ANY, EXCLUSIVE, BY_KEY of ordering.py. All consumers of a group
+        have the same one.
+        """
 
     def deliver_run(self, subscription: Subscription, run: BatchRun, failures: int | None) -> None:
         """Take a run; `failures`: how often it failed before, None if it was never delivered. Settled and requeued by
@@ -154,6 +161,8 @@ class LogReaders(FlowResource):
         self.closed = False
         self.elements = _Elements(self)
         self.line: ReaderLine[ReaderSubscription] = ReaderLine()
+        self.order: Order | None = None
+        """Order of a group's records; None: each consumer gets its share in order."""
         self.epoch = 0
         """Present epoch. Deliveries of earlier ones are neither settled nor redelivered."""
         self.delivered_count = 0
@@ -184,6 +193,8 @@ class LogReaders(FlowResource):
         """Add a consumer."""
         subscription = ReaderSubscription(self, consumer)
         self.line.add(subscription)
+        if self.order is not None:
+            self.order.joined(subscription)
         self.context.request_dispatch()
         return subscription
 
@@ -192,13 +203,15 @@ class LogReaders(FlowResource):
         """Subscriptions of all consumers."""
         return self.line.all.keys()
 
-    def has_waiting(self, _subscription: Subscription) -> bool:
+    def has_waiting(self, subscription: Subscription) -> bool:
         """Return whether there is anything to deliver."""
         return bool(self._again) or self.position < self.log.records.next_index
 
     def unsubscribed(self, subscription: ReaderSubscription) -> None:
         """Remove a subscription. Called by `Subscription.close`."""
         self.line.discard(subscription)
+        if self.order is not None:
+            self.order.left(subscription)
         self._left()
 
     def _left(self) -> None:
@@ -253,6 +266,8 @@ class LogReaders(FlowResource):
                     failed.pop(sequence, None)
             for start, end in stretches(sequences):
                 self._settle(start, end)
+        if self.order is not None:
+            self.order.answered(subscription, sequences)
 
     def _settle(self, start: int, end: int) -> None:
         """Settle a range. Hook: a single reader keeps nothing."""
@@ -270,6 +285,13 @@ class LogReaders(FlowResource):
         if self.closed or subscription.epoch != self.epoch:
             return
         self._out_count -= len(sequences)
+        self._come_back(sequences, attempted=attempted, charged=charged, for_good=for_good)
+        if self.order is not None:
+            self.order.answered(subscription, sequences)
+
+    def _come_back(
+        self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None, for_good: bool
+    ) -> None:
         failed = sequences if charged is None else frozenset(charged)
         wanted = self._wanted
         back: list[tuple[int, int, int]] = []
@@ -339,6 +361,8 @@ class LogReaders(FlowResource):
 
     def resumed(self, subscription: ReaderSubscription) -> bool:
         """Note that a consumer has credit again; return whether its source holds the turn."""
+        if self.order is not None and not self.order.credited(subscription):
+            return False
         self.context.request_dispatch()
         return self.line.resumed(subscription)
 
@@ -506,6 +530,8 @@ class LogReaders(FlowResource):
 
     def _has_more(self) -> bool:
         """Return whether there is something to deliver or report. Otherwise a dispatch follows when there is."""
+        if self.order is not None and self.order.holds_back:
+            return False
         if self._again:
             return True
         if self.stop is not None and self.position >= self.stop:

@@ -310,6 +310,11 @@ class Refused:
         return 0 if self._dead_lettering is None else len(self._dead_lettering)
 
     @property
+    def delays_some(self) -> bool:
+        """Whether a record waits for its next attempt, or stands by."""
+        return bool(self._later) or bool(self._by)
+
+    @property
     def waiting_count(self) -> int:
         """Number of deliveries and records that wait or stand by."""
         return len(self.failures) + len(self._by)

@@ -66,6 +66,7 @@ class LogError(Exception):
 
 
 OTHER_SELECTOR: Final = "other-selector"
+OTHER_ORDER: Final = "other-order"
 DESTINATION_FAILED: Final = "destination-failed"
 UNREADABLE: Final = frozenset({INTERNAL_ERROR, DESTINATION_FAILED})
 """Codes of a log that exists with all its records and can't be read now."""
@@ -354,6 +355,7 @@ class LogTable:
         group = self.groups.get(log.name, {}).get(name)
         if group is not None:
             _check_selection(group, consumer)
+            _check_order(group, consumer)
             _when_created(group, created)
             subscription = group.subscribe(consumer)
             if is_other:
@@ -685,6 +687,17 @@ def _check_selection(group: Group, consumer: LogConsumer) -> None:
                 + ", and records that one skips are skipped for all: subscribe with the same, or use another group",
             )
         return
+
+
+def _check_order(group: Group, consumer: LogConsumer) -> None:
+    """Raise LogError if this consumer asks for another order than the group's consumers have."""
+    why_not = group.why_not(consumer.order)
+    if why_not:
+        raise LogError(
+            OTHER_ORDER,
+            f"{why_not}: subscribe with the same, use another group, or wait until they are gone and their records "
+            "acknowledged or returned",
+        )
 
 
 def _selector_of(consumer: LogConsumer) -> str:

@@ -103,6 +103,7 @@ def test_the_stomp_page_knows_every_error_code_and_no_other() -> None:
         *("bad-delay", "bad-AMQ_SCHEDULED_DELAY", "bad-x-delay"),
         *("bad-x-priority", "bad-activemq.priority", "bad-destination-type", "bad-subscription-type"),
         *("bad-x-max-length", "bad-x-max-length-bytes", "bad-x-message-ttl"),
+        "other-order",
     }
     assert written - indirect == {word_of(code) for code in error_codes()} - {"bad-credit bytes"}
 

@@ -245,12 +245,14 @@ class LogReader(FakeConsumer):
         *,
         batch_bytes: int | None = None,
         codecs: Iterable[Codec] = (Codec.NONE,),
+        order: str = "",
         **options: bool,
     ) -> None:
         super().__init__(world, window, size_bytes, **options)
         self.batch_bytes = batch_bytes
         self.codecs = frozenset(codecs)
         self.stops_at_gaps = False
+        self.order = order
         self.selection: Selection | None = None
         self.runs: list[RunDelivery] = []
         self.held_runs: list[RunDelivery] = []
