@@ -47,8 +47,11 @@ DROP_COUNT: Final = 256
 
 SpoolTarget = tuple[str, int, bool]
 """Queue as a target: full name of its destination, priority, whether it is a topic (not the delay queue in front of
-one).
+one). A log: its name, PRIORITY_DEFAULT, False.
 """
+
+BegunAt = tuple[str, int]
+"""Id of a log, and its end when a piece for it was written: the records of the piece are at no lower index."""
 
 
 class Spooled(Protocol):
@@ -73,9 +76,15 @@ class Spool(Protocol):
     def targets(self) -> Mapping[SpoolTarget, Spooled]:
         """Parts, by the queue that they go to."""
 
-    def write(self, target: SpoolTarget, messages: list[Message], source: SourceController | None) -> int:
-        """Write one more piece. Blocks `source` while too much waits for the disk. Returns the size of the piece on
-        the disk, in bytes.
+    def write(
+        self,
+        target: SpoolTarget,
+        messages: list[Message],
+        source: SourceController | None,
+        begun_at: BegunAt | None = None,
+    ) -> int:
+        """Write one more piece; `begun_at`: only for a log. Blocks `source` while too much waits for the disk. Returns
+        the size of the piece on the disk, in bytes.
         """
 
     def size_of(self, place: int) -> int:
@@ -108,6 +117,15 @@ class Spool(Protocol):
         is called when that is written, or never will be, for the broker made a mistake with the queue: then the next
         start finds the piece here. The last piece ends the transaction.
         """
+
+    def mark_of(self, place: int) -> bytes:
+        """Return the header line that marks the records of a piece in its log."""
+
+    def begun_at(self, place: int) -> BegunAt | None:
+        """Return where the records of a piece may be in its log; None: they are not there, this run wrote the piece."""
+
+    def appended(self, place: int, done: Callable[[], None]) -> None:
+        """Delete a piece whose records are safe in its log. `done` is called when that is written."""
 
     def abort(self) -> None:
         """Delete all pieces of a transaction that is not committed."""
@@ -164,6 +182,11 @@ class SpoolDrain:
         self._is_reading = False
         self._writing_count = 0
         """Pieces that are moved, and the disk does not know."""
+
+    @property
+    def name(self) -> str:
+        """Name of the queue."""
+        return self.queue.name
 
     @property
     def left_count(self) -> int:

@@ -222,7 +222,10 @@ class Shards:
         await self._open_logs()
         for shard in self:
             if shard.spools is not None and shard.spools.left:
-                await SpoolRecovery(shard.spools, self.registry, clock=self._environment.clock).run()
+                await self._resume_transactions(shard.spools)
+
+    async def _resume_transactions(self, spools: StoreSpools) -> None:
+        await SpoolRecovery(spools, self.registry, self.logs, clock=self._environment.clock).run()
 
     async def close(self) -> None:
         """Write the rest and the leases of consumers, and close. Raises EngineError if that can't be written; then
@@ -332,7 +335,7 @@ class Shards:
             await self.claims.restore_groups(list(part.opened))
             await self.claims.restore_sinks(shard.managers)
             if shard.spools is not None and shard.spools.left:
-                await SpoolRecovery(shard.spools, self.registry, clock=self._environment.clock).run()
+                await self._resume_transactions(shard.spools)
         except BaseException:
             if number in self.open_shards:
                 self.registry.leave(number, "it could not be opened")

@@ -1,9 +1,9 @@
-"""Committed transactions of an earlier run that had not all come to their queues: they resume before clients
+"""Committed transactions of an earlier run that had not all come to their queues and logs: they resume before clients
 connect.
 
-For each queue one drain (queues/spools.py) moves the rest, in order of the commits. Queues page out messages beyond
-their memory. Only where a queue has no room until a consumer takes from it (or its policy keeps it from paging, or the
-disk is full) the start does not wait: the rest moves later, and is first in line there.
+For each queue or log one drain (queues/spools.py, queues/log_drain.py) moves the rest, in order of the commits. Queues
+page out messages beyond their memory. Only where a queue has no room until a consumer takes from it (or its policy
+keeps it from paging, or the disk is full) the start does not wait: the rest moves later, and is first in line there.
 
 Messages that were not persistent belonged to the earlier run.
 """
@@ -18,6 +18,9 @@ import trio
 
 from sluiceway.flow import Flow, SourceController
 from sluiceway.protocols.log import get_logger
+from sluiceway.queues.log_drain import LogDrain
+from sluiceway.queues.logs.table import PREFIX as LOG_PREFIX
+from sluiceway.queues.logs.table import LogError, LogTable
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.spools import SpoolDrain, SpoolTarget, drop, queue_of
@@ -38,12 +41,20 @@ log = get_logger("sluiceway.store")
 class SpoolRecovery:
     """Rest of transactions of an earlier run, on its way to the queues."""
 
-    def __init__(self, spools: StoreSpools, registry: DestinationRegistry, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        spools: StoreSpools,
+        registry: DestinationRegistry,
+        logs: LogTable | None,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
         """Prepare the recovery; `run` moves the messages. Missing destinations are made."""
         self._spools = spools
         self._registry = registry
+        self._logs = logs
         self._clock = clock
-        self._legs: dict[SpoolDrain, None] = {}
+        self._legs: dict[SpoolDrain | LogDrain, None] = {}
         self._moved_count = 0
 
     async def _prepare(self) -> None:
@@ -57,6 +68,9 @@ class SpoolRecovery:
         for target, having in spools.items():
             await trio.lowlevel.checkpoint()
             places = chain.from_iterable([zip(repeat(spool), spool.targets[target].places) for spool in having])
+            if target[0].startswith(LOG_PREFIX):
+                self._add_log_leg(places, target[0])
+                continue
             queue = queue_of(target, self._registry, is_stored=True)
             if queue is not None:
                 self._add_leg(places, queue)
@@ -94,6 +108,37 @@ class SpoolRecovery:
         )
         self._legs[leg] = None
 
+    def _add_log_leg(self, places: Iterable[tuple[StoreSpool, int]], name: str) -> None:
+        try:
+            if self._logs is None:
+                raise LogError("no-logs", "the broker keeps no logs")
+            its_log = self._logs.get(name)
+        except LogError as error:  # the pieces stay on the disk
+            log.warning("records of a committed transaction stay on the disk", log=name, error=str(error))
+            return
+
+        pieces = list(places)
+        left_count = len(pieces)
+
+        def resumed(_sink: object) -> bool:
+            return leg.go()
+
+        def done() -> None:
+            nonlocal left_count
+            left_count -= 1
+            self._moved_count += 1
+            if not left_count:
+                del self._legs[leg]
+                source.close()
+
+        source = SourceController(
+            self._spools.store, Flow(f"committed transactions to {name}"), on_resume=resumed, clock=self._clock
+        )
+        leg = LogDrain(
+            pieces, its_log, source, may_go=lambda: True, left=_nothing, done=done, warn=log.warning
+        )  # fmt: skip
+        self._legs[leg] = None
+
     def _unheard(self, count: int) -> None:
         self._registry.unheard_count += count
 
@@ -127,7 +172,7 @@ class SpoolRecovery:
             log.warning(
                 "committed transactions wait for room",
                 pieces_left=self.left_count,
-                queues=[leg.queue.name for leg in islice(self._legs, 10)],
+                queues=[leg.name for leg in islice(self._legs, 10)],
                 remedy="consume from these queues, or raise their limits; the rest follows by itself",
             )
 

@@ -28,7 +28,7 @@ import attrs
 from ..flow.bounds import UNBOUNDED
 from ..queues.blocks import Dates, Outside, bit_range
 from ..queues.message import DelayedMessage, Envelope
-from ..queues.spools import SpoolTarget
+from ..queues.spools import BegunAt, SpoolTarget
 from . import keys
 from .chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
 from .durables import durable_changes, kept_durables, removal
@@ -112,6 +112,8 @@ class RecoveredPiece:
     size_bytes: int
     file_ids: list[int]
     """Files of large bodies."""
+    begun_at: BegunAt | None = None
+    """Place from which on its records may be in its log; None: it is for a queue."""
 
 
 @attrs.define
@@ -529,7 +531,7 @@ def _read_pieces(
         except (PieceError, ChunkError) as error:
             found.faults.append(BadRecord(key, value, str(error), "messages of a committed transaction are lost"))
             continue
-        transaction.pieces[place] = RecoveredPiece(piece.target, len(value), file_ids)
+        transaction.pieces[place] = RecoveredPiece(piece.target, len(value), file_ids, piece.begun_at)
         found.body_counts.update(file_ids)
     for first in range(0, len(gone), WIPE_COUNT):
         engine.write(gone[first : first + WIPE_COUNT], sync=False)

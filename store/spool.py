@@ -28,9 +28,10 @@ import attrs
 from ..flow import Account, Flow, SizeLimiter, SourceController
 from ..flow.kinds import ResourceKind
 from ..queues.large import LargeMessage
+from ..queues.logs.marked import transaction_mark
 from ..queues.message import Message, wire_bytes_of
 from ..queues.queue import MessageQueue
-from ..queues.spools import SpoolTarget
+from ..queues.spools import BegunAt, SpoolTarget
 from ..queues.storage import Confirms
 from . import keys
 from .chunks import ChunkError, decode_chunk, encode_chunk
@@ -209,6 +210,7 @@ class StoreSpool:
     """The part of one transaction that is not in memory. Satisfies `sluiceway.queues.spools.Spool`."""
 
     __slots__ = (
+        "_begun_at",
         "_commit_number",
         "_committed_count",
         "_dropped",
@@ -234,6 +236,8 @@ class StoreSpool:
         """Sizes of messages in bytes, by place."""
         self._files: dict[int, list[int]] = {}
         """Large bodies, by place."""
+        self._begun_at: dict[int, BegunAt] = {}
+        """Pieces of an earlier run whose records may be in their log, by place."""
         self._left_count = 0
         self._early: list[_Read] = []
         """Wanted before they are written."""
@@ -254,6 +258,8 @@ class StoreSpool:
                 self._target_by_place[place] = self._add_place(piece.target, place)
                 if piece.file_ids:
                     self._files[place] = piece.file_ids
+                if piece.begun_at is not None:
+                    self._begun_at[place] = piece.begun_at
             self._left_count = len(found.pieces)
         self._written_count = len(self._sizes)
         """Pieces below this place are on disk, or were."""
@@ -294,10 +300,16 @@ class StoreSpool:
 
     # ------------------------------------------------------------------ while it is open
 
-    def write(self, target: SpoolTarget, messages: list[Message], source: SourceController | None) -> int:
+    def write(
+        self,
+        target: SpoolTarget,
+        messages: list[Message],
+        source: SourceController | None,
+        begun_at: BegunAt | None = None,
+    ) -> int:
         store = self._spools.store
         chunk = encode_chunk(0, range(len(messages)), messages, store.heads)
-        value = encode_piece(target, chunk)
+        value = encode_piece(target, chunk, begun_at)
         place, size_bytes = len(self._sizes), len(value)
         if store.bodies is not None and store.bodies.references_count:
             bodies = [message.body for message in messages if isinstance(message, LargeMessage)]
@@ -414,11 +426,25 @@ class StoreSpool:
                 return
         self._spools.store.change(changes, written=written)
 
+    def mark_of(self, place: int) -> bytes:
+        return transaction_mark(self.transaction_id, place)
+
+    def begun_at(self, place: int) -> BegunAt | None:
+        return self._begun_at.get(place)
+
+    def appended(self, place: int, done: Callable[[], None]) -> None:
+        def written() -> None:
+            self._gone(place)
+            done()
+
+        self._spools.store.change([delete(keys.transaction_key(self.transaction_id, place))], written=written)
+
     def _gone(self, place: int) -> None:
         """Note that a piece is moved, and that the disk has that."""
         if place in self._files:
             # Synced: or a power cut would bring it back without its bodies.
             self._spools.store.when_flushed([partial(self._forget_files, place)])
+        self._begun_at.pop(place, None)
         self._left_count -= 1
         target = self._targets[self._target_by_place[place]]
         spooled = self.targets[target]

@@ -1,8 +1,8 @@
 """Records of spooled transactions: pieces of SENDs that no queue has yet, and commit records.
 
-A *piece* is a chunk (chunks.py) of messages for one queue, with its kind, priority and name in front. It is written
-while its transaction is open. The *commit record* promises that the transaction is carried out: a transaction with
-pieces and no commit record never took place.
+A *piece* is a chunk (chunks.py) of messages for one queue or log, with its kind, priority and name in front; that for a
+log says where its records may be. It is written while its transaction is open. The *commit record* promises that the
+transaction is carried out: a transaction with pieces and no commit record never took place.
 
 Invariants: every `decode_*` gives back what its `encode_*` was given, or raises PieceError.
 
@@ -20,12 +20,14 @@ from typing import Final
 from attrs import frozen
 from zlib_ng.zlib_ng import crc32
 
-from ..queues.spools import SpoolTarget
+from ..queues.spools import BegunAt, SpoolTarget
 from . import chunks
 from .keys import StoreFormatError
 from .states import KIND_QUEUE, KIND_TOPIC
 
 PIECE_LAYOUT: Final = 1
+LOG_LAYOUT: Final = 2
+"""Layout of a piece for a log."""
 COMMIT_LAYOUT: Final = 1
 DROPPED_LAYOUT: Final = 2
 """Layout of a commit record that names queues which were deleted since."""
@@ -33,6 +35,7 @@ DROPPED_LAYOUT: Final = 2
 _U32: Final = Struct("<I")
 _TARGET: Final = Struct("<BBBH")
 _COMMIT: Final = Struct("<BQI")
+_BEGUN_AT: Final = Struct("<QB")
 
 _FLAGS_AT: Final = 1
 """Offset of the flags in a chunk."""
@@ -49,6 +52,8 @@ class Piece:
     target: SpoolTarget
     chunk: bytes
     """Chunk for `decode_chunk`, from sequence 0."""
+    begun_at: BegunAt | None = None
+    """Place from which on the records may be in the log; None: the piece is for a queue."""
 
     @property
     def some_large(self) -> bool:
@@ -68,9 +73,13 @@ class CommitRecord:
     """Queues that were deleted since: what pieces it has left for these is to be deleted, too."""
 
 
-def encode_piece(target: SpoolTarget, chunk: bytes) -> bytes:
+def encode_piece(target: SpoolTarget, chunk: bytes, begun_at: BegunAt | None = None) -> bytes:
     """The value of a piece. Raises PieceError for a name or a priority that does not fit."""
-    start = _encode_target(PIECE_LAYOUT, target)
+    if begun_at is None:
+        start = _encode_target(PIECE_LAYOUT, target)
+    else:
+        log_id, from_index = begun_at
+        start = _encode_target(LOG_LAYOUT, target) + _BEGUN_AT.pack(from_index, len(log_id)) + log_id.encode("ascii")
     return start + _U32.pack(crc32(start)) + chunk
 
 
@@ -99,13 +108,24 @@ def decode_piece(value: bytes) -> Piece:
     if len(value) < _TARGET.size:
         raise PieceError(f"a piece of {len(value)} bytes: its destination alone has more")
     layout, kind, priority, name_bytes = _TARGET.unpack_from(value)
-    if layout != PIECE_LAYOUT:
+    if layout not in (PIECE_LAYOUT, LOG_LAYOUT):
         raise PieceError(f"a piece of unknown layout {layout}: it is damaged, or of a later version")
-    end = _TARGET.size + name_bytes
+    end = name_end = _TARGET.size + name_bytes
+    from_index = 0
+    if layout == LOG_LAYOUT and len(value) >= end + _BEGUN_AT.size:
+        from_index, id_bytes = _BEGUN_AT.unpack_from(value, end)
+        end += _BEGUN_AT.size + id_bytes
     start = value[:end]
     if len(value) < end + _U32.size or _U32.unpack_from(value, end)[0] != crc32(start):
         raise PieceError("a piece whose destination does not match its checksum: it is damaged")
-    return Piece(_decode_target(kind, priority, start[_TARGET.size :]), value[end + _U32.size :])
+    target = _decode_target(kind, priority, start[_TARGET.size : name_end])
+    if layout == PIECE_LAYOUT:
+        return Piece(target, value[end + _U32.size :])
+    try:
+        log_id = start[name_end + _BEGUN_AT.size :].decode("ascii")
+    except UnicodeDecodeError as error:
+        raise PieceError(f"the id of the log of a piece is no ASCII: {error}") from error
+    return Piece(target, value[end + _U32.size :], (log_id, from_index))
 
 
 def encode_commit(record: CommitRecord) -> bytes:

@@ -236,7 +236,7 @@ class Committer:
         """The disk takes more."""
         self._subscriptions.work.do_later(self._told("SEND", {}, self._spooler.relieving()))
 
-    def _relieving(self, run: SendRun) -> Iterator[None]:
+    def _relieving(self, run: SendRun) -> Iterator[object]:
         """Spool the surplus of SENDs that just came."""
         try:
             yield from self._spooler.relieving()
@@ -315,7 +315,7 @@ class Committer:
                     return True
         return False
 
-    def _routing(self, commit: Commit) -> Iterator[None]:
+    def _routing(self, commit: Commit) -> Iterator[object]:
         """Find where its SENDs go. Raises ProtocolError for a destination that can't be."""
         sends, lanes = commit.transaction.sends, self._lanes
         place = 0
@@ -327,12 +327,13 @@ class Committer:
             route = lanes.route(run.head)
             if route is None:
                 route = yield from self._router.finding(run)
-                yield
+                yield None
             if route is not None:
+                yield from self._sender.checking_for_logs(run, route)
                 commit.add(run, route)
             place += 1
             if place % ROUTES_PER_STEP == 0:
-                yield
+                yield None
         yield from self._requests.checking(commit.requests)
 
     def _carrying_out_first(self, *, must_go: bool) -> Iterator[object]:
@@ -391,7 +392,7 @@ class Committer:
             if waits and not must_go and not (yield from _in_steps(self._goes_apart(commit), in_steps)):
                 yield from commit.ending_turns()
                 return True
-            if waits and self._hub.spools_of(commit.transaction.shard) is not None:
+            if (waits or commit.has_logs) and self._hub.spools_of(commit.transaction.shard) is not None:
                 if joint is not None:
                     joint.end()
                 yield from commit.ending_turns()

@@ -183,7 +183,7 @@ class Lane:
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue, where it can't be a log: transactions do not send to those."""
+        """The queue, where it can't be a log."""
         assert isinstance(self.inlet, MessageQueue)
         return self.inlet
 

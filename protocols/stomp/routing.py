@@ -50,6 +50,14 @@ def send_error(run: SendRun, code: str, message: str) -> ProtocolError:
     return about_send(ProtocolError(code, message), run)
 
 
+def _too_large_for(address: DestinationName, run: SendRun) -> ProtocolError:
+    return send_error(
+        run,
+        "MESSAGE_SIZE_TOO_LARGE",
+        f"{address.canonical} can't take this body: give its content-length, and see log_batch_bytes_max",
+    )
+
+
 class Router:
     """Finds the routes of one connection, and makes the destinations on them."""
 
@@ -106,7 +114,9 @@ class Router:
         return route
 
     def check_for_transaction(self, run: SendRun) -> None:
-        """Raise ProtocolError if this head can't be part of a transaction: a leg of it is a log, or forbidden."""
+        """Raise ProtocolError if this head can't be part of a transaction: a leg of it is forbidden, or to a log that
+        could not be appended to all or nothing.
+        """
         head = run.head
         if head.destination == CREDIT_REQUEST:
             raise send_error(
@@ -124,12 +134,21 @@ class Router:
             raise send_error(run, "bad-destination", str(error)) from None
         self.check(addresses, run)
         for address in addresses:
-            if address.kind is Kind.LOG:
+            if address.kind is not Kind.LOG:
+                continue
+            if isinstance(run, LargeRun):
+                raise _too_large_for(address, run)
+            if self._hub.logs is not None and self._hub.spools_of(self._shard_of(address)) is None:
                 raise send_error(
                     run,
                     "not-supported",
-                    f"SEND to {address.canonical} in a transaction: send it without, a batch is all or nothing",
+                    f"SEND to {address.canonical} in a transaction: this broker keeps nothing on a disk, so it could "
+                    "not promise all or nothing. Start it with a data folder, or send it without a transaction.",
                 )
+
+    def _shard_of(self, address: DestinationName) -> int | None:
+        shard_of = self._hub.shard_of
+        return None if shard_of is None else shard_of(address.canonical)
 
     def bind(self, transaction: Transaction, run: SendRun) -> None:
         """Bind a transaction to the shard that this SEND of it goes to. Raises ProtocolError if it is another one."""
@@ -171,11 +190,7 @@ class Router:
         if logs is None:
             raise send_error(run, "no-logs", "this broker keeps no logs: it has no data folder")
         if isinstance(run, LargeRun):
-            raise send_error(
-                run,
-                "MESSAGE_SIZE_TOO_LARGE",
-                f"{address.canonical} can't take this body: give its content-length, and see log_batch_bytes_max",
-            )
+            raise _too_large_for(address, run)
         try:
             return logs.get(address.canonical)
         except LogError as error:

@@ -14,13 +14,15 @@ from typing import Final
 
 from ...flow.graph import at_once
 from ...queues.large import LargeMessage
+from ...queues.logs.batches import BatchError
+from ...queues.logs.marked import check_markable
 from ...queues.logs.offers import OfferedBatches, RefusedSendError, is_batch
 from ...queues.message import Message
 from .errors import ProtocolError
 from .frames import SendRun, UnheardRun
 from .head import SendHead
 from .hub import Hub
-from .lanes import Barrier, Lane, Lanes, ParkedRun, ParkingLimit, SharedWires
+from .lanes import Barrier, Lane, Lanes, ParkedRun, ParkingLimit, Route, SharedWires
 from .publishing import LogPublisher, QueuePublisher, refused_by_log
 from .replies import Owed, Replies
 from .requesting import SessionRequests
@@ -326,6 +328,24 @@ class Sender:
     def messages(self, run: SendRun, forwarded: SendHead, lane: Lane) -> tuple[list[Message], int]:
         """The messages of a run as they go to the queue of a lane, and the bytes of their wires."""
         return self._rewritten(run, forwarded, self._number(lane, forwarded, len(run.wires)))
+
+    def checking_for_logs(self, run: SendRun, route: Route) -> Iterator[object]:
+        """Check SENDs of a transaction for the logs of their route, in steps. Raises ProtocolError for what a log can't
+        take.
+        """
+        for forwarded, lane in route.targets:
+            if not lane.is_log or lane.inlet.closed:
+                continue
+            log = lane.log
+            messages = self._rewritten(run, forwarded, 0)[0]
+            try:
+                yield from self._logs.checking(lane, messages, run.size_bytes)
+                check_markable(messages, log.stored_lines, log.records.batch_bytes_max)
+            except RefusedSendError as refusal:
+                raise refused_by_log(refusal, messages, None) from None
+            except BatchError as error:
+                raise refused_by_log(RefusedSendError([], error), messages, None) from None
+            yield from repeat(None, 1 + len(messages) // LEG_COUNT)
 
     def park_committed(
         self,

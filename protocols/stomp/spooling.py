@@ -29,13 +29,17 @@ import attrs
 
 from ...flow import Flow, SourceController
 from ...queues.atomic_offer import PromisedRoom
-from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from ...queues.log_drain import LogDrain
+from ...queues.logs.table import PREFIX as LOG_PREFIX
+from ...queues.logs.table import LogError
+from ...queues.message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from ...queues.names import split_part
 from ...queues.queue import MessageQueue
 from ...queues.registry import DestinationLimitError
 from ...queues.spools import Spool, SpoolDrain, SpoolTarget, drop, queue_of
 from ...queues.storage import Joint
 from ...queues.topic import Topic
+from ..log import get_logger
 from ..reading import Hold
 from .errors import ProtocolError
 from .frames import SendRun
@@ -57,6 +61,8 @@ from .transactions import (
     some_of,
     steps_for,
 )
+
+log_lines = get_logger("sluiceway.store")
 
 PIECE_BYTES: Final = 1 << 20
 """Approximate size of a piece that leaves memory, or comes back: half a millisecond of encoding."""
@@ -121,7 +127,7 @@ class Spooler:
 
     # ------------------------------------------------------------------ open transactions
 
-    def relieving(self) -> Iterator[None]:
+    def relieving(self) -> Iterator[object]:
         """Take as much out of memory as is due, in steps. Raises ProtocolError if there is no room for it anywhere, or
         about one SEND that can't be sent.
         """
@@ -162,7 +168,7 @@ class Spooler:
             f"COMMIT more often, or raise transaction_bytes_max of the listener{remedy}.",
         )
 
-    def _pumping(self, transaction: Transaction, keep_bytes: int) -> Generator[None, None, bool]:
+    def _pumping(self, transaction: Transaction, keep_bytes: int) -> Generator[object, None, bool]:
         """Take a transaction out of memory, until less than this is left there. False: it has to wait for the disk."""
         source = self._source
         while transaction.sends and transaction.size_bytes > keep_bytes:
@@ -177,14 +183,15 @@ class Spooler:
             store.hold_back(source)
         return not source.blocked
 
-    def writing_out(self, transaction: Transaction) -> Iterator[None]:
+    def writing_out(self, transaction: Transaction) -> Iterator[object]:
         """COMMIT: take all that is left of a transaction out of memory, now, in steps. Raises ProtocolError."""
         while transaction.sends:
             yield from self._writing_piece(transaction)
 
-    def _writing_piece(self, transaction: Transaction) -> Iterator[None]:
+    def _writing_piece(self, transaction: Transaction) -> Iterator[object]:
         size_bytes = count = 0
         by_target: dict[SpoolTarget, list[Message]] = {}
+        lanes: dict[SpoolTarget, Lane] = {}
         try:
             while transaction.sends and size_bytes < PIECE_BYTES and count < PIECE_COUNT:
                 run = transaction.sends.popleft()
@@ -197,11 +204,16 @@ class Spooler:
                 route = self._lanes.route(run.head)
                 if route is None:
                     route = yield from self._router.finding(attrs.evolve(run, receipts=None))
-                    yield
-                for forwarded, lane in () if route is None else route.targets:
+                    yield None
+                if route is None:
+                    continue
+                yield from self._sender.checking_for_logs(run, route)
+                for forwarded, lane in route.targets:
+                    target = target_of(lane)
+                    lanes[target] = lane
                     for part in parts_of(run):
                         messages, _wire_bytes = self._sender.messages(part, forwarded, lane)
-                        by_target.setdefault(target_of(lane), []).extend(messages)
+                        by_target.setdefault(target, []).extend(messages)
                         yield from steps_for(len(messages))
         except ProtocolError as error:
             error.command = None
@@ -213,12 +225,13 @@ class Spooler:
         for target, messages in by_target.items():
             for start in range(0, len(messages), PIECE_COUNT):
                 piece = messages[start : start + PIECE_COUNT]
-                self._write(transaction.spool, target, piece)
+                self._write(transaction.spool, lanes[target], piece)
                 yield from steps_for(len(piece))
 
-    def _write(self, spool: Spool, target: SpoolTarget, messages: list[Message]) -> None:
+    def _write(self, spool: Spool, lane: Lane, messages: list[Message]) -> None:
         account, bytes_max = self._lanes.spooled, self._limits.transaction_spool_bytes_max
-        account.charge(0, spool.write(target, messages, self._source), None)
+        begun_at = (lane.log.log_id, lane.log.records.next_index) if lane.is_log else None
+        account.charge(0, spool.write(target_of(lane), messages, self._source, begun_at), None)
         if account.limiter.used_bytes > bytes_max:
             raise ProtocolError(
                 "transaction-too-large",
@@ -245,17 +258,17 @@ class Spooler:
                 for forwarded, lane in route.targets:
                     for part in parts_of(run):
                         messages, size_bytes = self._sender.messages(part, forwarded, lane)
-                        if lane.queue.closed:
+                        if lane.inlet.closed:
                             self._hub.registry.unheard_count += len(messages)
                             continue
                         pieces.setdefault(lane, []).extend(messages)
                         sizes[lane] += size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages)
                         if sizes[lane] >= PIECE_BYTES or len(pieces[lane]) >= PIECE_COUNT:
-                            self._write(spool, target_of(lane), pieces.pop(lane))
+                            self._write(spool, lane, pieces.pop(lane))
                             del sizes[lane]
                         yield from steps_for(len(messages))
             for lane, piece in pieces.items():
-                self._write(spool, target_of(lane), piece)
+                self._write(spool, lane, piece)
                 yield from steps_for(len(piece))
         except ProtocolError:
             yield from self.aborting(spool)
@@ -274,14 +287,16 @@ class Spooler:
 
 
 def target_of(lane: Lane) -> SpoolTarget:
-    """Return the name of a lane's queue: when the pieces come back it may name another queue."""
+    """Return the name of a lane's queue or log: when the pieces come back it may name another one."""
+    if lane.is_log:
+        return lane.log.name, PRIORITY_DEFAULT, False
     return lane.queue.name_on_disk, lane.queue.priority, isinstance(lane.queue, Topic)
 
 
 class SpooledCommit:
     """A COMMIT whose SENDs are on the disk."""
 
-    __slots__ = ("drains", "gone", "is_durable", "lanes", "promise", "receipt_id", "spool")
+    __slots__ = ("answer", "drains", "gone", "is_durable", "lanes", "left_in_logs", "promise", "receipt_id", "spool")
 
     def __init__(self, spool: Spool, receipt_id: str | None) -> None:
         self.spool = spool
@@ -290,16 +305,27 @@ class SpooledCommit:
         self.gone: list[SpoolTarget] = []
         """Targets whose destinations were gone when lanes were searched."""
         self.promise = PromisedRoom()
-        self.drains: dict[SpoolDrain, Barrier] = {}
-        """Drains to its queues, with their places in the lanes."""
+        self.drains: dict[SpoolDrain | LogDrain, Barrier] = {}
+        """Drains to its queues and logs, with their places in the lanes."""
+        self.left_in_logs = 0
+        """Number of pieces for logs that are not safe there yet."""
+        self.answer: Callable[[], None] | None = None
+        """Answers the COMMIT, which waits for its logs: who has the RECEIPT finds the records."""
         self.is_durable = False
         """Whether the disk knows of the COMMIT."""
+
+    def safe_in_log(self) -> None:
+        """Note that a piece is safe in its log, or not wanted there any more."""
+        self.left_in_logs -= 1
+        if not self.left_in_logs and self.answer is not None:
+            answer, self.answer = self.answer, None
+            answer()
 
     def wanting(self) -> Generator[None, None, dict[MessageQueue, tuple[int, int]]]:
         """Return the room that it needs in queues that may refuse, in steps."""
         wanted: dict[MessageQueue, tuple[int, int]] = {}
         for place, (target, lane) in enumerate(self.lanes.items(), 1):
-            if lane.queue.rejects:
+            if lane.inlet.rejects:
                 spooled = self.spool.targets[target]
                 wanted[lane.queue] = spooled.count, spooled.wire_bytes + MESSAGE_OVERHEAD_BYTES * spooled.count
             if place % CHEAP_PER_STEP == 0:
@@ -331,7 +357,7 @@ class SpooledCommits:
         self._lanes = lanes
         self._replies = replies
         self._wake = wake
-        self._drains: dict[SpoolDrain, None] = {}
+        self._drains: dict[SpoolDrain | LogDrain, None] = {}
         self._dropping_count = 0
         """Number of COMMITs whose pieces for deleted destinations are being deleted."""
 
@@ -387,6 +413,10 @@ class SpooledCommits:
         """Find lanes to the targets, and note deleted ones. In steps."""
         registry = self._hub.registry
         for target in commit.spool.targets:
+            if target[0].startswith(LOG_PREFIX):
+                self._find_log(commit, target)
+                yield from repeat(None, ROUTE_STEPS)
+                continue
             name, _part = split_part(target[0])
             steps_count = 1 if name in registry.destinations else ROUTE_STEPS
             try:
@@ -398,6 +428,14 @@ class SpooledCommits:
             else:
                 commit.lanes[target] = self._lanes.lane(registry.destinations[name], queue)
             yield from repeat(None, steps_count)
+
+    def _find_log(self, commit: SpooledCommit, target: SpoolTarget) -> None:
+        try:
+            assert self._hub.logs is not None, "a piece is for a log"
+            log = self._hub.logs.get(target[0])
+        except LogError as error:
+            raise ProtocolError(error.code, str(error)) from None
+        commit.lanes[target] = self._lanes.lane(log, log)
 
     def _taking_effect(
         self, transaction: Transaction, commit: SpooledCommit, instead_of: Barrier | None, joint: Joint | None
@@ -417,21 +455,49 @@ class SpooledCommits:
 
         barrier = self._lanes.hold_turns(lane, go, instead_of=in_place)
 
+        def may_go() -> bool:
+            return commit.is_durable and lane.parked[0] is barrier
+
+        def all_left() -> None:
+            del self._drains[drain]
+            self._lanes.end_barrier(barrier)
+            self._wake()
+
+        def left_for_log(spool: Spool, place: int) -> None:
+            self._release(spool, place)
+            if not drain.left_count:
+                all_left()
+
+        pieces = [(commit.spool, place) for place in spooled.places]
+        drain: SpoolDrain | LogDrain
+        if lane.is_log:
+            commit.left_in_logs += len(pieces)
+            drain = LogDrain(
+                pieces,
+                lane.log,
+                lane.source,
+                may_go=may_go,
+                left=left_for_log,
+                done=commit.safe_in_log,
+                warn=log_lines.warning,
+            )
+            self._drains[drain] = None
+            commit.drains[drain] = barrier
+            return
+
         def left(spool: Spool, place: int, count: int, charge_bytes: int) -> None:
             self._release(spool, place)
             commit.promise.use(lane.queue, count, charge_bytes)
             if not drain.left_count:
                 commit.promise.use(lane.queue, spooled.count, 0)  # what was damaged
-                del self._drains[drain]
-                self._lanes.end_barrier(barrier)
-                self._wake()
+                all_left()
 
         drain = SpoolDrain(
-            [(commit.spool, place) for place in spooled.places],
+            pieces,
             lane.queue,
             lane.source,
             count=spooled.count,
-            may_go=lambda: commit.is_durable and lane.parked[0] is barrier,
+            may_go=may_go,
             left=left,
             unheard=self._unheard,
         )
@@ -447,7 +513,7 @@ class SpooledCommits:
             closed: list[SpoolTarget] = []
             deleted_count = registry.deleted_count
             for place, (target, lane) in enumerate(lanes.items(), 1):
-                if lane.queue.closed:
+                if lane.inlet.closed:
                     closed.append(target)
                 if in_steps and round_number < ROUNDS_MAX and place % CHEAP_PER_STEP == 0:
                     yield
@@ -484,7 +550,10 @@ class SpooledCommits:
             drop(pieces, dropped=self._release, done=self._all_dropped)
             self._unheard(sum([targets[target].count for target in commit.gone]))
         self._wake()
-        answer()
+        if commit.left_in_logs:
+            commit.answer = answer
+        else:
+            answer()
 
     def _looking_at(self, lanes: list[Lane]) -> Iterator[None]:
         """Look at these lanes anew, in steps."""

@@ -52,6 +52,9 @@ CHEAP_PER_STEP: Final = 32
 
 LANES_PER_STEP: Final = 8
 
+LOG_COMMITS_MAX: Final = 32
+"""Number of COMMITs of a connection on their way from the disk to one log; the next one waits."""
+
 
 class Transaction:
     """One open transaction."""
@@ -170,6 +173,7 @@ class Commit:
         "_beside_bytes",
         "barrier",
         "charge_bytes",
+        "has_logs",
         "is_kept",
         "lanes",
         "owed",
@@ -201,6 +205,8 @@ class Commit:
         """RECEIPT of the COMMIT, where some of it is parked."""
         self.is_kept = False
         """Whether some SENDs outlive the broker."""
+        self.has_logs = False
+        """Whether some SENDs go to logs, which is by way of the disk."""
         self.steps_count = transaction.acks_steps_count
         """Approximate number of steps of the COMMIT."""
         self.barrier: Barrier | None = None
@@ -220,7 +226,8 @@ class Commit:
             share = self.lanes.get(lane)
             if share is None:
                 share = self.lanes[lane] = CommitShare()
-                if lane.queue.rejects:
+                self.has_logs = self.has_logs or lane.is_log
+                if lane.inlet.rejects:
                     self.rejecting.append(lane)
             share.count += count
             share.beside_bytes += beside_bytes
@@ -230,10 +237,12 @@ class Commit:
             self.charge_bytes += charge_bytes
             if run.head.persistent:
                 share.persistent = True
-                self.is_kept = self.is_kept or lane.queue.keeps
+                self.is_kept = self.is_kept or lane.inlet.keeps
 
     def must_wait(self, lane: Lane) -> bool:
-        """Whether the part for this lane must wait."""
+        """Whether the part for this lane must wait. That for a log has a place behind what is parked there."""
+        if lane.is_log and self.barrier is None:
+            return lane.source.blocked or len(lane.parked) > LOG_COMMITS_MAX
         return lane.must_wait if self.barrier is None else self.barrier.must_wait(lane)
 
     def parked_bytes(self) -> Generator[None, None, int]:
@@ -253,7 +262,7 @@ class Commit:
         if self.barrier is not None:
             return bool(self.barrier.waits_for)
         for place, lane in enumerate(self.lanes, 1):
-            if lane.must_wait:
+            if self.must_wait(lane):
                 return True
             if place % CHEAP_PER_STEP == 0:
                 yield
@@ -262,7 +271,7 @@ class Commit:
     def waits_for_one_of(self, queues: Container[object]) -> Generator[None, None, bool]:
         """Whether one of these queues blocks the COMMIT. In steps."""
         for place, lane in enumerate(list(self.lanes if self.barrier is None else self.barrier.waits_for), 1):
-            if lane.queue in queues and self.must_wait(lane):
+            if lane.inlet in queues and self.must_wait(lane):
                 return True
             if place % CHEAP_PER_STEP == 0:
                 yield
@@ -273,7 +282,7 @@ class Commit:
         that takes effect `in_steps` keeps the turns of queues with room, until `ending_turns`.
         """
         for place, (lane, share) in enumerate(self.lanes.items(), 1):
-            if not self.must_wait(lane) and not lane.queue.closed:
+            if not lane.is_log and not self.must_wait(lane) and not lane.queue.closed:
                 count = 0 if share.is_paced else share.count
                 share.is_paced = not lane.queue.intake.must_wait(count, lane.source, persistent=share.persistent)
                 if in_steps and share.is_paced:

@@ -150,6 +150,7 @@ class Log(FlowResource):
         self.reading = reading
         self.environment = environment
         self.closed = False
+        self.is_deleted = False
         self.is_private = False
         """Whether only the broker appends."""
         self.producers_count = 0
@@ -222,6 +223,23 @@ class Log(FlowResource):
         files.
         """
         self._take_piece(_Piece(batches, [record_count], 0))
+
+    def take_committed(self, batches: list[bytes | memoryview], record_count: int, source: SourceController) -> bool:
+        """Append whole, checked batches of a committed transaction as `append` does, charged and True; or block
+        `source` until there is room and return False.
+        """
+        store = self.environment.store
+        if store is not None and not store.accepts(source):  # the disk is nearly full
+            store.hold_back(source)
+            return False
+        if not self.controller.accepts(source):
+            self.controller.wait_in_line(source)
+            return False
+        piece = _Piece(batches, [record_count], MESSAGE_OVERHEAD_BYTES)
+        piece.charge_bytes += piece.size_bytes
+        self.controller.charge(1, piece.charge_bytes, source)
+        self._take_piece(piece)
+        return True
 
     def take_plain(self, messages: SequenceOf[Message], wire_bytes: int) -> None:
         """Append the messages as plain records, over the limit if need be, ignoring what their headers say of the
@@ -586,6 +604,7 @@ class Log(FlowResource):
         if self.closed:
             return
         self.closed = True
+        self.is_deleted = deleted
         for timer in (self._timer, self._sync_timer):
             if timer is not None:
                 timer.cancel()

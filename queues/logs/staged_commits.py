@@ -31,16 +31,16 @@ from typing import Any, Final, Protocol
 import attrs
 
 from ...flow.latch import Latch
-from .batches import Batch, BatchError, encode, reheaded, split
+from .batches import BatchError, split
 from .codes import INTERNAL_ERROR
 from .log import Log
+from .marked import COMMIT_HEADER, fitting, is_there, marked
 from .ports import DiskError, MissingRecordsError, Records, read_here
 from .table import DESTINATION_FAILED, OWN_PREFIX, UNREADABLE, LogError, LogTable
 
 STAGE_PREFIX: Final = OWN_PREFIX + "stage."
 STAGE_SECONDS: Final = 24 * 3600.0
 """Time without an append after which a stage is abandoned."""
-COMMIT_HEADER: Final = b"sluiceway-commit"
 PARTS_MAX: Final = 10_000
 QUERIES_MAX: Final = 10_000
 QUERY_LENGTH_MAX: Final = 200
@@ -343,7 +343,7 @@ class Sinks:
         start = part.from_index if part.target_id in ("", target_log.log_id) else 0
 
         def look() -> _Looked:
-            if _is_there(target, start, mark):
+            if is_there(target, start, mark):
                 return _Looked(is_there=True)
             if records is None:
                 return _Looked(fault=f"{part.stage} is gone before it was published in {part.target}")
@@ -484,25 +484,6 @@ def marker(query: str, batch: int, place: int) -> bytes:
     return COMMIT_HEADER + f":{name}/{batch}/{place}".encode()
 
 
-def _is_there(records: Records, index: int, mark: bytes) -> bool:
-    """Return whether a batch from `index` on carries the mark. O(batches). Raises DiskError."""
-    index = max(index, records.first_index)
-    end = records.next_index
-    while index < end:
-        try:
-            batch = read_here(records, partial(records.batch_of, index))
-        except MissingRecordsError as gone:
-            index = gone.to_index
-            continue
-        except IndexError:
-            index = max(index + 1, records.first_index)
-            continue
-        if mark in batch.head.split(b"\n"):
-            return True
-        index = batch.end_index
-    return False
-
-
 def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
     """Return all batches of a stage, the first with the mark. Records lost in a power cut are passed over: they had no
     receipt, or never existed. Raises BatchError and MissingRecordsError for damaged or too large batches, DiskError.
@@ -523,30 +504,13 @@ def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
                 batch.verify()
                 count += batch.count
                 if not batches:
-                    head = batch.head + b"\n" + mark if batch.head else mark
-                    batches += _fitting(Batch(reheaded(batch, head)), bytes_max)
+                    batches += fitting(marked(batch, mark), bytes_max)
                 else:
-                    batches += _fitting(batch, bytes_max)
+                    batches += fitting(batch, bytes_max)
             index = part.end_index
     except IndexError:
         raise BatchError("it was removed meanwhile") from None
     return batches, count
-
-
-def _fitting(batch: Batch, bytes_max: int) -> list[bytes | memoryview]:
-    """Return the batch, or halves of it until each fits into a file. Only the first has the mark in its header
-    lines.
-    """
-    if batch.total_bytes <= bytes_max:
-        return [batch.data]
-    if batch.count == 1:
-        raise BatchError(f"a record of {batch.plain_bytes} bytes does not fit into a file of {bytes_max}")
-    middle = batch.count // 2
-    halves: list[bytes | memoryview] = []
-    for start, stop in ((0, middle), (middle, batch.count)):
-        half = encode(batch.values(start, stop), head=batch.head, keys=batch.keys(start, stop))
-        halves += _fitting(Batch(half), bytes_max)
-    return halves
 
 
 def _nobody(_result: object) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
 from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.store.engine import Change
+from sluiceway.store.io_threads import InlineRunner
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.recovery import RecoveredPiece, RecoveredTransaction
 from sluiceway.store.spool import StoreSpool
@@ -156,6 +158,47 @@ async def test_the_end_of_acks_of_a_group_of_a_log(tmp_path: Path, end: str) -> 
             await trio.sleep(3)
 
 
+class _Thread(InlineRunner):
+    """Works in a thread of its own, as far as the clock goes."""
+
+    def _run_one(self) -> None:
+        if self._jobs:
+            job = self._jobs.popleft()
+            tracer = sys.gettrace()
+            sys.settrace(None)
+            try:
+                job.run()
+            finally:
+                sys.settrace(tracer)
+            job.tell()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [1, 200])
+async def test_commit_of_sends_to_logs(tmp_path: Path, spread: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain records, and batches of one record each, as many as one SEND may have."""
+    monkeypatch.setattr("sluiceway.store.log_storage.InlineRunner", _Thread)
+    count = 1_000
+    async with LogStage(folder=tmp_path, engine=Disk(), in_engine=False) as stage:
+        stage.__class__ = type("LogLawStage", (LawStage, LogStage), {})
+        assert isinstance(stage, LawStage)
+        plain = [frame("SEND", b"x", destination=f"/log/l{n % spread}", transaction="t", k=n % 7) for n in range(count)]
+        one = encode([b"x"])
+        batch = frame(
+            "SEND",
+            one * count,
+            destination="/log/l0",
+            transaction="t",
+            content_type=CONTENT_TYPE,
+            content_length=len(one) * count,
+        )
+        client = await begun(stage, b"".join(plain) + batch)
+        with stage.law(f"COMMIT of SENDs to {spread} logs", limit="10,000 SENDs, 10,000 batches in one"):
+            await client.request("COMMIT", {"transaction": "t"})
+        assert stage.broker.logs is not None
+        assert sum(log.records.next_index for log in stage.broker.logs) == 2 * count
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("spread", [1, 500, SPREAD])
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT", "abrupt"])
@@ -255,7 +298,7 @@ async def test_pieces_of_an_earlier_run_for_temporary_destinations_that_are_gone
     spools.left = [StoreSpool(spools, 7, RecoveredTransaction(7, 1, PIECES, pieces))]
     with stored.law(f"the start with pieces for {spread:,} that are gone", limit="10,000 pieces"):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(SpoolRecovery(spools, stored.broker.registry, clock=stored.broker.clock).run)
+            nursery.start_soon(SpoolRecovery(spools, stored.broker.registry, None, clock=stored.broker.clock).run)
         await trio.sleep(60)
     assert not any(spooled.left_count for spooled in spools.left[0].targets.values())
     assert not spools.left[0]._left_count

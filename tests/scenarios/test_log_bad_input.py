@@ -324,21 +324,6 @@ async def test_subscriptions_to_several_logs_are_refused(destination: str) -> No
         await client.expect_error()
 
 
-@pytest.mark.parametrize("destination", [LOG, f"/queue/a,{LOG}", f"{LOG},/topic/b"])
-@pytest.mark.parametrize("sent_before", [False, True])
-async def test_a_send_in_a_transaction_is_refused(destination: str, sent_before: bool) -> None:
-    """Wherever the log stands, and whether or not the connection has sent there before."""
-    async with LogStage() as stage:
-        client = await stage.connect()
-        if sent_before:
-            await client.sent(destination, "before")
-        await client.frame("BEGIN", {"transaction": "t"})
-        await client.send(destination, "x", transaction="t", receipt="r")
-        error = await client.expect_error("transaction")
-        assert error.headers["receipt-id"] == "r"
-        assert "/log/" in error.headers["message"]
-
-
 @pytest.mark.parametrize("batch", [False, True])
 async def test_a_send_that_is_too_large_is_refused(batch: bool) -> None:
     async with LogStage({LOG: {"log_batch_bytes_max": 10_000}}) as stage:

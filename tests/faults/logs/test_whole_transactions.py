@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from tests.faults.logs.lives import LogLives, LogStage
-from tests.faults.logs.whole import IN_LOG, IN_QUEUE, IN_TOPIC, OTHER_LOG, OUT, SOURCES, Books
+from tests.faults.logs.whole import IN_LOG, IN_QUEUE, IN_TOPIC, OTHER_LOG, OUT, OUTPUTS, SOURCES, Books
 from tests.scenarios.client import Client, Delivery, UnexpectedError
 from tests.scenarios.tiny_steps import tiny_steps
 
@@ -129,9 +129,9 @@ class Round:
             await client.subscribe(id=source, ack="client-individual", **SOURCES[source])
             left[source] = [delivery.text for delivery in await client.drain(3) if delivery.text]
         outputs: list[str] = []
-        for number, out in enumerate(OUT):
-            await client.subscribe(out, id=f"out {number}")
-            outputs += [delivery.text for delivery in await client.drain(3)]
+        for number, out in enumerate(OUTPUTS):
+            await client.subscribe(id=f"out {number}", **out)
+            outputs += [delivery.text for delivery in await client.drain(3) if "gap-from" not in delivery.headers]
         self.books.check(left, outputs)
         await client.disconnect()
 

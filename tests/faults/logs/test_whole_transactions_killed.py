@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from tests.faults.logs.whole import IN_LOG, IN_QUEUE, IN_TOPIC, OTHER_LOG, OUT, SOURCES, Books
+from tests.faults.logs.whole import IN_LOG, IN_QUEUE, IN_TOPIC, OTHER_LOG, OUTPUTS, SOURCES, Books
 from tests.interop.raw_client import RawClient, RawFrame, frame
 from tests.sluiceway.broker_process import BrokerProcess
 
@@ -133,13 +133,13 @@ class KillRound:
             for source, headers in SOURCES.items():
                 named = {name.replace("-", "_"): value for name, value in headers.items()}
                 client.send(frame("SUBSCRIBE", id=source, ack="client-individual", prefetch_count="100000", **named))
-            for number, out in enumerate(OUT):
-                client.send(frame("SUBSCRIBE", id=f"out {number}", destination=out))
+            for number, out in enumerate(OUTPUTS):
+                client.send(frame("SUBSCRIBE", id=f"out {number}", **out))
 
             def take(came: RawFrame) -> None:
                 if came["subscription"] in left:
                     left[came["subscription"]].append(came.body.decode())
-                else:
+                elif "gap-from" not in came.headers:
                     outputs.append(came.body.decode())
 
             # The silence of a broker that was held up says nothing: it has to answer, and be silent again.

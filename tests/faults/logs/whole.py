@@ -18,7 +18,7 @@ IN_LOG = "/log/in"
 OTHER_LOG = "/log/in.other"
 IN_QUEUE = "/queue/in"
 IN_TOPIC = "/topic/in"
-OUT = ("/queue/out.a", "/queue/out.b")
+OUT = ("/queue/out.a", "/queue/out.b", "/log/out")
 
 SOURCES: dict[str, dict[str, str]] = {
     "g": {"destination": IN_LOG, "group": "g", "from": "earliest"},
@@ -28,6 +28,11 @@ SOURCES: dict[str, dict[str, str]] = {
     "d": {"destination": IN_TOPIC, "durable": "true"},
 }
 """By subscription id."""
+
+OUTPUTS: tuple[dict[str, str], ...] = tuple(
+    {"destination": out, **({"from": "earliest"} if out.startswith("/log/") else {})} for out in OUT
+)
+"""How to read all outputs."""
 
 
 @attrs.define

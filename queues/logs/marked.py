@@ -1,0 +1,117 @@
+"""Marked appends: what is appended to a log at once carries a header that names its commit, so that a later start finds
+out whether the log has it.
+
+The first batch has the mark in its header lines. A log keeps what is appended at once as a whole or not at all: who
+finds the mark has found all of it. Two users: staged commits (staged_commits.py), and transactions on disk
+(log_drain.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
+
+from ..message import Message
+from .batches import HEAD_BYTES_MAX, Batch, BatchError, BatchTooLargeError, encode, reheaded, split
+from .offers import HEAD, RECORD_OVERHEAD_BYTES, is_batch
+from .ports import MissingRecordsError, Records, read_here
+
+COMMIT_HEADER: Final = b"sluiceway-commit"
+MARK_BYTES_MAX: Final = 64
+"""Longest mark of a transaction, with the line break before it."""
+
+
+def transaction_mark(transaction_id: int, place: int) -> bytes:
+    """Return the header line of a piece of a transaction on disk. Another transaction may get the same number, but only
+    when the records of this one are safe: its own are behind these.
+    """
+    return COMMIT_HEADER + f":t{transaction_id}/{place}".encode()
+
+
+def is_there(records: Records, index: int, mark: bytes) -> bool:
+    """Return whether a batch from `index` on carries the mark. O(batches). Raises DiskError."""
+    index = max(index, records.first_index)
+    end = records.next_index
+    while index < end:
+        try:
+            batch = read_here(records, partial(records.batch_of, index))
+        except MissingRecordsError as gone:
+            index = gone.to_index
+            continue
+        except IndexError:
+            index = max(index + 1, records.first_index)
+            continue
+        if mark in batch.head.split(b"\n"):
+            return True
+        index = batch.end_index
+    return False
+
+
+def marked(batch: Batch, mark: bytes) -> Batch:
+    """Return the batch with the mark as its last header line. Raises BatchError."""
+    return Batch(reheaded(batch, batch.head + b"\n" + mark if batch.head else mark))
+
+
+def fitting(batch: Batch, bytes_max: int) -> list[bytes | memoryview]:
+    """Return the batch, or halves of it until each fits into a file. Raises BatchError if one record does not."""
+    if batch.total_bytes <= bytes_max:
+        return [batch.data]
+    if batch.count == 1:
+        raise BatchError(f"a record of {batch.plain_bytes} bytes does not fit into a file of {bytes_max}")
+    middle = batch.count // 2
+    halves: list[bytes | memoryview] = []
+    for start, stop in ((0, middle), (middle, batch.count)):
+        half = encode(batch.values(start, stop), head=batch.head, keys=batch.keys(start, stop))
+        halves += fitting(Batch(half), bytes_max)
+    return halves
+
+
+def check_markable(messages: Iterable[Message], lines_of: Any, bytes_max: int) -> None:
+    """Raise BatchTooLargeError for a message whose first batch would be too large with a mark. `lines_of`: stored
+    header lines of a head; `bytes_max`: size of the largest batch. The messages have passed the check of an offer.
+    """
+    for message in messages:
+        head: Any = message.head
+        if is_batch(head):
+            first = next(split(memoryview(message.wire)[head.body_offset : -1]))
+            lines_bytes, size_bytes = len(first.head), first.total_bytes
+            first.forget()
+        else:
+            lines_bytes = len(lines_of(head))
+            size_bytes = len(message.wire) + lines_bytes + RECORD_OVERHEAD_BYTES
+        if lines_bytes + MARK_BYTES_MAX > HEAD_BYTES_MAX or size_bytes + MARK_BYTES_MAX > bytes_max:
+            raise BatchTooLargeError(
+                f"{lines_bytes} bytes of headers and {size_bytes} in all: in a transaction a record or batch has "
+                f"{HEAD_BYTES_MAX - MARK_BYTES_MAX} and {bytes_max - MARK_BYTES_MAX} at most"
+            )
+
+
+def marked_batches(
+    messages: SequenceOf[Message], mark: bytes, not_stored: frozenset[str], bytes_max: int
+) -> tuple[list[bytes | memoryview], int]:
+    """Return the records of SENDs as batches, the first with the mark, and their number. For a thread: O(bytes). Raises
+    BatchError if a record does not fit into a file.
+    """
+    batches: list[bytes | memoryview] = []
+    count = 0
+
+    def add(batch: Batch) -> None:
+        nonlocal batches, count
+        count += batch.count
+        if not batches:
+            batch = marked(batch, mark)
+        batches += fitting(batch, bytes_max)
+
+    for head, same in groupby(messages, key=HEAD):
+        start = head.body_offset
+        if is_batch(head):
+            for message in same:
+                for batch in split(memoryview(message.wire)[start:-1]):
+                    add(batch)
+        else:
+            values = [memoryview(message.wire)[start:-1] for message in same]
+            add(Batch(encode(values, head=head.lines_without(not_stored))))
+    return batches, count
