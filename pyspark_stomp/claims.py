@@ -38,7 +38,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_stomp.logs import Brokers, DataLossError, Range, default_limit, split
 from pyspark_stomp.options import Offsets, ReadOptions
 from pyspark_stomp.schema import BYTES_MAX, INTERNAL_HEADERS, ROWS_MAX, Rows, arrow_schema
-from pyspark_stomp.wire import Connection
+from pyspark_stomp.wire import AwayError
 from sluiceway.client.errors import (
     CannotConnectError,
     ClientError,
@@ -139,7 +139,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: set[Pair] = set()
         """Queues and brokers whose group this planner has taken over."""
         self._acknowledged: dict[Pair, int] = {}
-        self._away_until: dict[int, float] = {}
+        self._away_until: dict[Pair, float] = {}
         self._turn = 0
         self._left: dict[Pair, int] | None = None
         """Messages that a run with the trigger AvailableNow still takes."""
@@ -242,7 +242,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _claim(self, pair: Pair, number: int, rows: int, size_bytes: int) -> dict[str, Any] | None:
         """Acknowledge up to `number`, then claim the next messages; None: there are none, or the broker is away."""
-        if time.monotonic() < self._away_until.get(pair[1], 0.0):
+        if time.monotonic() < self._away_until.get(pair, 0.0):
             return None
         try:
             if self._acknowledged.get(pair) != number:
@@ -277,7 +277,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_away(self, pair: Pair, error: ClientError) -> None:
         _log.warning("%s of broker %d waits: %s", pair[0], pair[1], error)
-        self._away_until[pair[1]] = time.monotonic() + AWAY_SECONDS
+        is_alone = isinstance(error, AwayError)  # other queues of the broker are at hubs that live
+        for each in self._pairs:
+            if each == pair or (each[1] == pair[1] and not is_alone):
+                self._away_until[each] = time.monotonic() + AWAY_SECONDS
 
     # ------------------------------------------------------------------ what to read
 
@@ -318,11 +321,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of one range. In a worker."""
         if not isinstance(partition, ClaimRange):
             return  # Spark's stand-in for no partitions at all
-        brokers = self._options.brokers
         rows = Rows(self._columns, partition.queue, partition.partition)
-        with Connection(
-            brokers.addresses[partition.partition], patience_seconds=brokers.reconnect_seconds
-        ) as connection:
+        with self._options.brokers.connection(partition.partition, partition.log) as connection:
             for part in connection.read_batches(partition.log, partition.start, partition.end, log_id=partition.log_id):
                 if isinstance(part, Gap):
                     self._missing(partition, part)
@@ -374,10 +374,7 @@ class QueueReader(DataSourceReader):
         """
         if not isinstance(partition, BrowsedQueue):
             return
-        brokers = self._options.brokers
-        with Connection(
-            brokers.addresses[partition.partition], patience_seconds=brokers.reconnect_seconds
-        ) as connection:
+        with self._options.brokers.connection(partition.partition, partition.queue) as connection:
             connection.patiently(connection.connect)
             connection.subscribe(partition.queue, {"browser": "true"})
             rows = _Browsed(self._columns, partition)

@@ -12,7 +12,9 @@ pickled. Nothing is acknowledged: the place is the checkpoint's. What Spark has 
 broker if `groupId` names one, for people to see how far the query is.
 
 A broker that is away: the planner goes on with the others (its own partitions stand still), a task waits for
-`reconnectSeconds`.
+`reconnectSeconds`. So it is with a log of a cluster whose hub is gone, until another one has it.
+
+At a cluster a task reads at the hub that has the log. The planner asks any hub, best that of the first log.
 
 Traps that decide the details, from the research: offsets are compared as texts, so keys are sorted; `latestOffset` must
 take its `start` for committed, since `commit` of a batch comes only with the next one; `initialOffset` is asked again
@@ -40,7 +42,7 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_stomp.options import EARLIEST, LATEST, Mark, Marks, Offsets, ReadOptions
 from pyspark_stomp.schema import Rows
-from pyspark_stomp.wire import Connection
+from pyspark_stomp.wire import AwayError, Connection
 from sluiceway.client.address import Address
 from sluiceway.client.errors import CannotConnectError, ConnectionLostError, Gap, RequestError
 
@@ -114,6 +116,7 @@ class Brokers:
         self._options = options
         self._connections: dict[int, Connection] = {}
         self._away_until: dict[int, float] = {}
+        self._logs_away_until: dict[tuple[int, str], float] = {}
 
     def __getstate__(self) -> ReadOptions:
         return self._options
@@ -129,7 +132,9 @@ class Brokers:
         """A request. `patient`: wait for a broker that is away. Raises as `Connection.request`."""
         connection = self._connections.get(partition)
         if connection is None:
-            connection = self._connections[partition] = Connection(self.addresses[partition])
+            names = self.wanted(partition)
+            connection = self._options.brokers.connection(partition, names[0] if names else "")
+            self._connections[partition] = connection
         connection.patience_seconds = self._options.brokers.reconnect_seconds if patient else 0.0
         return connection.request(name, **facts)
 
@@ -146,8 +151,9 @@ class Brokers:
         else:
             described = []
             for name in self.wanted(partition):
-                found = self._describe(partition, name, patient=patient)
-                described += [] if found is None else [found]
+                if patient or not self.is_away(partition, name):
+                    found = self._describe_or_away(partition, name, patient=patient)
+                    described += [] if found is None else [found]
         return {
             each["log"]: Extent(
                 each["first"],
@@ -176,6 +182,21 @@ class Brokers:
             if error.code != "TOPIC_NOT_EXIST":
                 raise
             return None
+
+    def _describe_or_away(self, partition: int, log: str, *, patient: bool) -> dict[str, Any] | None:
+        """None: there is no such log, or no hub has it now, and it is left alone for a moment."""
+        try:
+            return self._describe(partition, log, patient=patient)
+        except AwayError as error:
+            if patient:
+                raise
+            _log.warning("%s waits: %s", log, error)
+            self._logs_away_until[partition, log] = time.monotonic() + AWAY_SECONDS
+            return None
+
+    def is_away(self, partition: int, log: str) -> bool:
+        """Whether no hub of the broker has had the log a moment ago."""
+        return time.monotonic() < self._logs_away_until.get((partition, log), 0.0)
 
     def is_gone(self, partition: int, log: str) -> bool:
         """Whether a log that was not found is not there. Raises RequestError, RefusedError."""
@@ -283,10 +304,8 @@ class _Reader:
         """The rows of one range. In a worker."""
         if not isinstance(partition, Range):
             return  # Spark's stand-in for no partitions at all
-        options = self._options
-        address = options.brokers.addresses[partition.partition]
         rows = Rows(self._columns, partition.log, partition.partition)
-        with Connection(address, patience_seconds=options.brokers.reconnect_seconds) as connection:
+        with self._options.brokers.connection(partition.partition, partition.log) as connection:
             for part in connection.read_batches(partition.log, partition.start, partition.end, log_id=partition.log_id):
                 if isinstance(part, Gap):
                     self._lost(partition, part)
@@ -435,8 +454,9 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
                 self._reached.discard(partition)
                 continue
             self._reached.add(partition)
-            for by_partition in self._seen.values():
-                by_partition.pop(partition, None)
+            for log, by_partition in self._seen.items():
+                if not brokers.is_away(partition, log):
+                    by_partition.pop(partition, None)
             for log, extent in extents.items():
                 self._seen.setdefault(log, {})[partition] = extent
 
@@ -463,6 +483,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
             self._told.discard((log, number, "gone"))
         elif (
             int(number) not in self._reached
+            or self._brokers.is_away(int(number), log)
             or not self._brokers.wants(log, int(number))
             or not self._brokers.is_gone(int(number), log)
         ):

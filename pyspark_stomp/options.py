@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from pyspark_stomp.wire import Connection
 from sluiceway.client.address import Address, parse_all
 from sluiceway.client.errors import ClientError
 
@@ -76,7 +77,8 @@ class Option:
 
 OPTIONS: Final = (
     Option("brokers", "read,stream,queue,write", "", "HOST:PORT of each broker, with commas. The place in the list,"
-           " from 0, is the number of the partition: add new brokers at the end. With TLS:"
+           " from 0, is the number of the partition: add new brokers at the end. Hubs of one cluster are one broker:"
+           " HOST:PORT|HOST:PORT, any of which will do. With TLS:"
            " `stomp+ssl://HOST:PORT?ca=FILE`; the file is one of each machine."),
     Option("login", "read,stream,queue,write", "", "Name to log in with."),
     Option("password", "read,stream,queue,write", "", "Its passcode; `passcode` is the same."),
@@ -85,6 +87,8 @@ OPTIONS: Final = (
     Option("passwordEnv", "read,stream,queue,write", "", "Environment variable of the driver that holds the passcode."),
     Option("reconnectSeconds", "read,stream,queue,write", "120", "How long a broker may be away before a task gives up;"
            " a streaming query then still has the task's other attempts."),
+    Option("followOwner", "read,stream,queue,write", "true", "At a cluster of several hubs: read and write at the hub"
+           " that has the log or queue, and follow it. `false`: at the hub that was reached."),
     Option("subscribe", "read,stream,queue", "", "Names of logs (`/log/a,/log/b`) or of one or more queues"
            " (`/queue/a`)."),
     Option("subscribePattern", "read,stream", "", "Regular expression; logs whose whole name matches are read, new ones"
@@ -134,6 +138,16 @@ class Brokers:
 
     addresses: tuple[Address, ...]
     reconnect_seconds: float
+    follow_owner: bool = True
+
+    def connection(self, broker: int, destination: str = "", *, patience_seconds: float | None = None) -> Connection:
+        """Make a connection to one of them, as the options say. `destination`: what it is for."""
+        return Connection(
+            self.addresses[broker],
+            patience_seconds=self.reconnect_seconds if patience_seconds is None else patience_seconds,
+            destination=destination,
+            follow=self.follow_owner,
+        )
 
 
 @attrs.frozen
@@ -272,7 +286,7 @@ def _brokers(given: _Given) -> Brokers:
         addresses = parse_all(texts, given.secret("login"), given.secret("password", ("passcode",)))
     except (ValueError, ClientError) as error:
         raise OptionError(f"option brokers: {error}") from None
-    return Brokers(addresses, given.seconds("reconnectSeconds", 120.0))
+    return Brokers(addresses, given.seconds("reconnectSeconds", 120.0), given.flag("followOwner", True))
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:

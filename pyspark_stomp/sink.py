@@ -12,6 +12,11 @@ the brokers publish all stages of the batch at once. A stage of a task that fail
 which batch of a query it has published last, and takes a repetition for done. Several brokers are told one after the
 other: after a crash between them Spark runs the batch again, and the router sends each row to the same broker then.
 
+A broker with several shards publishes shard by shard. What belongs to one shard bears its *tag*, a number in braces
+that leads a name there: the stages of its logs, and the query by whose name it knows what is published. So each commit
+is one of one hub, whichever has the shard. Then the query is committed without a tag and without stages: all is done.
+A second writing under the same id finds that first.
+
 Who runs where: `write` in workers, `commit` and `abort` in another process, on another copy of the writer. `abort`
 comes also after a `commit` that failed, whose outcome is not known: the broker keeps stages of what has begun.
 """
@@ -21,7 +26,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -34,6 +41,7 @@ from pyspark_stomp.wire import Connection, Sender
 from sluiceway.client.errors import ClientError, RequestError
 from sluiceway.queues.logs.batches import CONTENT_TYPE
 from sluiceway.queues.logs.codecs import Codec
+from sluiceway.queues.shard_hash import tag_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +50,12 @@ if TYPE_CHECKING:
 STAGE: Final = "/log/sluiceway.stage."
 STAGES_MAX: Final = 100
 """Logs that one task writes exactly once: each is a stage with a connection of its own."""
+SENDERS_MAX: Final = 16
+"""Destinations that one task writes at least once with a connection of its own to the hub that has it; the others go
+over the first one's.
+"""
+QUERY_LENGTH_MAX: Final = 200
+"""Limit of the broker."""
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 EXACTLY_ONCE: Final = "exactly-once"
@@ -59,6 +73,10 @@ class Staged:
     target: str
     count: int
     """Rows."""
+    whole: bool = True
+    """Whether the stage has nothing but these rows; False: it begins with them."""
+    tag: str = ""
+    """Number in braces that leads names into the shard of the target; empty: the broker has one shard."""
 
 
 @attrs.frozen
@@ -79,7 +97,9 @@ class _Task:
         self._staging = staging
         self._connections: list[Connection] = []
         self._stages: dict[tuple[int, str], Sender] = {}
-        self._senders: dict[int, Sender] = {}
+        self._tags: dict[tuple[int, str], str] = {}
+        self._numbers = count()
+        self._senders: dict[int, dict[str, Sender]] = {}
         self._codec = _CODECS[options.compression]
         self._router = Router(
             options.topic,
@@ -101,41 +121,48 @@ class _Task:
                         f"{share.destination[:80]!r} in column topic can't be written exactly once, only logs can: "
                         "leave deliveryGuarantee out"
                     )
-                sender = self._sender(share.broker)
-                for making, count in frames(share.rows, share.destination, persistent=self._options.persistent):
-                    sender.send_frames(making, count)
+                sender = self._sender(share.broker, share.destination)
+                for making, rows_count in frames(share.rows, share.destination, persistent=self._options.persistent):
+                    sender.send_frames(making, rows_count)
             elif self._staging:
                 sender = self._stage(share.broker, share.destination)
-                for data, count in batches(share.rows, self._codec):
-                    sender.send_batches(data, count)
+                for data, rows_count in batches(share.rows, self._codec):
+                    sender.send_batches(data, rows_count)
             else:
-                sender = self._sender(share.broker)
-                for data, count in batches(share.rows, self._codec):
-                    sender.send_frames(_appending(share.destination, data), count)
+                sender = self._sender(share.broker, share.destination)
+                for data, rows_count in batches(share.rows, self._codec):
+                    sender.send_frames(_appending(share.destination, data), rows_count)
 
     def finish(self) -> tuple[Staged, ...]:
         """All receipts are there; what is staged."""
-        for sender in (*self._senders.values(), *self._stages.values()):
+        for senders in self._senders.values():
+            for sender in senders.values():
+                sender.finish()
+        for sender in self._stages.values():
             sender.finish()
         return tuple(
-            Staged(broker, sender.destination, target, sender.confirmed_count)
+            Staged(broker, stage.name, target, stage.count, stage.whole, self._tags[broker, target])
             for (broker, target), sender in self._stages.items()
+            for stage in sender.stages
         )
 
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
 
-    def _connection(self, broker: int) -> Connection:
-        brokers = self._options.brokers
-        connection = Connection(brokers.addresses[broker], patience_seconds=brokers.reconnect_seconds)
+    def _connection(self, broker: int, destination: str) -> Connection:
+        connection = self._options.brokers.connection(broker, destination)
         self._connections.append(connection)
         return connection
 
-    def _sender(self, broker: int) -> Sender:
-        sender = self._senders.get(broker)
+    def _sender(self, broker: int, destination: str) -> Sender:
+        senders = self._senders.setdefault(broker, {})
+        sender = senders.get(destination)
         if sender is None:
-            sender = self._senders[broker] = self._connection(broker).sender("")
+            first = next(iter(senders.values()), None)
+            if first is not None and (not first.hub or len(senders) >= SENDERS_MAX):
+                return first
+            sender = senders[destination] = self._connection(broker, destination).sender("")
         return sender
 
     def _stage(self, broker: int, target: str) -> Sender:
@@ -146,8 +173,11 @@ class _Task:
                     f"one task writes to more than {STAGES_MAX} logs: repartition by topic, or set deliveryGuarantee "
                     "to at-least-once"
                 )
-            name = f"{STAGE}{self._staging}.{len(self._stages)}"
-            sender = self._stages[broker, target] = self._connection(broker).sender(name, single_writer=True)
+            connection = self._connection(broker, target)
+            place = connection.place_of(target)
+            tag = self._tags[broker, target] = "" if place.shards_count == 1 else _tag_for(*attrs.astuple(place))
+            sender = connection.stages(lambda: f"{STAGE}{tag}{self._staging}.{next(self._numbers)}")
+            self._stages[broker, target] = sender
         return sender
 
 
@@ -187,33 +217,40 @@ class _Writer:
 
     def _publish(self, query: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Have every broker publish its part, once."""
-        brokers = self._options.brokers
         staged = list(_staged(messages))
-        for broker, address in enumerate(brokers.addresses):
-            parts = [
-                {"stage": each.stage, "to": each.target, "count": each.count}
-                for each in staged
-                if each.broker == broker
-            ]
-            with Connection(address, patience_seconds=brokers.reconnect_seconds) as connection:
-                facts: dict[str, Any] = {"query": query, "batch": batch, "parts": parts}
-                try:
-                    reply = connection.request("sink/commit", **facts)
-                except RequestError as error:
-                    if error.code != "COMMIT_VOID":
-                        raise
-                    # Stages of an earlier attempt are dropped; now for those of this one.
-                    reply = connection.request("sink/commit", **facts)
-                if not reply["published"]:
-                    _log.info("batch %d of %s was published at %s before", batch, query, address)
+        for broker in range(len(self._options.brokers.addresses)):
+            self._publish_at(broker, query, batch, [each for each in staged if each.broker == broker])
+        self._forget([each for each in staged if not each.count])
+
+    def _publish_at(self, broker: int, query: str, batch: int, staged: Sequence[Staged]) -> None:
+        by_tag: dict[str, list[Staged]] = {}
+        for each in staged:
+            if each.count:
+                by_tag.setdefault(each.tag, []).append(each)
+        with self._options.brokers.connection(broker) as connection:
+            if by_tag.keys() - {""}:
+                # Before it had a tag for each shard, or with other logs under the same id.
+                state = connection.request("sink/state", query=_named(query))
+                if state["batch"] >= batch:
+                    _log.info("batch %d of %s was published at %s before", batch, query, connection.address)
+                    self._forget(staged)
+                    return
+            whole = by_tag.pop("", [])
+            for tag, parts in sorted(by_tag.items()):
+                with self._options.brokers.connection(broker, parts[0].target) as owner:
+                    _commit(owner, _named(query, tag), batch, parts)
+            _commit(connection, _named(query), batch, whole)
 
     def _drop(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """Forget what was staged. A broker that can't be told does it by itself after a day."""
+        """Forget what was staged."""
+        self._forget(list(_staged(messages)))
+
+    def _forget(self, staged: Sequence[Staged]) -> None:
+        """Have the brokers drop stages. One that can't be told does it by itself after a day."""
         brokers = self._options.brokers
-        staged = list(_staged(messages))
         for broker in sorted({each.broker for each in staged}):
             try:
-                with Connection(brokers.addresses[broker], patience_seconds=0.0) as connection:
+                with brokers.connection(broker, patience_seconds=0.0) as connection:
                     connection.request("sink/drop", stages=[each.stage for each in staged if each.broker == broker])
             except ClientError as error:
                 _log.warning("staged records at %s stay for a day: %s", brokers.addresses[broker], error)
@@ -242,7 +279,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what was staged. Spark calls when all tasks are done."""
         if self._query:
-            self._publish(_named(self._query), 0, messages)
+            self._publish(self._query, 0, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged. Spark calls when a task or `commit` has failed for good."""
@@ -280,7 +317,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Publish what was staged. Spark calls when all tasks of the micro-batch are done."""
         query = next((each.query for each in messages if isinstance(each, Written) and each.query), "")
         if query:
-            self._publish(_named(query), batchId, messages)
+            self._publish(query, batchId, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Drop what was staged. Spark calls when a task or `commit` has failed for good."""
@@ -311,6 +348,46 @@ def _short(query: str) -> str:
     return hashlib.sha256(query.encode()).hexdigest()[:12]
 
 
-def _named(query: str) -> str:
-    """Name the query for the broker, however long the user's name of the transaction is."""
-    return query if len(query) <= 200 else f"{query[:100]} {hashlib.sha256(query.encode()).hexdigest()}"
+def _named(query: str, tag: str = "") -> str:
+    """Name the query for the broker, however long the user's name of the transaction is. `tag`: first, for braces of
+    the user's name lead elsewhere.
+    """
+    name = f"{tag} {query}" if tag else query
+    return name if len(name) <= QUERY_LENGTH_MAX else f"{name[:100]} {hashlib.sha256(query.encode()).hexdigest()}"
+
+
+@lru_cache(maxsize=1024)
+def _tag_for(shard: int, shards_count: int) -> str:
+    return tag_for(shard, shards_count)
+
+
+def _commit(connection: Connection, query: str, batch: int, staged: Sequence[Staged]) -> None:
+    """Have one hub publish a batch, once. Raises as `Connection.request`."""
+    parts = [
+        {"stage": each.stage, "to": each.target, "count": each.count, **({} if each.whole else {"whole": False})}
+        for each in staged
+    ]
+    try:
+        reply = _committed(connection, query, batch, parts)
+    except RequestError as error:
+        if error.code != "INVALID_COMMIT":
+            raise
+        # An earlier batch was begun here, and had nothing for this shard when it was run again.
+        begun = connection.request("sink/state", query=query)["publishing"]
+        if begun is None or begun >= batch:
+            raise
+        _committed(connection, query, begun, [])
+        reply = _committed(connection, query, batch, parts)
+    if not reply["published"]:
+        _log.info("batch %d of %s was published at %s before", batch, query, connection.address)
+
+
+def _committed(connection: Connection, query: str, batch: int, parts: list[dict[str, Any]]) -> Mapping[str, Any]:
+    facts: dict[str, Any] = {"query": query, "batch": batch, "parts": parts}
+    try:
+        return connection.request("sink/commit", **facts)
+    except RequestError as error:
+        if error.code != "COMMIT_VOID":
+            raise
+        # Stages of an earlier attempt are dropped; now for those of this one.
+        return connection.request("sink/commit", **facts)

@@ -7,12 +7,15 @@ received straight into its place, where Arrow takes it without another copy.
     with Connection(Address.parse("127.0.0.1:61613")) as connection:
         connection.request("log/describe", log="/log/a")            -> {"first": 0, "next": 10, ...}
         for part in connection.read_batches("/log/a", 0, 10): ...   -> Batch | Gap, whole and in order
-        with connection.sender("/log/a", single_writer=True) as sender:
+        with connection.sender("/log/a") as sender:
             sender.send_batches(encode([b"one", b"two"]), 2)
 
 A link is made when it is needed and again when it was lost, for as long as `patience_seconds` says: a broker that is
 restarted delays its users. A refused request is not tried again. A connection does one thing at a time and belongs to
 one thread; it can't be pickled: open it where it is used.
+
+At a cluster a connection goes to the hub that has its destination (`sluiceway.client.way`), each time that a link is
+made. A hub that dies and a shard that moves are lost links: what was under way is done again at the next owner.
 
 Not here: which logs and ranges (`logs`), rows and columns (`schema`).
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -31,6 +34,7 @@ import attrs
 from sluiceway.client.address import Address
 from sluiceway.client.backoff import Backoff
 from sluiceway.client.errors import (
+    AWAY,
     CannotConnectError,
     ClientError,
     ConnectionLostError,
@@ -39,8 +43,9 @@ from sluiceway.client.errors import (
     RefusedError,
     RequestError,
 )
-from sluiceway.client.link import Headers, Link
+from sluiceway.client.link import CONNECT_SECONDS, Headers, Link
 from sluiceway.client.requests import fulfilled
+from sluiceway.client.way import REQUEST, Way, connected
 from sluiceway.protocols.stomp.encoder import encode_frame
 from sluiceway.protocols.stomp.frames import Frame
 from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound, split
@@ -52,8 +57,6 @@ BATCH_BYTES: Final = 1 << 20
 """Size of one MESSAGE: large enough that its frame costs nothing, and small beside the memory of a worker."""
 WINDOW: Final = 8
 """SENDs that wait for their RECEIPTs: they share the broker's syncs."""
-LOST_SECONDS: Final = 0.05
-"""Pause between two questions whether the broker has noticed that a connection is lost."""
 REPLIES: Final = "spark-replies"
 OTHER_LOG: Final = "other-log"
 """Reason of a gap: the log was deleted, and another one has its name."""
@@ -62,15 +65,36 @@ ALL_CODECS: Final = "gzip,snappy,zstd"
 T = TypeVar("T")
 
 
+class AwayError(ConnectionLostError):
+    """No hub has the shard at the moment: it is moving, or its hub died. The link is whole."""
+
+
+@attrs.frozen
+class Place:
+    """The shard of a destination."""
+
+    shard: int
+    shards_count: int
+
+
 class Connection:
     """Connection to one broker. See the module."""
 
-    def __init__(self, address: Address, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        destination: str = "",
+        follow: bool = True,
+    ) -> None:
         """`patience_seconds`: how long to try again when the broker is away; 0: a connection that was lost is made
-        anew once, and that is all.
+        anew once, and that is all. `destination`: what the connection is for; empty: any hub of a cluster will do.
+        `follow`: whether to go to the hub that has it.
         """
         self.address = address
         self.patience_seconds = patience_seconds
+        self._way = Way(address, destination, follow=follow)
         self._link: Link | None = None
         self._receipts = count(1)
         self.session = ""
@@ -90,6 +114,17 @@ class Connection:
         if link is not None:
             link.cut()
 
+    @property
+    def hub(self) -> str:
+        """Hub of the present link, or of the last one; empty: a broker of its own, or none yet."""
+        return self._way.hub
+
+    def lose(self) -> None:
+        """End a link that was lost: the next one is made to another hub, if there is one."""
+        if self._link is not None:
+            self._way.lost()
+        self.close()
+
     def next_receipt(self) -> str:
         """Name a receipt that this connection has not used."""
         return f"s{next(self._receipts)}"
@@ -100,11 +135,10 @@ class Connection:
         """Connect, with one attempt, unless that is done. Raises CannotConnectError, RefusedError."""
         if self._link is not None:
             return
-        link = Link(self.address, beats=False, replies=REPLIES, stalled_seconds=SILENCE_SECONDS)
         try:
-            link.open()
+            link = connected(self._way, _link_to)
         except RefusedError as error:
-            if error.command is None:
+            if _is_passing(error):
                 raise CannotConnectError(str(error)) from error
             raise
         self._link, self.session = link, link.session
@@ -127,14 +161,15 @@ class Connection:
 
     def _through(self, use: Callable[[Link], T]) -> T:
         """Call `use` with the link. An ERROR that names no frame of this link is about the connection, which the broker
-        ends because it stops or has too many: that is a ConnectionLostError.
+        ends because it stops or has too many; one that will pass, about a shard that moves: both are a
+        ConnectionLostError.
         """
         self.connect()
         assert self._link is not None
         try:
             return use(self._link)
         except RefusedError as error:
-            if error.command is None:
+            if _is_passing(error):
                 raise ConnectionLostError(str(error)) from error
             raise
 
@@ -148,9 +183,11 @@ class Connection:
         while True:
             try:
                 return attempt()
-            except (CannotConnectError, ConnectionLostError):
-                self.close()
-                if not fresh:  # the connection may have been lost while it was idle
+            except (CannotConnectError, ConnectionLostError) as error:
+                self.lose()
+                if not fresh and not isinstance(
+                    error, AwayError
+                ):  # the connection may have been lost while it was idle
                     fresh = True
                     continue
                 now = time.monotonic()
@@ -174,8 +211,21 @@ class Connection:
         return self.patiently(lambda: self.ask(name, **facts))
 
     def ask(self, name: str, **facts: Any) -> dict[str, Any]:
-        """Ask as `request` does, once."""
-        return fulfilled(self._through(lambda link: link.ask(name, facts, timeout_seconds=None)))
+        """Ask as `request` does, once. Raises AwayError if no hub can answer now."""
+        try:
+            return fulfilled(self._through(lambda link: link.ask(name, facts, timeout_seconds=None)))
+        except RequestError as error:
+            if error.code != AWAY:
+                raise
+            raise AwayError(f"{self.address}: {error}") from error
+
+    def place_of(self, destination: str) -> Place:
+        """Return the shard of a destination. Patient. Raises as `request`, but for brokers of earlier versions."""
+        try:
+            told = self.request(REQUEST, names=[destination], shards=False)
+        except RefusedError:
+            return Place(0, 1)  # it does not know the question; what else it refuses, it refuses again
+        return Place(int(told["homes"][0]["shard"] or 0), int(told["shards_count"]))
 
     # ------------------------------------------------------------------ reading
 
@@ -215,7 +265,7 @@ class Connection:
                     try:
                         parts = reading.next_parts()
                     except ConnectionLostError:
-                        self.close()  # and begin again from `place`
+                        self.lose()  # and begin again from `place`
                         break
             finished = True
         finally:
@@ -224,9 +274,28 @@ class Connection:
 
     # ------------------------------------------------------------------ sending
 
-    def sender(self, destination: str, *, window: int = WINDOW, single_writer: bool = False) -> Sender:
+    def sender(self, destination: str, *, window: int = WINDOW) -> Sender:
         """Make a sender to one destination; see `Sender`."""
-        return Sender(self, destination, window=window, single_writer=single_writer)
+        return Sender(self, destination, window=window)
+
+    def stages(self, next_stage: Callable[[], str], *, window: int = WINDOW) -> Sender:
+        """Make a sender that writes each record once, to stages of these names; see `Sender`."""
+        return Sender(self, "", window=window, next_stage=next_stage)
+
+
+def _link_to(address: Address, seconds: float | None) -> Link:
+    return Link(
+        address,
+        beats=False,
+        replies=REPLIES,
+        timeout_seconds=seconds or CONNECT_SECONDS,
+        stalled_seconds=SILENCE_SECONDS,
+    )
+
+
+def _is_passing(error: RefusedError) -> bool:
+    """Whether an ERROR is about the connection, or about a shard that moves."""
+    return error.command is None or error.is_passing
 
 
 class _Reading:
@@ -349,32 +418,47 @@ class _Reading:
 @attrs.define
 class _UnderWay:
     receipt: str
-    wire: bytes
+    frames: Callable[[str], bytes]
+    """Makes the bytes, given the receipt."""
     count: int
 
 
-class Sender:
-    """SENDs to one destination, some of them ahead of their RECEIPTs. A SEND without a RECEIPT when the connection is
-    lost is sent again over the next one, so it may come twice.
+@attrs.define
+class Stage:
+    """A log of its own that a sender has written to."""
 
-    With `single_writer`, for a log without other writers, each record comes once: before anything is sent again the
-    log is asked for its end. The answer is final only when the broker has let go of the lost connection, whose last
-    frames it may still be reading, and has written what it took: both are waited for.
+    name: str
+    count: int = 0
+    """Records that lie in it from its beginning on, each once: those with a RECEIPT in its place."""
+    whole: bool = True
+    """Whether the log has no others."""
+
+
+class Sender:
+    """SENDs, some of them ahead of their RECEIPTs. A SEND without a RECEIPT when the connection is lost is sent again
+    over the next one, so it may come twice.
+
+    A sender with stages writes each record once. A stage is a new log without other writers, so the RECEIPT of a batch
+    must name the index behind those that are there. One that names another (a hub has sent something again), or a lost
+    connection, whose last frames may still be on their way, ends the stage: what is there counts, and what has no
+    RECEIPT goes into the next stage. So what became of it does not matter.
     """
 
-    def __init__(self, connection: Connection, destination: str, *, window: int, single_writer: bool) -> None:
+    def __init__(
+        self, connection: Connection, destination: str, *, window: int, next_stage: Callable[[], str] | None = None
+    ) -> None:
+        """`next_stage`: returns the name of a new log; instead of a destination."""
         self._connection = connection
-        self.destination = destination
+        self._destination = destination
         self._window = window
-        self._single_writer = single_writer
+        self._next_stage = next_stage
+        self.stages: list[Stage] = []
+        """The stages, in order."""
         self._under_way: deque[_UnderWay] = deque()
-        self._base = 0
-        """Index of the first record that is sent here with `single_writer`."""
-        self._asked = False
-        self._sessions: set[str] = set()
-        """Connections over which records were sent with `single_writer`, by the broker's names."""
         self.confirmed_count = 0
         """Records whose RECEIPT has come."""
+        if next_stage is not None:
+            self.stages.append(Stage(next_stage()))
 
     def __enter__(self) -> Sender:
         return self
@@ -385,6 +469,16 @@ class Sender:
         if error is None:
             self.finish()
 
+    @property
+    def hub(self) -> str:
+        """Hub of the connection, as `Connection.hub` has it."""
+        return self._connection.hub
+
+    @property
+    def destination(self) -> str:
+        """Destination of the next SEND."""
+        return self.stages[-1].name if self.stages else self._destination
+
     def send_batches(self, batches: bytes, records_count: int) -> None:
         """Append a run of batches to a log with one SEND, all or nothing. Waits while the window is full. Raises
         RefusedError, CannotConnectError, ConnectionLostError.
@@ -393,26 +487,21 @@ class Sender:
 
     def send(self, body: bytes, headers: Iterable[tuple[str, str]] = (), *, records_count: int = 1) -> None:
         """Send one SEND with a RECEIPT. `records_count`: how many records it has, for `confirmed_count`."""
-        if self._single_writer and not self._asked:
-            self._base = self._connection.patiently(self._next_index)
-            self._asked = True
-        receipt = self._connection.next_receipt()
-        pairs = [("destination", self.destination), ("receipt", receipt), *headers]
-        self._send(receipt, encode_frame("SEND", pairs, body, version="1.2"), records_count)
+        pairs = list(headers)
+
+        def frames(receipt: str) -> bytes:
+            named = [("destination", self.destination), ("receipt", receipt)]
+            return encode_frame("SEND", [*named, *pairs], body, version="1.2")
+
+        self.send_frames(frames, records_count)
 
     def send_frames(self, frames: Callable[[str], bytes], records_count: int) -> None:
-        """Send whole frames, to any destinations, the last of which has the receipt that `frames` is given. Not with
-        `single_writer`.
-        """
-        receipt = self._connection.next_receipt()
-        self._send(receipt, frames(receipt), records_count)
-
-    def _send(self, receipt: str, wire: bytes, records_count: int) -> None:
-        self._under_way.append(_UnderWay(receipt, wire, records_count))
+        """Send whole frames, to any destinations, the last of which has the receipt that `frames` is given."""
+        sent = _UnderWay(self._connection.next_receipt(), frames, records_count)
+        self._under_way.append(sent)
         try:
             self._connection.connect()
-            self._sessions.add(self._connection.session)
-            self._connection.write(wire)
+            self._connection.write(frames(sent.receipt))
         except (CannotConnectError, ConnectionLostError):
             self._recover()
         while len(self._under_way) >= self._window:
@@ -430,68 +519,54 @@ class Sender:
                 frame = self._connection.next_frame()
                 if frame.command == "RECEIPT":
                     break
+            self._confirm(frame.headers)
         except ConnectionLostError:
             self._recover()
-            return
-        self._confirm(frame.headers.get("receipt-id", ""))
 
-    def _confirm(self, receipt: str) -> None:
+    def _confirm(self, headers: Mapping[str, str]) -> None:
         # They come in order, but nothing here depends on it.
-        for place, sent in enumerate(self._under_way):
-            if sent.receipt == receipt:
-                del self._under_way[place]
-                self.confirmed_count += sent.count
+        place = next((n for n, sent in enumerate(self._under_way) if sent.receipt == headers.get("receipt-id")), None)
+        if place is None:
+            return  # of an earlier stage
+        if self.stages:
+            stage = self.stages[-1]
+            if "index" not in headers:
+                raise DamagedError(
+                    f"{self._connection.address} took records for {stage.name}, but did not say at which index: is it"
+                    " Sluiceway?"
+                )
+            if place or headers.get("index") != str(stage.count):
+                self._begin_stage()
+                self._send_all()
                 return
+            stage.count += self._under_way[place].count
+        self.confirmed_count += self._under_way[place].count
+        del self._under_way[place]
+
+    def _begin_stage(self) -> None:
+        if self._next_stage is not None:
+            self.stages[-1].whole = False
+            self.stages.append(Stage(self._next_stage()))
 
     def _recover(self) -> None:
         """Send unconfirmed records again, over a new connection."""
-        self._connection.close()
+        self._connection.lose()
         self._connection.patiently(self._resend)
 
     def _resend(self) -> None:
         self._connection.connect()
-        if self._single_writer:
-            self._wait_for_lost_connections()
-            there = self._next_index() - self._base - self.confirmed_count
-            while self._under_way and self._under_way[0].count <= there:
-                sent = self._under_way.popleft()
-                there -= sent.count
-                self.confirmed_count += sent.count
-        self._sessions.add(self._connection.session)
+        self._begin_stage()
+        self._send_all()
+
+    def _send_all(self) -> None:
         for sent in self._under_way:
-            self._connection.write(sent.wire)
-
-    def _wait_for_lost_connections(self) -> None:
-        """Wait until the end of the log is final. Raises ConnectionLostError if the broker does not let go of them."""
-        connection = self._connection
-        deadline = time.monotonic() + connection.patience_seconds
-        while True:
-            self._sessions = set(connection.ask("sessions", sessions=sorted(self._sessions))["sessions"])
-            if not self._sessions and not self._waiting_count():
-                return
-            if time.monotonic() > deadline:
-                raise ConnectionLostError(f"{connection.address} still holds a connection that was lost")
-            time.sleep(LOST_SECONDS)
-
-    def _waiting_count(self) -> int:
-        try:
-            return int(self._connection.ask("log/size", log=self.destination)["waiting"])
-        except RequestError as error:
-            if error.code != "TOPIC_NOT_EXIST":
-                raise
-            return 0
-
-    def _next_index(self) -> int:
-        try:
-            return int(self._connection.ask("log/size", log=self.destination)["next"])
-        except RequestError as error:
-            if error.code != "TOPIC_NOT_EXIST":
-                raise
-            return 0
+            sent.receipt = self._connection.next_receipt()
+            self._connection.write(sent.frames(sent.receipt))
 
 
 __all__ = [
     "Address",
+    "AwayError",
     "Batch",
     "CannotConnectError",
     "ClientError",
@@ -502,4 +577,5 @@ __all__ = [
     "RefusedError",
     "RequestError",
     "Sender",
+    "Stage",
 ]

@@ -9,7 +9,8 @@
         all of these: "grace_seconds"?, how long claims live when nothing is heard of their group; "planner"?, the
         answer is GROUP_TAKEN if another one has opened the group since
     /sluiceway/sink/state     {"query"}                                    the last batch that was published
-    /sluiceway/sink/commit    {"query", "batch", "parts": [{"stage", "to", "count"?}, ...]}
+    /sluiceway/sink/commit    {"query", "batch", "parts": [{"stage", "to", "count"?, "whole"?}, ...]}
+                              "whole": false: only the first "count" records of the stage
     /sluiceway/sink/drop      {"stages": [...]}
 
 Answers are as those about logs; what is answered is on disk. A group is a subscription of its claim log, a query one of
@@ -156,7 +157,8 @@ class SinkRecords(_Records):
 
 
 def _values_of(state: SinkState) -> Mapping[str, str]:
-    parts = [attrs.astuple(part) for part in state.parts]
+    # Earlier versions do not know `whole`: where it is true it is left out.
+    parts = [attrs.astuple(part)[: -1 if part.whole else None] for part in state.parts]
     return {
         "batch": str(state.batch),
         "intended": str(state.intended),
@@ -378,7 +380,10 @@ def _part_of(given: Mapping[str, Any]) -> StagedPart:
     stage, target, count = given.get("stage"), given.get("to"), given.get("count", -1)
     if not (stage and target and type(stage) is type(target) is str):
         stage, target = text_of(given, "stage"), text_of(given, "to")
-    return StagedPart(stage, target, count if count == -1 else number_of(given, "count"))
+    whole = given.get("whole", True)
+    if not isinstance(whole, bool) or (not whole and count == -1):
+        raise BadRequestError('"whole" is true or false, and false only with a "count"')
+    return StagedPart(stage, target, count if count == -1 else number_of(given, "count"), whole=whole)
 
 
 def _planner_of(request: Mapping[str, Any]) -> str:

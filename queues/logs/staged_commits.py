@@ -2,8 +2,10 @@
 
 A *stage* is a log whose name begins with STAGE_PREFIX: writers append to it and wait for their receipts. `commit(query,
 batch, parts)` appends the records of the named stages to their target logs; each target gets its part as a whole, with
-nothing in between. Batches of one query are numbered, ascending, and published once: a repeated commit of this or an
-earlier batch changes nothing and says so. So a writer that does not know the outcome just commits again.
+nothing in between. A stage whose writer has lost its connection counts up to its last receipt (`StagedPart.whole`);
+the rest of the writer's records are in another stage. Batches of one query are numbered, ascending, and published once:
+a repeated commit of this or an earlier batch changes nothing and says so. So a writer that does not know the outcome
+just commits again.
 
 Durability: before anything is published the *intent* is saved (which stages, which targets, and from which index on the
 parts would begin); the first batch of each part carries the header COMMIT_HEADER with query, batch and part. After a
@@ -65,6 +67,8 @@ class StagedPart:
     """Id of the stage's log at the time of the intent; empty if saved by an earlier version."""
     target_id: str = ""
     """Id of the target's log likewise: `from_index` has no meaning in another log of that name."""
+    whole: bool = True
+    """False: only the first `count` records of the stage; behind them is what its writer has no receipt for."""
 
 
 @attrs.frozen
@@ -220,7 +224,7 @@ class Sinks:
             if place is None:
                 target = self._table.get(part.target)
                 place = targets[part.target] = target.records.next_index, target.log_id
-            intended.append(StagedPart(part.stage, part.target, part.count, place[0], stage_id, place[1]))
+            intended.append(attrs.evolve(part, from_index=place[0], stage_id=stage_id, target_id=place[1]))
         return tuple(intended)
 
     def _dropping_others(self, stages: set[str], parts: SequenceOf[StagedPart], reply: Reply) -> Reply:
@@ -348,7 +352,7 @@ class Sinks:
             if records is None:
                 return _Looked(fault=f"{part.stage} is gone before it was published in {part.target}")
             try:
-                content = _batches_of(records, mark, target.batch_bytes_max)
+                content = _batches_of(records, mark, target.batch_bytes_max, -1 if part.whole else part.count)
                 if content[1] != part.count >= 0:
                     raise BatchError(f"it has {content[1]} records, and should have {part.count}")
                 return _Looked(content=content)
@@ -484,9 +488,10 @@ def marker(query: str, batch: int, place: int) -> bytes:
     return COMMIT_HEADER + f":{name}/{batch}/{place}".encode()
 
 
-def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
-    """Return all batches of a stage, the first with the mark. Records lost in a power cut are passed over: they had no
-    receipt, or never existed. Raises BatchError and MissingRecordsError for damaged or too large batches, DiskError.
+def _batches_of(records: Records, mark: bytes, bytes_max: int, most: int) -> _Content:
+    """Return the batches of a stage, the first with the mark: those of the first `most` records, or all (-1). Records
+    lost in a power cut are passed over: they had no receipt, or never existed. Raises BatchError and
+    MissingRecordsError for damaged or too large batches, DiskError.
     """
     batches: list[bytes | memoryview] = []
     index, end = records.first_index, records.next_index
@@ -501,6 +506,8 @@ def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
                 index = gone.to_index
                 continue
             for batch in split(part.data):
+                if count == most:
+                    return batches, count
                 batch.verify()
                 count += batch.count
                 if not batches:

@@ -111,9 +111,12 @@ SPARK_USES: Final = (
     "sluiceway.client",
     "sluiceway.queues.logs.batches",
     "sluiceway.queues.logs.codecs",
+    "sluiceway.queues.shard_hash",
     "pyspark_stomp",
 )
-"""Beside the machine: the log clients, which are light themselves (tests/client), and the framing of batches."""
+"""Beside the machine: the log clients, which are light themselves (tests/client), the framing of batches, and the hash
+of names.
+"""
 
 
 def test_the_spark_source_stays_light() -> None:

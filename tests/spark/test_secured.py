@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -73,25 +74,31 @@ def test_who_may_only_read_is_told_what_is_missing(broker: EmbeddedBroker, tmp_p
             connection.request("log/size", log="/log/secret")
 
 
-def test_a_single_writer_with_no_more_than_these_permissions_goes_on_after_lost_connections(
+def test_a_writer_with_no_more_than_these_permissions_goes_on_after_lost_connections(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
-    """It has to find out what came of what it had sent: without `receive`, and without `admin`."""
+    """It stages and commits: without `receive`, and without `admin`."""
     proxy = CuttingProxy((broker.host, broker.port), [("up", 9_000), ("up", 9_000)])
     port = proxy.address.rpartition(":")[2]
     address = f"stomp+ssl://{QUOTED}@localhost:{port}?ca={write_authority(tmp_path)}"
     with (
         Connection(Address.parse(address), patience_seconds=20.0) as connection,
-        connection.sender("/log/out", single_writer=True) as sender,
+        connection.stages(map("/log/sluiceway.stage.{}".format, count()).__next__) as sender,
     ):
         for start in range(0, 3000, 100):
             sender.send_batches(encode(numbers(100, start)), 100)
         assert sender.finish() == 3000
+        parts = [
+            {"stage": stage.name, "to": "/log/out", "count": stage.count, "whole": stage.whole}
+            for stage in sender.stages
+            if stage.count
+        ]
+        assert connection.request("sink/commit", query="pipeline", batch=0, parts=parts)["published"]
     assert proxy.connections_count > 2
     proxy.close()
     with connected(broker, tmp_path) as connection:
-        parts = list(connection.read_batches("/log/out", 0, 3000))
-    assert [bytes(value) for part in parts for value in part.values()] == numbers(3000)  # type: ignore[union-attr]
+        read = list(connection.read_batches("/log/out", 0, 3000))
+    assert [bytes(value) for part in read for value in part.values()] == numbers(3000)  # type: ignore[union-attr]
 
 
 @pytest.mark.spark

@@ -6,11 +6,12 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 
 import attrs
 import pytest
 
-from pyspark_stomp.wire import BATCH_BYTES, Address, Connection, Gap, RefusedError, RequestError
+from pyspark_stomp.wire import BATCH_BYTES, Address, Connection, Gap, RefusedError, RequestError, Sender
 from sluiceway.broker import Broker
 from sluiceway.client.errors import CannotConnectError, ConnectionLostError
 from sluiceway.embedded import EmbeddedBroker
@@ -143,6 +144,23 @@ def test_bodies_of_a_megabyte_come_through(broker: EmbeddedBroker) -> None:
 # ---------------------------------------------------------------------- sending
 
 
+def staging(connection: Connection) -> Sender:
+    names = count()
+    return connection.stages(lambda: f"/log/sluiceway.stage.test.{next(names)}")
+
+
+def published(broker: EmbeddedBroker, sender: Sender) -> list[bytes]:
+    """What is in the log when the stages of a sender are committed."""
+    with connected(broker) as direct:
+        parts = [
+            {"stage": stage.name, "to": LOG, "count": stage.count, "whole": stage.whole}
+            for stage in sender.stages
+            if stage.count
+        ]
+        assert direct.request("sink/commit", query="test", batch=0, parts=parts)["published"]
+        return values_of(direct, 0, direct.request("log/describe", log=LOG)["next"])
+
+
 def test_receipts_are_waited_for_a_window_at_a_time(broker: EmbeddedBroker) -> None:
     with connected(broker) as connection, connection.sender(LOG, window=3) as sender:
         for start in range(0, 1000, 10):
@@ -153,22 +171,34 @@ def test_receipts_are_waited_for_a_window_at_a_time(broker: EmbeddedBroker) -> N
 
 
 @pytest.mark.parametrize("cut", [("up", 5_000), ("answer", 5_000), ("down", 400)])
-def test_a_single_writer_writes_each_record_once_through_lost_connections(
-    broker: EmbeddedBroker, cut: tuple[str, int]
-) -> None:
+def test_stages_have_each_record_once_through_lost_connections(broker: EmbeddedBroker, cut: tuple[str, int]) -> None:
     """Cut in a SEND, before its receipt (which nobody hears), and in receipts."""
     proxy, connection = proxied(broker, cut, cut, cut)
-    with connection, connection.sender(LOG, single_writer=True) as sender:
+    with connection, staging(connection) as sender:
         for start in range(0, 3000, 100):
             sender.send_batches(encode(numbers(100, start)), 100)
         assert sender.finish() == 3000
     assert proxy.connections_count > 2
-    with connected(broker) as direct:
-        assert values_of(direct, 0, direct.request("log/describe", log=LOG)["next"]) == numbers(3000)
+    assert published(broker, sender) == numbers(3000)
     proxy.close()
 
 
-def test_a_single_writer_waits_for_what_the_broker_still_holds_of_a_lost_connection(broker: EmbeddedBroker) -> None:
+def test_what_is_sent_again_on_its_way_ends_the_stage(broker: EmbeddedBroker) -> None:
+    """As a hub does that does not know whether another one has it."""
+    with connected(broker) as connection, connected(broker) as other, staging(connection) as sender:
+        for start in range(0, 100, 10):
+            sender.send_batches(encode(numbers(10, start)), 10)
+            if start in (0, 50):
+                while sender._under_way:
+                    sender._take_receipt()
+                with other.sender(sender.destination) as again:
+                    again.send_batches(encode(numbers(10, start)), 10)
+        assert sender.finish() == 100
+    assert [(stage.count, stage.whole) for stage in sender.stages] == [(10, False), (50, False), (40, True)]
+    assert published(broker, sender) == numbers(100)
+
+
+def test_what_the_broker_still_holds_of_a_lost_connection_is_not_published(broker: EmbeddedBroker) -> None:
     """What was sent while the disk was nearly full waits in the broker, and comes into the log after the connection."""
 
     def make_low(wanted: bool) -> None:
@@ -183,7 +213,7 @@ def test_a_single_writer_waits_for_what_the_broker_still_holds_of_a_lost_connect
     def is_parked(running: Broker) -> bool:
         return any(each.session.lanes.parked_count for each in running.connections)
 
-    with connected(broker) as connection, connection.sender(LOG, single_writer=True) as sender:
+    with connected(broker) as connection, staging(connection) as sender:
         sender.send_batches(encode(numbers(10)), 10)
         assert sender.finish() == 10
         make_low(True)
@@ -204,7 +234,8 @@ def test_a_single_writer_waits_for_what_the_broker_still_holds_of_a_lost_connect
         assert sender.finish() == 20
         relief.join()
     with connected(broker) as direct:
-        assert values_of(direct, 0, direct.request("log/describe", log=LOG)["next"]) == numbers(20)
+        assert direct.request("log/size", log=sender.stages[0].name)["size"] == 20
+    assert published(broker, sender) == numbers(20)
 
 
 def test_many_writers_lose_nothing_and_may_write_twice(broker: EmbeddedBroker) -> None:
