@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from sluiceway.cluster.proxies import Proxies
     from sluiceway.cluster.questions import Questions
     from sluiceway.regions.service import Regions
+    from sluiceway.thrift.server import ThriftServer
     from sluiceway.tracing.spans import SpanSink
 
 __all__ = ["Broker", "ListenError"]
@@ -164,6 +165,7 @@ class Broker:
         self._stack = AsyncExitStack()
         """Work for the end, whatever its reason: end the tasks, and abandon the parts that are still open."""
         self.admin: AdminServer | None = None
+        self.thrift: ThriftServer | None = None
         """HTTP server; None: it is not configured."""
         self.is_ready = False
         """Whether the broker has started: clients can connect until it stops."""
@@ -453,6 +455,17 @@ class Broker:
         self._stack.callback(self._nursery.cancel_scope.cancel)
         if config.admin.address:
             await self._bind_admin()
+        if config.thrift.listen:
+            from sluiceway.thrift.server import Surroundings, ThriftServer  # most brokers have none
+
+            around = Surroundings(
+                connect=lambda name: self.connect_memory(name=name),
+                limits=lambda: self.config.listeners[0].limits,
+                keep=self.manager.keep,
+                contain=self.contain,
+            )
+            self.thrift = await ThriftServer.bind(around, config.thrift, self._sockets)
+            opened(self.thrift.abandon, abandon=self.thrift.abandon)
         self.listening.listen()
         # A hub that comes back to others leaves the common port to them until it is ready.
         answers_late = self._seat is not None and self._seat.admin_secret is not None and self._seat.has_run
@@ -490,6 +503,9 @@ class Broker:
         if self.regions is not None:
             opened(self.regions.close)
             self.regions.begin()
+        if self.thrift is not None:
+            opened(self.thrift.close)
+            self.thrift.start(self._nursery)
         self.look_after_certificates()
         self.is_ready = True
         if self.admin is not None:

@@ -1,16 +1,16 @@
-"""HTTP connections: accepted here, with Hypercorn's HTTP on each. The one module that knows Hypercorn.
+"""HTTP connections: Hypercorn's HTTP on each that is accepted. The one module that knows Hypercorn.
 
-Hypercorn's own `serve` accepts every client, and waits without end for a client that does not read. So this module
-accepts connections, and gives Hypercorn bounded streams: `connections_max` of them, and each write has to be taken
-within `client_seconds`. Hypercorn does the rest: the head of a request has to come whole within that time, and an idle
-connection ends after it.
+Hypercorn's own `serve` accepts every client, and waits without end for a client that does not read. So connections are
+accepted by a `TaskServer`, and Hypercorn is given bounded streams: `connections_max` of them, and each write has to be
+taken within `client_seconds`. Hypercorn does the rest: the head of a request has to come whole within that time, and an
+idle connection ends after it.
 
 Two habits of Hypercorn would keep a connection of a stranger for ever, so they are prevented here. A body that no
 handler reads stops it from reading: the body is dropped as soon as the answer begins. And over HTTP/2 it waits without
 end for a client that grants no window: such a client is cut (no browser speaks HTTP/2 without TLS, and over TLS it is
 not offered).
 
-Other protocols are answered with 400, or cut. Out of file descriptors: accepting pauses.
+Other protocols are answered with 400, or cut.
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
-from sluiceway.protocols.listener import EXHAUSTED, EXHAUSTED_PAUSE_SECONDS, NOT_OURS, name_of
+from sluiceway.protocols.listener import name_of
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.warning_limiter import WarningLimiter
+from sluiceway.task_server import TaskServer
 
 VERSIONS: Final = frozenset({"1.0", "1.1"})
 """Supported versions of HTTP."""
 CONNECTION_BYTES: Final = 40 * 1024
 """Memory of an idle connection: tasks, Hypercorn, h11."""
 READ_COPIES: Final = 2
-CLOSING_SECONDS: Final = 2.0
-"""Time for answers under way when the server stops."""
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -79,123 +77,49 @@ class HttpServer:
         """Make a server. `tls`: called at each connection for the context in force; None: plain HTTP. Owns the sockets.
         `contain` is given exceptions of accepting, `keep` the bytes that connections take, and release.
         """
-        self._contain = contain
-        self._keep = keep
         self._app = app
-        self._sockets = sockets
-        self.connections_max = connections_max
         self._client_seconds = client_seconds
         self._tls = tls
-        self.connections_count = 0
-        self.refused_count = 0
-        self._bursts = WarningLimiter(trio.current_time)
-        self._accepting = trio.CancelScope()
-        self._ended = trio.Event()
-        """End of one connection."""
         self._config = HypercornConfig()
         self._config.keep_alive_timeout = client_seconds
         self._config.ssl_handshake_timeout = client_seconds
         self._config.include_server_header = False
         self._config.logger_class = _Quiet  # type: ignore[assignment]
         self._context = WorkerContext(None)
+        self.tasks = TaskServer(
+            self._serve,
+            sockets,
+            kind="HTTP",
+            section="admin",
+            connections_max=connections_max,
+            connection_bytes=CONNECTION_BYTES,
+            client_seconds=client_seconds,
+            contain=contain,
+            keep=keep,
+        )
+        self._keep = keep
         scheme = "http" if tls is None else "https"
         self.urls = [f"{scheme}://{name_of(listening.getsockname())}" for listening in sockets]
 
     async def run(self) -> None:
         """Accept and serve until `close`, or cancelled."""
-        try:
-            async with trio.open_nursery() as serving:
-                with self._accepting:
-                    async with trio.open_nursery() as accepting:
-                        for listening in self._sockets:
-                            accepting.start_soon(self._accept, listening, serving)
-                self.abandon()
-                await self._context.terminated.set()  # idle connections end now
-                with trio.move_on_after(CLOSING_SECONDS):
-                    while self.connections_count:
-                        self._ended = trio.Event()
-                        await self._ended.wait()
-                serving.cancel_scope.cancel()
-        finally:
-            self.abandon()
+        await self.tasks.run(closing=self._context.terminated.set)  # idle connections end then
 
     def close(self) -> None:
         """Accept no more; answers under way have CLOSING_SECONDS, then `run` returns."""
-        self._accepting.cancel()
-
-    def abandon(self) -> None:
-        """Give the ports back."""
-        for listening in self._sockets:
-            listening.close()
-
-    async def _accept(self, listening: socket.socket, serving: trio.Nursery) -> None:
-        accepting = trio.socket.from_stdlib_socket(listening)
-        while True:
-            try:
-                connected, _where = await accepting.accept()
-                self._take(connected, serving)
-            except OSError as error:
-                if error.errno in EXHAUSTED:
-                    self._say("exhausted", "no more HTTP connections for now", reason=error.strerror)
-                    await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
-                    continue
-                if error.errno in NOT_OURS:
-                    continue
-                self._contain(error)
-                await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
-            except Exception as error:  # noqa: BLE001 - the shell of one look
-                self._contain(error)
-                await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
-
-    def _take(self, connected: trio.socket.SocketType, serving: trio.Nursery) -> None:
-        if self.connections_count >= self.connections_max:
-            self.refused_count += 1
-            self._say(
-                "full",
-                "too many HTTP connections",
-                connections_max=self.connections_max,
-                remedy="raise connections_max of [admin], or find the clients that send the requests",
-            )
-            connected.close()
-            return
-        try:
-            stream = trio.SocketStream(connected)
-        except BaseException:
-            connected.close()
-            raise
-        self.connections_count += 1
-        serving.start_soon(self._serve, stream)
-
-    def _say(self, kind: str, what: str, **facts: object) -> None:
-        """Warn of what may last, or come again with each connection."""
-        more_count = self._bursts.say(kind)
-        if more_count is not None:
-            log.warning(what, more_since_last=more_count, **facts)
+        self.tasks.close()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        self._keep(CONNECTION_BYTES)
-        try:
-            bounded: Any = _Bounded(stream, self._client_seconds, self._keep)
-            if self._tls is not None:
-                secured = trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
-                bounded = _BoundedTls(secured, self._client_seconds, self._keep)
-            with trio.CancelScope() as connection:
-                app: Any = _App(self._app, connection)
-                try:
-                    await TCPServer(app, self._config, self._context, ConnectionState({}), bounded)
-                finally:
-                    bounded.forget()
-        except Exception:
-            # The outermost shell of one HTTP connection: whatever a peer makes Hypercorn do costs this connection.
-            more_count = self._bursts.say("broke")
-            if more_count is not None:
-                log.exception("an HTTP connection broke", more_since_last=more_count)
-        finally:
-            self.connections_count -= 1
-            self._keep(-CONNECTION_BYTES)
-            self._ended.set()
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._client_seconds):
-                await trio.aclose_forcefully(stream)
+        bounded: Any = _Bounded(stream, self._client_seconds, self._keep)
+        if self._tls is not None:
+            secured = trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
+            bounded = _BoundedTls(secured, self._client_seconds, self._keep)
+        with trio.CancelScope() as connection:
+            app: Any = _App(self._app, connection)
+            try:
+                await TCPServer(app, self._config, self._context, ConnectionState({}), bounded)
+            finally:
+                bounded.forget()
 
 
 class _App:

@@ -150,7 +150,7 @@ class AdminServer:
         assert self._gate is not None and self._http is not None and self.services is not None, "it runs"
         self._config = config
         self._gate.config = config
-        self._http.connections_max = config.connections_max
+        self._http.tasks.connections_max = config.connections_max
         self.services.access.configure(config)
 
     @property

@@ -1,9 +1,9 @@
 """Listening sockets that a process inherits from the supervisor that has started it.
 
 The variable `SLUICEWAY_SOCKETS` has a JSON object: the configured address (HOST:PORT) of a listener, `admin` for the
-admin port, or `own HOST:PORT` for sockets of this process alone; and the numbers of its file descriptors. The sockets
-are bound and listen already, so that clients wait in the backlog while the process starts. An address that is not named
-there is bound as usual.
+admin port, `thrift` for the Thrift port, or `own HOST:PORT` for sockets of this process alone; and the numbers of its
+file descriptors. The sockets are bound and listen already, so that clients wait in the backlog while the process
+starts. An address that is not named there is bound as usual.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Final
 VARIABLE: Final = "SLUICEWAY_SOCKETS"
 ADMIN: Final = "admin"
 """Name of the sockets of the admin port, whose address may be that of a listener: any free port."""
+THRIFT: Final = "thrift"
+"""Likewise, of the Thrift port."""
 
 
 def own_key(address: str) -> str:

@@ -20,7 +20,7 @@ from sluiceway.cluster.coordination.journal import JournalError
 from sluiceway.cluster.coordination.supervisor import SupervisorService
 from sluiceway.cluster.hub import VARIABLE as HUB_VARIABLE
 from sluiceway.cluster.hub import HubPlace, coordination_socket
-from sluiceway.cluster.inherited import ADMIN, InheritedSockets, own_key
+from sluiceway.cluster.inherited import ADMIN, THRIFT, InheritedSockets, own_key
 from sluiceway.cluster.inherited import VARIABLE as SOCKETS_VARIABLE
 from sluiceway.cluster.processes import HubCommand, HubProcesses, private_folder
 from sluiceway.config import Config, ConfigError
@@ -167,7 +167,7 @@ async def _coordinate(
 
 
 async def _bind(config: Config, hubs_count: int, stack: ExitStack) -> list[dict[str, list[socket.socket]]]:
-    """Return for each hub the sockets of its listeners and its admin port, by configured address."""
+    """Return for each hub the sockets of its listeners, its admin port and its Thrift port, by configured address."""
     by_hub: list[dict[str, list[socket.socket]]] = [{} for _ in range(hubs_count)]
 
     def add(address: str, some: Iterable[list[socket.socket]]) -> None:
@@ -183,9 +183,12 @@ async def _bind(config: Config, hubs_count: int, stack: ExitStack) -> list[dict[
     if config.admin.address:
         # One socket for all hubs: a hub that starts or stands takes no connection, and another one does.
         add(ADMIN, [await bind(config.admin.address)] * hubs_count)
+    if config.thrift.listen:
+        add(THRIFT, [await bind(config.thrift.listen)] * hubs_count)
+    named = {ADMIN: config.admin.address, THRIFT: config.thrift.listen}
     for sockets in by_hub:
         for address, some in sockets.items():
-            start_listening(config.admin.address if address == ADMIN else address, some)
+            start_listening(named.get(address, address), some)
     return by_hub
 
 

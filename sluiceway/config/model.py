@@ -24,6 +24,7 @@ from sluiceway.config.cluster import ClusterConfig
 from sluiceway.config.fields import copied, is_address, not_blank, section, split_address
 from sluiceway.config.former import former_arguments
 from sluiceway.config.logging import LoggingConfig
+from sluiceway.config.thrift import ThriftConfig
 from sluiceway.dispatcher.config import DispatcherConfig
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
@@ -370,6 +371,7 @@ class Config:
     logs: LogStorageConfig = section(
         LogStorageConfig, "Where logs (`/log/...`) are kept. What each may hold stands with the destinations."
     )
+    thrift: ThriftConfig = section(ThriftConfig, "The port for Thrift clients of logs.")
     metrics: MetricsConfig = section(MetricsConfig, "Contents of `/metrics` of the admin port.")
     trails: TrailsConfig = section(TrailsConfig, "Recorded history of messages (`sluiceway trail`).")
     tracing: TracingConfig = section(TracingConfig, "Spans of traced messages, for OpenTelemetry.")

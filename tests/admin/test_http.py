@@ -89,7 +89,7 @@ async def rest_of(stream: trio.SocketStream) -> bytes:
 
 async def rest_of_nothing(http: HttpServer) -> None:
     """Until all connections are gone."""
-    while http.connections_count:  # noqa: ASYNC110 - it is not told to anybody
+    while http.tasks.connections_count:  # noqa: ASYNC110 - it is not told to anybody
         await trio.sleep(0.01)
 
 

@@ -50,8 +50,8 @@ class HttpStage(Stage):
         """A connection that has sent this."""
         ours, theirs = trio.testing.lockstep_stream_pair()
         theirs.socket = _Socket()  # type: ignore[attr-defined]
-        self.http.connections_count += 1
-        self.broker._nursery.start_soon(self.http._serve, theirs)
+        self.http.tasks.connections_count += 1
+        self.broker._nursery.start_soon(self.http.tasks._serve, theirs)
         await ours.send_all(data)
         await self.settled_down()
         return ours

@@ -290,7 +290,7 @@ async def test_the_admin_port_goes_on_whatever_its_look_for_connections_raises(
         server.close()
     assert served == ["/health"] * (1 if where == "connection" else 2)
     assert len(contained) == (0 if where == "descriptors" else 1)
-    assert server.connections_count == sum(kept) == 0
+    assert server.tasks.connections_count == sum(kept) == 0
 
 
 async def test_the_admin_port_says_once_that_descriptors_are_short_or_connections_too_many(
@@ -325,7 +325,7 @@ async def test_the_admin_port_says_once_that_descriptors_are_short_or_connection
                 await trio.testing.wait_all_tasks_blocked()
             await trio.sleep(30)
             server.close()
-    assert (looks_count, server.refused_count, kept) == (41, 20, [])
+    assert (looks_count, server.tasks.refused_count, kept) == (41, 20, [])
     assert [line["event"] for line in said] == ["no more HTTP connections for now", "too many HTTP connections"]
 
 

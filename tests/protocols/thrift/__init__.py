@@ -1,0 +1,1 @@
+"""Thrift: its wire form."""
