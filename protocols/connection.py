@@ -58,7 +58,9 @@ class Connection:
         self._stream = stream
         self._listener = listener
         self._spawn = spawn
-        self._read_bytes = READ_BYTES_MIN
+        self._read_bytes_min = READ_BYTES_MAX if isinstance(stream, FlowStream) else READ_BYTES_MIN
+        """Fewest bytes to ask for. What came over a link lies in memory already: a read of all of it makes no room."""
+        self._read_bytes = self._read_bytes_min
         """Number of bytes that the next read asks for."""
         self._watched: Watched | FlowWatch | None = None
         """Waits for input together with others, if it can."""
@@ -229,7 +231,7 @@ class Connection:
             size_bytes = self._stream.read_into(part)
         if not size_bytes:
             return False
-        self._read_bytes = READ_BYTES_MIN  # for the next head: what comes behind it may have room of its own
+        self._read_bytes = self._read_bytes_min  # for the next head: what comes behind it may have room of its own
         session.receive_filled(size_bytes)
         return True
 
@@ -240,7 +242,7 @@ class Connection:
             self._read_bytes = min(asked_bytes * 2, READ_BYTES_MAX)
             return True
         if size_bytes * 4 < asked_bytes:
-            self._read_bytes = max(asked_bytes // 2, READ_BYTES_MIN)
+            self._read_bytes = max(asked_bytes // 2, self._read_bytes_min)
         return False
 
     def _peer_closed(self) -> None:

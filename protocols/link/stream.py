@@ -125,7 +125,10 @@ class FlowStream:
         if not self._inbox:
             return b"" if self._is_over else None
         inbox = self._inbox
-        if self._inbox_bytes <= size_max and not self._at and len(inbox) > 1:
+        if self._inbox_bytes <= size_max and len(inbox) > 1:
+            if self._at:
+                inbox[0] = inbox[0][self._at :]
+                self._at = 0
             data = b"".join(inbox)
             inbox.clear()
         else:
