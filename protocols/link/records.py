@@ -158,19 +158,24 @@ def decode_missed(payload: bytes) -> Mapping[str, int]:
 
 
 class RecordReader:
-    """Reader of the bytes of one peer. Unusable after a LinkFault."""
+    """Reader of the bytes of one peer. Unusable after a LinkFault.
 
-    __slots__ = ("_begun", "_chunks", "_held_bytes", "_need_bytes", "_preface_left", "payload_bytes_max")
+    Bytes of STOMP frames are given out as far as they have come, and all that one read brings of a flow as one record:
+    so they are copied once, whatever the sizes of reads and records, and the user of the flow acts on much at once. All
+    other records are given out whole.
+    """
+
+    __slots__ = ("_begun", "_chunks", "_held_bytes", "_missing_bytes", "_preface_left", "payload_bytes_max")
 
     def __init__(self) -> None:
         self._preface_left = PREFACE
         self._begun: tuple[Kind, int] | None = None
-        """Kind and flow of a record whose head has come, and its payload has not come whole."""
+        """Kind and flow of a record whose head has come; None: a head is next."""
+        self._missing_bytes = 0
+        """Bytes of that record that have not come."""
         self._chunks: list[bytes] = []
-        """Pieces of that payload, or of a head: joined once, when all is there."""
+        """Pieces of a head, or of a payload that is given out whole: joined once, when all is there."""
         self._held_bytes = 0
-        self._need_bytes = HEAD_BYTES
-        """Size of that payload or head."""
         self.payload_bytes_max = WORDS_BYTES_MAX
         """Maximum payload of a record; the machine raises it when the peer has proved who it is."""
 
@@ -180,48 +185,69 @@ class RecordReader:
         return self._held_bytes + (HEAD_BYTES if self._begun else 0)
 
     def feed(self, data: bytes) -> list[Record]:
-        """Return the records that these bytes complete. Raises LinkFault; what came before the fault is lost then."""
+        """Return what these bytes complete, in order. Raises LinkFault; what came before the fault is lost then."""
         if self._preface_left:
             data = self._greet(data)
         records: list[Record] = []
+        view = memoryview(data)
+        stretch: list[memoryview] = []
+        stretch_flow = 0
         at, end = 0, len(data)
         while at < end:
-            if self._begun is None and not self._held_bytes:
-                if end - at < HEAD_BYTES:
-                    self._hold(data[at:], HEAD_BYTES)
+            if self._begun is None:
+                at = self._begin(data, at)
+                if self._begun is None:
                     break
-                kind, flow, size_bytes = self._head(data, at)
-                at += HEAD_BYTES
-                if end - at < size_bytes:
-                    self._begun = kind, flow
-                    self._hold(data[at:], size_bytes)
-                    break
-                records.append(Record(kind, flow, data[at : at + size_bytes]))
-                at += size_bytes
-                continue
-            missing_bytes = self._need_bytes - self._held_bytes
-            if end - at < missing_bytes:
-                self._chunks.append(data[at:])
-                self._held_bytes += end - at
-                break
-            whole = b"".join((*self._chunks, memoryview(data)[at : at + missing_bytes]))
-            at += missing_bytes
-            self._hold(b"", HEAD_BYTES)
-            if self._begun is not None:
-                records.append(Record(*self._begun, whole))
-                self._begun = None
-                continue
-            kind, flow, size_bytes = self._head(whole, 0)
-            if size_bytes:
-                self._begun = kind, flow
-                self._need_bytes = size_bytes
+            kind, flow = self._begun
+            size_bytes = min(self._missing_bytes, end - at)
+            self._missing_bytes -= size_bytes
+            is_whole = not self._missing_bytes
+            if kind is Kind.PART or kind is Kind.DATA:
+                if stretch and flow != stretch_flow:
+                    records.append(Record(Kind.PART, stretch_flow, b"".join(stretch)))
+                    stretch = []
+                if size_bytes or is_whole:
+                    stretch.append(view[at : at + size_bytes])
+                    stretch_flow = flow
+                if is_whole and kind is Kind.DATA:
+                    records.append(Record(kind, flow, b"".join(stretch)))
+                    stretch = []
             else:
-                records.append(Record(kind, flow, b""))
+                if stretch:
+                    records.append(Record(Kind.PART, stretch_flow, b"".join(stretch)))
+                    stretch = []
+                self._hold(data[at : at + size_bytes])
+                if is_whole:
+                    records.append(Record(kind, flow, self._take_held()))
+            at += size_bytes
+            if is_whole:
+                self._begun = None
+        if stretch:
+            records.append(Record(Kind.PART, stretch_flow, b"".join(stretch)))
         return records
 
-    def _hold(self, piece: bytes, need_bytes: int) -> None:
-        self._chunks = [piece] if piece else []
-        self._held_bytes, self._need_bytes = len(piece), need_bytes
+    def _begin(self, data: bytes, at: int) -> int:
+        """Read a head, as far as it has come. Returns where its payload begins. Raises LinkFault."""
+        if self._held_bytes or len(data) - at < HEAD_BYTES:
+            piece = data[at : at + HEAD_BYTES - self._held_bytes]
+            self._hold(piece)
+            at += len(piece)
+            if self._held_bytes == HEAD_BYTES:
+                kind, flow, self._missing_bytes = self._head(self._take_held(), 0)
+                self._begun = kind, flow
+            return at
+        kind, flow, self._missing_bytes = self._head(data, at)
+        self._begun = kind, flow
+        return at + HEAD_BYTES
+
+    def _hold(self, piece: bytes) -> None:
+        if piece:
+            self._chunks.append(piece)
+            self._held_bytes += len(piece)
+
+    def _take_held(self) -> bytes:
+        chunks, self._chunks, self._held_bytes = self._chunks, [], 0
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _head(self, data: bytes, at: int) -> tuple[Kind, int, int]:
         """Return kind, flow and payload size of the record that begins here. Raises LinkFault."""

@@ -248,7 +248,7 @@ class FlowStream:
         """Do `FlowUser.arrived`."""
         if kind is Kind.MISSED:
             self._missed(decode_missed(data))
-        elif kind is not Kind.LARGE and not self._closed:
+        elif kind is not Kind.LARGE and data and not self._closed:
             self._inbox.append(data)
             self._inbox_bytes += len(data)
             self._charge(len(data))

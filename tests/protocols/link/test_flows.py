@@ -30,7 +30,7 @@ def test_what_is_sent_arrives_with_the_ends_of_frames() -> None:
     talk(one, other)
     (there,) = other.opened
     assert there.opening == b"for client 1"
-    assert there.data == [(Kind.PART, b"half "), (Kind.DATA, b"a frame")]
+    assert there.data == [(Kind.DATA, b"half a frame")]
     assert there.settled_count == 1
     assert there.flow is not None
     there.flow.send(Kind.CONTROL, b"RECEIPT")
