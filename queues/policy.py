@@ -26,6 +26,10 @@ FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_le
 _OTHER_FULL_ACTIONS: Final = {"drop-head": "drop_oldest", "reject-publish": "reject"}
 ORDERS: Final = ("publisher", "total")
 SYNC_MODES: Final = ("receipt", "interval", "none")
+SLOW_ACTIONS: Final = ("keep", "disconnect")
+SLOW_LIMITS: Final = ("slow_after_seconds", "slow_per_second", "slow_share")
+"""Settings that say which consumers are slow. Without any of them consumers are not looked at."""
+_OTHER_SLOW_ACTIONS: Final = {"abort": "disconnect", "KILL": "disconnect", "NOTIFY": "keep"}
 PAGING_MODES: Final = ("throttle", "offload", "page")
 LIMITS: Final = ("memory_bytes", "count_max", "bytes_max", "lead_bytes")
 """Limits at which senders wait, or messages are refused or dropped. They may change while a destination exists."""
@@ -215,6 +219,42 @@ class QueuePolicy:
         MIB,
         "bytes",
         "The same limit in bytes; one message always fits. Keeps a thousand large messages from being pushed at once.",
+        positive,
+    )
+    slow_consumer: str = field(
+        "keep",
+        "",
+        "Queues and topics: what becomes of a consumer that one of the next three settings calls slow: `keep` (it is "
+        "marked in `stat`, console and metrics, and the log says so) or `disconnect` (it gets an ERROR, `slow-consumer`"
+        ", and what it held goes to others; all subscriptions of its connection end). See [slow "
+        "consumers](flow-control.md#slow-consumers).",
+        one_of(SLOW_ACTIONS, _OTHER_SLOW_ACTIONS),
+    )
+    slow_after_seconds: float | None = field(
+        None,
+        "seconds",
+        "A consumer is slow when it holds a message unacknowledged for this long, or its client reads nothing of what "
+        "waits for it. Noticed a second or a quarter of it later. None: it may take as long as it likes.",
+        or_none(positive),
+    )
+    slow_per_second: float | None = field(
+        None,
+        "messages per second",
+        "A consumer is slow when it takes fewer, though more waits for it all the time. None: as few as it likes.",
+        or_none(positive),
+    )
+    slow_share: float | None = field(
+        None,
+        "share",
+        "A consumer is slow when it takes less than this share of what the other consumers of the destination take on "
+        "average, though more waits for it all the time (0.1: a tenth). None: they are not compared.",
+        or_none(_share),
+    )
+    slow_measure_seconds: float = field(
+        10.0,
+        "seconds",
+        "Over which `slow_per_second` and `slow_share` are measured. The default passes over a pause to collect garbage"
+        ", or one slow query.",
         positive,
     )
     durable_expires_seconds: float | None = field(

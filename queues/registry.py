@@ -66,6 +66,11 @@ LIVE_POLICY: Final = frozenset(
         "redelivery_backoff",
         "redelivery_delay_max_ms",
         "redelivery_delay_ms",
+        "slow_after_seconds",
+        "slow_consumer",
+        "slow_measure_seconds",
+        "slow_per_second",
+        "slow_share",
         *LIMITS,
     }
 )

@@ -67,6 +67,7 @@ from sluiceway.sessions import SessionTable
 from sluiceway.shard import EngineOf, Location, ShardEnvironment
 from sluiceway.shard_moves import ShardMoves
 from sluiceway.shards import Shards
+from sluiceway.slow_consumers import SlowConsumers
 from sluiceway.steps import StepPace
 from sluiceway.store.bigarray import Files
 from sluiceway.store.engine import Engine, FencedError
@@ -275,6 +276,13 @@ class Broker:
         self.draining = Draining(
             self.connections, self.listening, self.shards, drained=self._stop_drained, contain=self.contain
         )
+        self.slow_consumers = SlowConsumers(
+            lambda: self.registry,
+            is_needed=lambda: self.config.watches_consumers,
+            manager=self.manager,
+            clock=self.clock,
+            call_later=self.dispatcher.call_later,
+        )
         self.pulse = LoopMonitor(
             clock=self.clock,
             call_later=self.dispatcher.call_later,
@@ -473,6 +481,7 @@ class Broker:
             self.admin.open_door(self._nursery)
         opened(self.memory.close)
         opened(self.pulse.stop)
+        opened(self.slow_consumers.stop)
         opened(self.shards.close, abandon=self.shards.abandon)
         await self._open_shards()
         self._started_seconds = self.clock()
@@ -481,6 +490,7 @@ class Broker:
         if self.arrivals is not None:
             self._nursery.start_soon(self.arrivals.run)
         self.pulse.start()
+        self.slow_consumers.start()
         await self._recover_shards()
         self.memory.limit_upkeep()
         if self.links is not None:

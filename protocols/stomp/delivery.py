@@ -33,6 +33,7 @@ from ...queues.subscription import Subscription
 from ...queues.topic import Topic
 from ..outbound import Mark, Outbound
 from .encoder import BEHIND_NUL
+from .errors import ProtocolError
 from .hub import Hub
 from .late import GivenBack
 from .ledger import Ledger, Portion
@@ -93,6 +94,10 @@ class StompSubscription(FlowResource):
         """Whether the subscription has ended by UNSUBSCRIBE, and keeps only the deliveries that transactions hold."""
         self.selection: Selection | None = None
         """Messages that the selector admits; None: all."""
+        self.slow = ""
+        """Reason why it is a slow consumer, as the policy of a destination has it; empty: it is not."""
+        self.give_up: Callable[[ProtocolError], None] = _nothing
+        """Ends the connection with this error."""
         self.given_back = GivenBack()
         """Deliveries that ended subscriptions of the connection requeued."""
         self._bodies = hub.bodies
@@ -213,6 +218,31 @@ class StompSubscription(FlowResource):
         if self._unpause is not None:
             unpause, self._unpause = self._unpause, None
             unpause()
+
+    # ------------------------------------------------------------------ the port of a watch over slow consumers
+
+    @property
+    def takes_of_several(self) -> bool:
+        """Whether its credit is for several destinations."""
+        return len(self.attachments) != 1 or isinstance(self.attachments[0], WildcardConsumer)
+
+    def mark(self) -> int:
+        """Return the ordinal of the next delivery; with ack `auto` the bytes that the peer has taken, -1 if it has
+        taken all.
+        """
+        if self.ledger is not None:
+            return self.ledger.next_ordinal
+        return self._outbound.seen_bytes if self._outbound.waiting_bytes else -1
+
+    def is_behind(self, mark: int, queues: Container[object]) -> bool:
+        """Whether a delivery of these queues from before `mark` is unacknowledged; with ack `auto`: whether the peer
+        has taken nothing since.
+        """
+        if self.ledger is not None:
+            return self.ledger.has_older(mark, queues)
+        return self._outbound.waiting_bytes > 0 and self._outbound.seen_bytes == mark
+
+    # ------------------------------------------------------------------ credit by request
 
     @property
     def _credited(self) -> Account | None:
@@ -467,6 +497,8 @@ class StompSubscription(FlowResource):
         facts: dict[str, object] = {"ack": self.ack}
         if self.selection is not None:
             facts["selector:"] = self.selection.words
+        if self.slow:
+            facts["slow:"] = self.slow
         if self.is_paused:
             facts["paused"] = "by its client"
         if self.ledger is not None:
@@ -512,6 +544,10 @@ class StompSubscription(FlowResource):
                 return place, True
             left_bytes -= frame_bytes
         return len(sequences), False
+
+
+def _nothing(_error: ProtocolError) -> None:
+    """Do nothing, for a subscription without a connection that could end."""
 
 
 def _comes_again(subscription: Subscription) -> bool:

@@ -329,6 +329,22 @@ class Ledger:
         """Return the number of unsettled or held deliveries of these queues. O(queues with deliveries here)."""
         return sum([count for queue, count in self._by_queue.items() if queue in queues])
 
+    def has_older(self, ordinal: int, queues: Container[object], looks_max: int = SEEK_CHUNKS) -> bool:
+        """Return whether a delivery of one of these queues below this ordinal is unsettled, and held by no transaction.
+        Of many chunks only the first `looks_max` are looked at.
+        """
+        place = max(0, bisect_right(self._firsts, self._low_ordinal) - 1)
+        for chunk in self._chunks[place : place + looks_max]:
+            if chunk.first >= ordinal:
+                return False
+            if (
+                chunk.left_count
+                and chunk.subscription.queue in queues
+                and chunk.states.find(_UNSETTLED, 0, ordinal - chunk.first) >= 0
+            ):
+                return True
+        return False
+
     def has_of(self, queue: object) -> bool:
         """Whether anything of this queue is unsettled or held. O(1)."""
         return queue in self._by_queue

@@ -502,6 +502,7 @@ class Subscriptions:
         )
         subscription = kind(self._hub, self._outbound, spec, self._totals)
         subscription.given_back = self._given_back
+        subscription.give_up = self.fail
         if headers.get(PAUSED) == "true":
             subscription.pause()
         return subscription

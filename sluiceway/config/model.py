@@ -31,7 +31,7 @@ from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
 from sluiceway.protocols.stomp.dialects import is_foreign, known_as
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues import names
-from sluiceway.queues.policy import FUNCTION_PREFIX, QueuePolicy
+from sluiceway.queues.policy import FUNCTION_PREFIX, SLOW_LIMITS, QueuePolicy
 from sluiceway.queues.registry import ATTACHMENTS_MAX, SELECTORS_BYTES_MAX
 from sluiceway.queues.settings import about, at_least, field, one_of, or_none
 from sluiceway.queues.wildcards import PatternTrie
@@ -426,6 +426,11 @@ class Config:
             not entry.apply(QueuePolicy()).goes_direct and names.first_segment(entry.match) not in ("queue", "log")
             for entry in self.destinations
         )
+
+    @property
+    def watches_consumers(self) -> bool:
+        """Whether slow consumers of some names are looked for."""
+        return any(entry.settings.get(name) is not None for entry in self.destinations for name in SLOW_LIMITS)
 
     def policy_for(self, address: names.DestinationName) -> QueuePolicy:
         """Return the policy of one destination. O(levels + matching entries)."""

@@ -42,6 +42,7 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
     "DestinationRegistry": lambda stage: stage.broker.registry._sweeps,
     "Claims": lambda stage: stage.broker.claims._looks,  # type: ignore[union-attr]
     "BrokerMemory": lambda stage: stage.broker.memory._steps,
+    "SlowConsumers": lambda stage: stage.broker.slow_consumers._looks,
     "LoopMonitor": lambda stage: stage.broker.pulse._beats,
     "DiskGuard": lambda stage: _guard_of(stage)._looks,
 }
