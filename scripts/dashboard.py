@@ -142,11 +142,12 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "Waiting, by what for",
                 "subscription: queues that wait for a consumer's window, which is how consumers are kept busy. queue, "
                 "topic, log, store: senders that are held back. outbound: connections that do not read. stalled "
-                "consumers: those that acknowledge nothing of what they have.",
+                "consumers: those that acknowledge nothing of what they have. slow consumers: as policies have it.",
                 "count",
                 (
                     Query(f"sum by (kind) ({_rate('sluiceway_blocked_seconds_total', BROKER)})", "{{kind}}"),
                     Query(f"sum(sluiceway_stalled_consumers{{{BROKER}}})", "stalled consumers"),
+                    Query(f"sum(sluiceway_slow_consumers{{{BROKER}}})", "slow consumers"),
                 ),
                 width=12,
             ),

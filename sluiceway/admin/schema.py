@@ -276,6 +276,8 @@ SUBSCRIPTION: Final = record(
         **_OF_SUBSCRIPTION,
         "selector": maybe(TEXT),
         "user": maybe(TEXT),
+        "slow": maybe(TEXT),
+        "paused": TRUTH,
         "unsettled_count": COUNT,
         **numbers("idle_seconds", "rate_per_second"),
         "window": maybe(LIMITER),

@@ -253,6 +253,8 @@ class Standings:
         if first in self._stalled:
             seconds, why = self._stalled[first]
             return Standing(StandingState.STALLED, why, seconds, because)
+        if subscription.slow:
+            return Standing(StandingState.STALLED, f"slow: {subscription.slow}")
         if subscription.window is not None and subscription.window.limiter.throttled:
             return Standing(StandingState.BUSY, "at its prefetch limit, and acknowledging")
         return _moving(rate_per_second)

@@ -260,6 +260,9 @@ class Metrics:
         gathered.put("sluiceway_subscriptions", subscriptions_count)
         gathered.put("sluiceway_unacknowledged_messages", unsettled_count)
         gathered.put("sluiceway_stalled_consumers", stalled_count)
+        gathered.put("sluiceway_slow_consumers", len(broker.slow_consumers.marked))
+        gathered.put("sluiceway_slow_consumers_found_total", broker.slow_consumers.found_count)
+        gathered.put("sluiceway_slow_consumers_disconnected_total", broker.slow_consumers.disconnected_count)
         for label, counts in broker.listening.counts().items():
             gathered.put("sluiceway_connections", counts.now_count, label)
             gathered.put("sluiceway_connections_accepted_total", counts.accepted_count, label)

@@ -33,6 +33,8 @@ _FIGURES: Final[Mapping[str, Callable[[Held], Any]]] = {
     "client_id": lambda held: held.connection.session.subscriptions.client_id or None,
     "ack": attrgetter("subscription.ack"),
     "selector": lambda held: held.subscription.selection and held.subscription.selection.selector.text,
+    "slow": lambda held: held.subscription.slow or None,
+    "paused": attrgetter("subscription.is_paused"),
     "unsettled_count": lambda held: held.subscription.ledger.unsettled_count if held.subscription.ledger else 0,
     "idle_seconds": lambda held: held.connection.session.hub.clock() - held.subscription.last_settled_seconds,
 }
@@ -73,11 +75,14 @@ def why_stalled(subscription: StompSubscription, session: Session) -> tuple[floa
 
 
 def stalled_in_steps(connections: Iterable[Connection]) -> Steps[list[dict[str, Any]]]:
-    """Return the stalled subscriptions as JSON-able rows, the longest first."""
+    """Return the stalled subscriptions, and slow ones, as JSON-able rows, the longest first."""
     rows: list[dict[str, Any]] = []
     for held in (yield from live_subscriptions(connections)):
         yield
         why = why_stalled(held.subscription, held.connection.session)
+        if held.subscription.slow:
+            seconds, words = why or (0.0, "")
+            why = seconds, f"{words}; slow: {held.subscription.slow}" if words else f"slow: {held.subscription.slow}"
         if why is not None:
             rows.append(
                 {

@@ -18,6 +18,8 @@ PANELS: Final[list[dict[str, Any]]] = DASHBOARD["panels"]
 QUERIES: Final = [(panel["title"], target) for panel in PANELS for target in panel.get("targets", [])]
 
 LEFT_OUT: Final = {
+    "sluiceway_slow_consumers_found_total",
+    "sluiceway_slow_consumers_disconnected_total",
     "sluiceway_hub_up",  # alerts say so, here and below
     "sluiceway_link_copies_bytes_total",
     "sluiceway_link_copies_missed_total",
