@@ -253,7 +253,7 @@ class QueuePolicy:
     slow_measure_seconds: float = field(
         10.0,
         "seconds",
-        "Over which `slow_per_second` and `slow_share` are measured. The default passes over a pause to collect garbage"
+        "Over which `slow_per_second` and `slow_share` are measured. The default skips a pause to collect garbage"
         ", or one slow query.",
         positive,
     )
