@@ -37,17 +37,17 @@ class Watched(Protocol):
 
     @property
     def is_paused(self) -> bool:
-        """Whether its client wants no deliveries for now."""
+        """Whether the client wants no deliveries for now."""
 
     @property
     def takes_of_several(self) -> bool:
-        """Whether its credit is for several destinations."""
+        """Whether the credit is for several destinations."""
 
     def mark(self) -> int:
         """Return how far it was given messages, for `is_behind`."""
 
     def is_behind(self, mark: int, queues: Container[object]) -> bool:
-        """Whether it still holds a message of these queues that it was given before `mark`, or has read nothing since.
+        """Return whether it still holds a message of these queues from before `mark`, or has read nothing since.
         O(1), or a small number of looks.
         """
 
@@ -63,7 +63,7 @@ class _Seen:
     held_count: int = 0
     """Held at the beginning of the measurement."""
     is_measured: bool = False
-    """Whether it was there at the beginning of the measurement, and had work at every look since."""
+    """Whether the consumer was there at the beginning of the measurement, and had work at every look since."""
     has_waiting: bool = True
     """Whether more waited for it at every look since."""
     rate_words: str = ""

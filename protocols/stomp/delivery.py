@@ -223,7 +223,7 @@ class StompSubscription(FlowResource):
 
     @property
     def takes_of_several(self) -> bool:
-        """Whether its credit is for several destinations."""
+        """Whether the credit is for several destinations."""
         return len(self.attachments) != 1 or isinstance(self.attachments[0], WildcardConsumer)
 
     def mark(self) -> int:
