@@ -366,6 +366,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "per second",
                 (
                     Query(f"sum({_rate('sluiceway_logins_failed_total', BROKER)})", "logins"),
+                    Query(f"sum by (reason) ({_rate('sluiceway_logins_refused_total', BROKER)})", "login: {{reason}}"),
                     Query(f"sum by (action) ({_rate('sluiceway_permissions_refused_total', BROKER)})", "{{action}}"),
                 ),
             ),

@@ -29,6 +29,7 @@ from sluiceway.client_ids import ClientIds
 from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.config.fields import is_loopback
 from sluiceway.config.model import configuration
 from sluiceway.connections import Connections
 from sluiceway.data_folder import OnProgress, SharedShard, engine_kind
@@ -40,7 +41,7 @@ from sluiceway.extras import needs
 from sluiceway.faults import Faults
 from sluiceway.flow import FlowManager
 from sluiceway.flow.graph import Steps
-from sluiceway.listeners import Listeners, is_loopback
+from sluiceway.listeners import Listeners
 from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.memory import BrokerMemory
 from sluiceway.message_tracking import MessageTracking
@@ -438,6 +439,8 @@ class Broker:
             clock=self.clock,
             timers=self.dispatcher,
             origin_of=self.shards.origin_of,
+            spawn=self._spawn,
+            now=lambda: self.now_ms() / 1000,
         )
 
     def _make_trails(self) -> BrokerTrails | None:
@@ -459,6 +462,7 @@ class Broker:
         await self.listening.bind(config.listeners, self._sockets)
         opened(self.listening.abandon, abandon=self.listening.abandon)
         opened(self.tracking.close)
+        opened(self.guard.sources.close)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         self._stack.callback(self._nursery.cancel_scope.cancel)
         if config.admin.address:

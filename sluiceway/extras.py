@@ -21,6 +21,8 @@ PACKAGES: Final = {
     "postgresql": {"psycopg": "psycopg"},
     "top": {"textual": "textual"},
     "cluster": {"kazoo": "kazoo"},
+    "oauth": {"jwt": "PyJWT", "cryptography": "cryptography"},
+    "ldap": {"ldap3": "ldap3"},
     "tracing": {
         "opentelemetry.sdk.trace": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",

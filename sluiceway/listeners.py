@@ -19,6 +19,7 @@ import trio
 
 from sluiceway.cluster.inherited import InheritedSockets, own_key
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.config.fields import is_loopback
 from sluiceway.protocols.listener import ListenError, SocketListener, bind, bind_now, name_of, start_listening
 from sluiceway.protocols.opening import Entrance
 from sluiceway.protocols.streams import ByteStream
@@ -349,11 +350,6 @@ class Listeners:
             for entry in self._entries
             if entry.entrance.tls is not None
         ]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address."""
-    return host.startswith("127.") or host in ("::1", "localhost")
 
 
 def _is_same(one: ListenerConfig, other: ListenerConfig) -> bool:

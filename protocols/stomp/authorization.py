@@ -35,6 +35,10 @@ class Identity:
     groups: frozenset[str] = frozenset()
     origin: str = ""
     """Region whose messages the connection brings; empty: it is a client's. Only the broker makes such connections."""
+    source: str = ""
+    """Issuer or directory that vouches for the user; empty: the configuration."""
+    until_seconds: float | None = attrs.field(default=None, eq=False)
+    """End of the login, on the broker's clock; None: it has none. Decisions do not depend on it."""
 
 
 ANYBODY = Identity(None)

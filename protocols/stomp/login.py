@@ -119,16 +119,24 @@ class PendingLogin:
             error.identify("CONNECT", {})  # so that a client can tell it from an ERROR that will pass
             raise error from None
         self._timer.cancel()
+        if decision.until_seconds is not None:
+            left_seconds = decision.until_seconds - self._hub.clock()
+            self._timer = self._hub.scheduling.call_later(max(0.0, left_seconds), self._expired)
         return connect, decision
 
     def give_up(self) -> None:
-        """Give the check up: the connection ends."""
+        """Give the check up, or the end of an accepted login: the connection ends."""
         cancel, self._cancel = self._cancel, None
         self._connect = self._decision = None
         self._hold.release()
         self._timer.cancel()
         if cancel is not None:
             cancel()
+
+    def _expired(self) -> None:
+        self._late(
+            ProtocolError("login-expired", "the token of this login has expired", "Connect again with a new token.")
+        )
 
     def _timed_out(self) -> None:
         if self._connect is not None:

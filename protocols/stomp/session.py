@@ -723,6 +723,11 @@ class Session:
         return True
 
     @property
+    def identity(self) -> Identity:
+        """Identity of the connection."""
+        return self._authorizer.identity
+
+    @property
     def user(self) -> str | None:
         """User of the connection; None: no users are configured."""
         return self._authorizer.identity.user

@@ -5,7 +5,7 @@ Three ways to an identity:
 - *cookie*: POST /api/v1/login made a session. The cookie is HttpOnly and SameSite=Strict, and over TLS Secure. Whoever
   acts with it must send the session's CSRF token, which only a page of ours can have read.
 - *HTTP Basic*: for scripts and Prometheus. What was verified is remembered for BASIC_SECONDS as an HMAC, so that a
-  scrape a second does not hash a password a second.
+  scrape a second does not hash a password a second. Likewise *Bearer*, with a token of [[security.oauth]].
 - *nobody*: without users everybody is everybody. Actions need the token of this run all the same, so that a page
   elsewhere can't act through the browser of somebody who sits at this machine.
 
@@ -23,6 +23,7 @@ import base64
 import hashlib
 import hmac
 import ipaddress
+import math
 import secrets
 import socket
 from collections import OrderedDict
@@ -72,7 +73,7 @@ class Caller:
 
     identity: Identity
     way: str
-    """"cookie", "basic", "nobody" (no users), or "stranger" (users, but not logged in)."""
+    """"cookie", "basic" (also a bearer token), "nobody" (no users), or "stranger" (users, but not logged in)."""
     csrf: str = ""
     """Token that actions must send; empty: none."""
     session_key: bytes = b""
@@ -174,13 +175,16 @@ class Access:
             "Check login and passcode.",
             headers=CHALLENGE,
         )
-        if scheme.lower() != "basic":
-            raise refused
-        try:
-            login, colon, passcode = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-        except ValueError:  # no base64 (which is ASCII), or no UTF-8
-            raise refused from None
-        if not colon:
+        if scheme.lower() == "bearer":
+            login, passcode = "", encoded.strip()
+        elif scheme.lower() == "basic":
+            try:
+                login, colon, passcode = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+            except ValueError:  # no base64 (which is ASCII), or no UTF-8
+                raise refused from None
+            if not colon:
+                raise refused
+        else:
             raise refused
         generation = self._guard.generation
         key = hmac.digest(self._key, authorization.encode("utf-8", "surrogatepass"), "sha256")
@@ -190,7 +194,7 @@ class Access:
             return known[0]
         self._basic.pop(key, None)
         identity = await self._log_in(login, passcode, peer)
-        self._basic[key] = identity, generation, self._clock() + BASIC_SECONDS
+        self._basic[key] = identity, generation, min(self._clock() + BASIC_SECONDS, _end_of(identity))
         while len(self._basic) > BASIC_MAX:
             self._basic.popitem(last=False)
         self._count()
@@ -251,6 +255,7 @@ class Access:
         if (
             now_seconds - session.used_seconds > self._session_idle_seconds
             or session.generation != self._guard.generation  # the user may be another now, or gone
+            or now_seconds >= _end_of(session.identity)
         ):
             del self._sessions[key]
             self._count()
@@ -335,6 +340,11 @@ class Access:
 
 
 CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="sluiceway", charset="UTF-8"'}
+
+
+def _end_of(identity: Identity) -> float:
+    """Return the end of a login on the broker's clock."""
+    return math.inf if identity.until_seconds is None else identity.until_seconds
 
 
 def _hashed(cookie: str) -> bytes:

@@ -31,6 +31,7 @@ def document(routes: Iterable[ApiRoute]) -> dict[str, Any]:
         "components": {
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
                 "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
             },
             "schemas": {"Error": schema.ERROR},
@@ -51,7 +52,7 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
         "summary": route.summary,
         "description": " ".join(filter(None, [route.doc, f"For {route.door.value}."])),
         "responses": {"200": answer, **{str(status): answer for status in route.statuses}, "default": error},
-        "security": [] if route.door is Door.OPEN else [{"basic": []}, {"session": []}],
+        "security": [] if route.door is Door.OPEN else [{"basic": []}, {"bearer": []}, {"session": []}],
     }
     parameters = [_parameter(parameter) for parameter in route.query]
     if route.method == "POST" and route.csrf:

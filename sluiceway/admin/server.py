@@ -21,8 +21,8 @@ from sluiceway.admin.starting import answer_that_it_starts
 from sluiceway.admin.state import StateAnswers
 from sluiceway.cluster.inherited import ADMIN
 from sluiceway.config.admin import AdminConfig
+from sluiceway.config.fields import is_loopback
 from sluiceway.config.model import ADMIN_NAME
-from sluiceway.listeners import is_loopback
 from sluiceway.protocols.listener import bind, start_listening
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.tls import TlsServer

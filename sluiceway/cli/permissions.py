@@ -21,10 +21,16 @@ def permissions() -> None:
 
 @permissions.command()
 @config_option("The configuration file (and the environment over it).", required=True)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    help="A group that a token or a directory gives the user, who is not in the configuration; may be repeated.",
+)
 @click.argument("user")
 @click.argument("action", type=click.Choice(ACTIONS), metavar="ACTION")
 @click.argument("destination", required=False)
-def explain(config_file: Path, user: str, action: str, destination: str | None) -> None:
+def explain(config_file: Path, groups: tuple[str, ...], user: str, action: str, destination: str | None) -> None:
     """Say whether USER may do ACTION on DESTINATION, and which entry decides.
 
     ACTION is one of connect, send, receive, create, browse, admin. For `connect` the destination is the name of a
@@ -38,7 +44,7 @@ def explain(config_file: Path, user: str, action: str, destination: str | None) 
       sluiceway permissions explain --config sluiceway.toml ops admin
     """
     from sluiceway.config import ConfigError, load
-    from sluiceway.protocols.stomp.authorization import Action
+    from sluiceway.protocols.stomp.authorization import Action, Identity
     from sluiceway.queues.names import DestinationNameError, meant_by, parse
     from sluiceway.security.permissions import Permissions
     from sluiceway.security.rules import rules_of
@@ -58,6 +64,8 @@ def explain(config_file: Path, user: str, action: str, destination: str | None) 
         click.echo(f"{what.format('may')}: no users are configured, so every client has full access")
         return
     identity = rules.users.identities.get(user)
+    if identity is None and rules.users.outside:
+        identity = Identity(user, frozenset(groups))
     if identity is None:
         fail(Exit.USAGE, f"there is no user {user!r}; there are: {', '.join(sorted(rules.users.identities))}")
     table = Permissions(rules.config.permissions, default_allows=rules.config.default == "allow")

@@ -55,6 +55,7 @@ def config(file: Path | None) -> None:
     click.echo(
         f"{file} is fine: listens on {where}; {entries} destination {'entry' if entries == 1 else 'entries'}; "
         + (count_in_words(users, "user") if users else "no users")
+        + "".join(f", and those of {label}" for label in rules.users.outside.by_label)
     )
     for warning in (*former, *rules.warnings, *slow_logins(loaded), *oversights(loaded, os.environ)):
         warn(warning)

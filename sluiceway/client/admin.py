@@ -45,6 +45,8 @@ class AdminLink:
         if login:
             pair = base64.b64encode(f"{login}:{passcode or ''}".encode()).decode()
             self._headers["Authorization"] = f"Basic {pair}"
+        elif passcode:  # a token of [[security.oauth]]
+            self._headers["Authorization"] = f"Bearer {passcode}"
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
         if parts.scheme == "https":
             handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))

@@ -90,7 +90,7 @@ class Proxies:
         opening = _opening_of(payload)
         if opening is None:
             return self.calls.opened(peer_hub, flow)
-        identity = Identity(opening["user"], frozenset(opening["groups"]), opening["origin"])
+        identity = Identity(opening["user"], frozenset(opening["groups"]), opening["origin"], opening["source"])
         limits = opening["limits"]
         peer = f"{opening['peer']} by {peer_hub}"
         inbox = LinkLoad(lambda: peer, self._hub.manager, self._hub.clock, stays=True)
@@ -131,6 +131,7 @@ def _opening_of(payload: bytes) -> dict[str, Any] | None:
             "user": None if opening["user"] is None else str(opening["user"]),
             "groups": [str(group) for group in opening["groups"]],
             "origin": str(opening.get("origin", ""))[:64],
+            "source": str(opening.get("source", ""))[:300],
             "framing": str(opening["framing"]),
             "peer": str(opening["peer"])[:200],
             "session": str(opening.get("session", ""))[:200],

@@ -35,6 +35,11 @@ def split_address(address: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches that address."""
+    return host.startswith("127.") or host in ("::1", "localhost")
+
+
 # -- validators --------------------------------------------------------------------------------------------------------
 
 

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 from sluiceway.cli.answers import mapping_of, rows_of, words_of, wrong_clocks
 from sluiceway.config import Config
+from sluiceway.config.fields import is_loopback
 from sluiceway.doctor.facts import Facts, Folder, Port
 from sluiceway.doctor.findings import Finding, warning
 from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
-from sluiceway.listeners import is_loopback
 from sluiceway.queues.names import DestinationNameError, parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.store.directory import PAGED, VALUES
@@ -405,6 +405,17 @@ def safety(facts: Facts) -> Iterator[Finding]:
         )
     if access.has_users and not access.plain_users:
         yield Finding("users", "there are some, with hashed passcodes")
+    for label, fault in access.sources.items():
+        if fault:
+            yield Finding(
+                "logins", f"{label}: {fault}", "fix it, or take it out; users of other sources can still log in"
+            )
+        else:
+            yield Finding("logins", f"{label} can be used")
+    for label in access.sources_in_clear:
+        yield warning(
+            "logins", f"{label} gets passcodes in the clear", "give it start_tls = true, or an ldaps:// address"
+        )
     doors = [(listener.label, listener.host, listener.tls.is_on) for listener in config.listeners]
     if config.admin.address:
         doors.append(("admin port", config.admin.address.rpartition(":")[0].strip("[]"), False))

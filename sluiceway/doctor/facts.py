@@ -152,6 +152,10 @@ class AccessFacts:
     has_permissions: bool
     fault: str = ""
     """Reason why users or permissions are invalid; empty: they are valid."""
+    sources: Mapping[str, str] = {}
+    """Sources of other logins, each with the reason why it can't be reached; empty: it can."""
+    sources_in_clear: tuple[str, ...] = ()
+    """Sources that get passcodes unencrypted."""
 
 
 @attrs.frozen(kw_only=True)

@@ -25,6 +25,7 @@ from sluiceway.doctor.facts import AccessFacts, Certificate, Clock, Folder, Mach
 from sluiceway.doctor.ports import look_at_port
 from sluiceway.extras import missing_packages
 from sluiceway.protocols.tls import CertificateError, TlsServer
+from sluiceway.security.sources import try_sources
 from sluiceway.security.users import SecurityError, Users
 from sluiceway.store.directory import PAGED, VALUES, DirectoryError, lock_state, look_at
 from sluiceway.store.pages import measure
@@ -288,6 +289,8 @@ def look_at_access(config: Config) -> AccessFacts:
         has_users=users.are_configured,
         plain_users=tuple(users.in_plain_text),
         has_permissions=bool(config.security.permissions),
+        sources=try_sources(users.outside),
+        sources_in_clear=tuple(it.label for it, _passcode in users.outside.directories if it.is_in_clear),
     )
 
 

@@ -314,6 +314,7 @@ SECTIONS: Final = (
         ("sluiceway_slow_consumers_disconnected_total", "Slow consumers that were disconnected."),
         ("sluiceway_logins_accepted_total", "Accepted logins."),
         ("sluiceway_logins_failed_total", "Logins that were refused."),
+        ("sluiceway_logins_refused_total", "Logins that were refused, by reason.", ("reason",)),
         ("sluiceway_logins_delayed_total", "Logins that were made to wait, for earlier failures."),
         ("sluiceway_permissions_refused_total", "Requests without the permission.", ("action",)),
         (

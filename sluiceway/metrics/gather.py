@@ -273,6 +273,8 @@ class Metrics:
         gathered.put("sluiceway_logins_accepted_total", gate.accepted_count)
         gathered.put("sluiceway_logins_failed_total", gate.refused_count)
         gathered.put("sluiceway_logins_delayed_total", gate.delayed_count)
+        for reason, count in gate.refused_counts.items():
+            gathered.put("sluiceway_logins_refused_total", count, reason)
         for action, count in gate.forbidden_counts.items():
             gathered.put("sluiceway_permissions_refused_total", count, action)
 

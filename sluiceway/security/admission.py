@@ -82,7 +82,7 @@ class Admission:
             session = connection.session
             session.entering.judge_again(self.gate.judge_again)
             if not session.origin:  # what the broker brings itself belongs to no user
-                session.identity_changed(self.gate.identity_of(session.user))
+                session.identity_changed(self.gate.renewed(session.identity))
         return True
 
     def _warn_of_slow_logins(self, config: Config) -> None:

@@ -12,6 +12,7 @@ from sluiceway.config.fields import copied
 from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.queues.settings import about, at_least, field, one_of
 from sluiceway.security import secrets
+from sluiceway.security.outside_config import LdapDirectory, OAuthIssuer, ldap_directories, oauth_issuers
 from sluiceway.security.patterns import check_pattern
 
 ANY: Final = "*"
@@ -213,6 +214,22 @@ class SecurityConfig:
             "Users by client certificate: a name in it (common name, or a DNS name or e-mail address it stands for) "
             "and its user, who needs no login and passcode. The listener has to ask for certificates. Such "
             "a user needs no passcode."
+        ),
+    )
+    oauth: tuple[OAuthIssuer, ...] = attrs.field(
+        default=(),
+        converter=oauth_issuers,
+        metadata=about(
+            "Issuers of bearer tokens. A client sends its token as passcode, without login or with the name of its "
+            "user. The `iss` of a token decides which entry it is for."
+        ),
+    )
+    ldap: tuple[LdapDirectory, ...] = attrs.field(
+        default=(),
+        converter=ldap_directories,
+        metadata=about(
+            "Directories. Asked one after the other for logins that are no users of this configuration, until one has "
+            "the user."
         ),
     )
     groups: Mapping[str, tuple[str, ...]] = attrs.field(

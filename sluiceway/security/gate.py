@@ -7,12 +7,14 @@ checked: against a keyed digest of recent successes, else with scrypt in a threa
 same login and passcode share one check. An attempt that was not slowed but would be by the time a thread is free begins
 again: a thousand guesses at once gain nothing over a thousand in turn. Logins that do not exist are checked against a
 stand-in that takes as long. A refusal has the same text whatever the reason. Refusals are logged when a burst begins.
+Logins that are no users of the configuration go to an issuer of tokens or a directory, if there are some (sources.py).
 
 Rules are made (rules.py) before they are applied, so that an error in them changes nothing. When they are replaced,
 admission.py has each open connection check its rights again.
 
-Bound: CACHE_MAX digests; one thread and its memory for each of `login_parallel_max` checks, on the flow map while they
-run; failures as in attempts.py. Waiting connections are bounded by their listener and its `connect_timeout_seconds`.
+Bound: CACHE_MAX digests (checks.py); one thread and its memory for each of `login_parallel_max` checks, on the flow map
+while they run; failures as in attempts.py. Waiting connections are bounded by their listener and its
+`connect_timeout_seconds`.
 """
 
 from __future__ import annotations
@@ -22,8 +24,7 @@ import hashlib
 import hmac
 import math
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -36,16 +37,19 @@ from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity, R
 from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.protocols.warning_limiter import WarningLimiter
 from sluiceway.security.attempts import Attempts, host_of
+from sluiceway.security.checks import RecentChecks
 from sluiceway.security.config import ANY, Rates, SecurityConfig, UserRates
+from sluiceway.security.outside import LoginSource, NotAcceptedError, Reason
 from sluiceway.security.permissions import Decision, Permissions
 from sluiceway.security.rates import RateTable, RateTimers
 from sluiceway.security.rules import Rules, make_rules
 from sluiceway.security.secrets import Secret
+from sluiceway.security.sources import LoginSources, wall_clock
 
 if TYPE_CHECKING:
     from sluiceway.protocols.streams import PeerCertificate
+    from sluiceway.security.issuers import Spawn
 
-CACHE_MAX: Final = 10_000
 _SHOWN: Final = 80
 
 log = get_logger("sluiceway.security")
@@ -60,6 +64,8 @@ class GateStatistics:
     """Accepted logins."""
     refused_count: int
     """Refused logins."""
+    refused_counts: Mapping[str, int]
+    """Refused logins by reason."""
     unseen_count: int
     """Refused logins that were not checked, as too many were waiting."""
     delayed_count: int
@@ -70,17 +76,6 @@ class GateStatistics:
     """Passcodes found in the cache."""
     forbidden_counts: Mapping[str, int]
     """Refused actions of users, by action."""
-
-
-class _Checking:
-    """A check under way, shared by equal attempts."""
-
-    __slots__ = ("done", "right")
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.right: bool | None = None
-        """Result; None: the attempt that began the check was cancelled."""
 
 
 class _Hashing(FlowResource):
@@ -109,15 +104,19 @@ class SecurityGate:
         clock: Callable[[], float],
         timers: RateTimers,
         origin_of: Callable[[str], str | None] | None = None,
+        spawn: Spawn | None = None,
+        now: Callable[[], float] = wall_clock,
     ) -> None:
-        """Take `listeners`, the rates of each by name; `origin_of` as in Permissions. Raises SecurityError."""
+        """Take `listeners`, the rates of each by name; `origin_of` as in Permissions; `spawn` starts a task of the
+        broker, `now` returns seconds since the epoch: both for sources of logins. Raises SecurityError.
+        """
         self._manager = manager
         self._clock = clock
         self._origin_of = origin_of
         self._rates = RateTable(manager=manager, clock=clock, timers=timers)
         self._key = os.urandom(32)
-        self._right_until: OrderedDict[bytes, float] = OrderedDict()
-        self._checks: dict[bytes, _Checking] = {}
+        self._checks: RecentChecks[bool] = RecentChecks(clock)
+        self.sources = LoginSources(clock, now, timers, _no_tasks if spawn is None else spawn)
         self._hashing: _Hashing | None = None
         self._rules: Rules | None = None
         self._other_secrets: set[str] = set()
@@ -127,8 +126,9 @@ class SecurityGate:
         self._attempts = Attempts(**_slowing(config))
         self._bursts = WarningLimiter(clock)
         self.generation = 0
-        self._accepted_count = self._refused_count = self._unseen_count = 0
-        self._delayed_count = self._hashed_count = self._cached_count = 0
+        self._accepted_count = self._unseen_count = 0
+        self._delayed_count = self._hashed_count = 0
+        self._refused_counts = dict.fromkeys((reason.value for reason in Reason), 0)
         self._forbidden_counts = dict.fromkeys((action.value for action in Action), 0)
         self.follow(make_rules(config, listeners))
 
@@ -144,6 +144,7 @@ class SecurityGate:
         self._rules = rules
         self.config = config
         self._users = users
+        self.sources.follow(users.outside)
         self._listeners = rules.listeners
         self._permissions = Permissions(
             config.permissions, default_allows=config.default == "allow", origin_of=self._origin_of
@@ -185,10 +186,16 @@ class SecurityGate:
             gates.append(self._rates.enter("user", user, mine))
         return gates
 
-    def identity_of(self, user: str | None) -> Identity | None:
-        """Return the present identity of a user; None if the user no longer exists."""
+    def renewed(self, identity: Identity) -> Identity | None:
+        """Return the identity of a connection under the present rules; None if its user no longer exists, or if the
+        source that vouches for the user is another one now.
+        """
+        user = identity.user
         if self.allows_everything:
             return ANYBODY if user is None else Identity(user)
+        if identity.source:
+            is_other = identity.source in self.sources.changed or user in self._users.identities
+            return None if is_other else identity
         return None if user is None else self._users.identities.get(user)
 
     # ------------------------------------------------------------------ logins
@@ -210,21 +217,29 @@ class SecurityGate:
         user = self._user_of(certificate)
         if user is None and not login and not secret:
             # Such an attempt guesses nothing, so it delays no other one.
-            self._refused_count += 1
+            self._count(Reason.NO_LOGIN)
             quiet = self._bursts.say("no login") is None
             raise LoginRefusedError("authentication required: no login and passcode given", quiet=quiet)
         if user is None or secret or login not in (None, "", user):
             user = login or ""
-            await self._check(user, secret or "", host_of(peer))
-        identity = self._identity_by(user, listener, peer)
+            outside = await self._check(user, secret or "", peer)
+            if outside is not None:
+                return self._let_in(outside, listener, peer)
+        return self._let_in(self._users.identities.get(user), listener, peer, user)
+
+    def _let_in(self, identity: Identity | None, listener: str, peer: str, user: str = "") -> Identity:
+        identity = self._permitted(identity, listener, peer, user)
         self._accepted_count += 1
         return identity
 
-    def _identity_by(self, user: str, listener: str, peer: str) -> Identity:
-        """Return the identity of the user, if it may connect through the listener. Raises LoginRefusedError."""
-        identity = self._users.identities.get(user)
+    def _count(self, reason: Reason) -> None:
+        self._refused_counts[reason.value] += 1
+
+    def _permitted(self, identity: Identity | None, listener: str, peer: str, user: str) -> Identity:
+        """Return the identity, if it may connect through the listener. Raises LoginRefusedError."""
+        user = user if identity is None else identity.user or ""
         if identity is None or not self.may(identity, Action.CONNECT, listener or None):
-            self._refused_count += 1
+            self._count(Reason.NOT_PERMITTED)
             self.refused(Action.CONNECT)
             log.warning("login refused: no permission to connect", user=user[:_SHOWN], listener=listener, peer=peer)
             raise _refusal(user, quiet=True)
@@ -237,12 +252,12 @@ class SecurityGate:
         if self.allows_everything:
             return identity
         user = identity.user or ""
-        if user in self._other_secrets:
-            self._refused_count += 1
+        if user in self._other_secrets and not identity.source:
+            self._count(Reason.PASSCODE)
             log.warning("login refused: the passcode was changed meanwhile", user=user[:_SHOWN], peer=peer)
             return _refusal(user, quiet=True)
         try:
-            return self._identity_by(user, listener, peer)
+            return self._permitted(self.renewed(identity), listener, peer, user)
         except LoginRefusedError as refusal:
             return refusal
 
@@ -252,27 +267,38 @@ class SecurityGate:
         by_name = self._users.certificates
         return next((by_name[name.lower()] for name in certificate.names if name.lower() in by_name), None)
 
-    async def _check(self, login: str, passcode: str, host: str) -> None:
-        """Return if the passcode is that of the user. Raises LoginRefusedError."""
-        right: bool | None = None
+    async def _check(self, login: str, passcode: str, peer: str) -> Identity | None:
+        """Return if the passcode is that of the user; None for a user of the configuration, else the identity. Raises
+        LoginRefusedError.
+        """
+        host = host_of(peer)
+        right: Identity | bool | None = None
         while right is None:
-            admission = self._attempts.admit(login, host, self._clock())
+            source = None if login in self._users.secrets else self.sources.of(login, passcode)
+            account = login if source is None else source.account(login, host)
+            admission = self._attempts.admit(account, host, self._clock())
             if admission.refused:
-                self._refused_count += 1
+                self._count(Reason.SLOWED)
                 self._unseen_count += 1
                 raise LoginRefusedError("too many failed logins: try again in a while", quiet=True)
             if admission.wait_seconds:
                 self._delayed_count += 1
                 await trio.sleep(admission.wait_seconds)
+            late = _never_late if admission.slowed else self._late(account, host)
             kept = self._users.secrets.get(login)
-            right = await self._is_right(
-                login, kept, passcode, _never_late if admission.slowed else self._late(login, host)
-            )
-        if kept is not None and right and self._users.secrets.get(login) == kept:
-            self._attempts.succeeded(login, host, self._clock())
-            return
-        self._refused_count += 1
-        begins = self._attempts.failed(login, host, self._clock())
+            if source is None:
+                right = await self._is_right(login, kept, passcode, late)
+            else:
+                right = await self._ask(source, login, passcode, late, peer)
+        if isinstance(right, Identity):
+            self._attempts.succeeded(account, host, self._clock())
+            return right
+        if source is None:
+            if kept is not None and right and self._users.secrets.get(login) == kept:
+                self._attempts.succeeded(login, host, self._clock())
+                return None
+            self._count(Reason.PASSCODE)
+        begins = self._attempts.failed(account, host, self._clock())
         if begins:
             log.warning(
                 "logins fail: further ones are slowed",
@@ -281,10 +307,46 @@ class SecurityGate:
                 failures=self.config.login_free_count,
                 delay_seconds_max=self.config.login_delay_seconds_max,
             )
-        raise _refusal(login, quiet=begins or bool(admission.wait_seconds))
+        raise _refusal(login, quiet=begins or bool(admission.wait_seconds) or source is not None)
 
-    def _late(self, login: str, host: str) -> Callable[[], bool]:
-        return lambda: self._attempts.is_slowed(login, host, self._clock())
+    async def _ask(
+        self, source: LoginSource, login: str, passcode: str, late: Callable[[], bool], peer: str
+    ) -> Identity | bool | None:
+        """Return the identity that the source vouches for; False: it refuses, and it may be a guess; None: the attempt
+        has to begin again. Raises LoginRefusedError for other refusals.
+        """
+        generation = self.generation
+        try:
+            accepted = await source.log_in(login, passcode, late)
+            if accepted is None or generation != self.generation:
+                return None  # late, or the rules were changed meanwhile
+            if accepted.user in self._users.identities:
+                raise NotAcceptedError(
+                    Reason.NAME,
+                    f"{accepted.user!r} is a user of the configuration: give the source a user_prefix, or rename one",
+                )
+        except NotAcceptedError as refusal:
+            self._count(refusal.reason)
+            before_count = self._bursts.say(f"{source.name} {refusal.reason.value}")
+            if before_count is not None:
+                log.warning(
+                    "login refused",
+                    source=source.name,
+                    reason=refusal.reason.value,
+                    why=str(refusal),
+                    login=login[:_SHOWN],
+                    peer=peer,
+                    unlogged=before_count,
+                )
+            if refusal.is_guess:
+                return False
+            if refusal.reason is Reason.UNAVAILABLE:
+                raise LoginRefusedError("logins can't be checked now: try again in a while", quiet=True) from None
+            raise _refusal(login, quiet=True) from None
+        return Identity(accepted.user, accepted.groups, source=accepted.source, until_seconds=accepted.until_seconds)
+
+    def _late(self, account: str, host: str) -> Callable[[], bool]:
+        return lambda: self._attempts.is_slowed(account, host, self._clock())
 
     async def _is_right(self, login: str, kept: Secret | None, passcode: str, late: Callable[[], bool]) -> bool | None:
         """Return whether the passcode is right; None if a thread was free only when the attempt was `late`."""
@@ -294,41 +356,23 @@ class SecurityGate:
             return secret.matches(passcode.encode("utf-8", "surrogatepass"))
         said = "\0".join((login, str(secret), passcode)).encode("utf-8", "surrogatepass")
         digest = hmac.digest(self._key, said, hashlib.sha256)
-        while True:
-            if self._right_until.get(digest, 0.0) > self._clock():
-                self._cached_count += 1
-                return True
-            checking = self._checks.get(digest)
-            if checking is None:
-                return await self._hash(digest, secret, stand_in, passcode, late)
-            await checking.done.wait()
-            if checking.right is not None:
-                return checking.right
+        return await self._checks.result(
+            digest,
+            lambda: self._hash(secret, stand_in, passcode, late),
+            lambda right: self.config.login_cache_seconds if right else 0.0,
+        )
 
-    async def _hash(
-        self, digest: bytes, secret: Secret, stand_in: Secret, passcode: str, late: Callable[[], bool]
-    ) -> bool | None:
-        checking = self._checks[digest] = _Checking()
-        try:
-            # A passcode kept in plain text takes as long as others: the time must not reveal which those are.
-            work = stand_in if secret.is_quick else secret
-            async with self._slots:
-                if late():
-                    return None
-                with self._memory(work.memory_bytes):
-                    data = passcode.encode("utf-8", "surrogatepass")
-                    right = await self._in_thread(work, data)
-            self._hashed_count += 1
-            checking.right = secret.matches(data) if secret.is_quick else right
-        finally:
-            del self._checks[digest]
-            checking.done.set()
-        if checking.right and self.config.login_cache_seconds:
-            self._right_until[digest] = self._clock() + self.config.login_cache_seconds
-            self._right_until.move_to_end(digest)
-            if len(self._right_until) > CACHE_MAX:
-                self._right_until.popitem(last=False)
-        return checking.right
+    async def _hash(self, secret: Secret, stand_in: Secret, passcode: str, late: Callable[[], bool]) -> bool | None:
+        # A passcode kept in plain text takes as long as others: the time must not reveal which those are.
+        work = stand_in if secret.is_quick else secret
+        async with self._slots:
+            if late():
+                return None
+            with self._memory(work.memory_bytes):
+                data = passcode.encode("utf-8", "surrogatepass")
+                right = await self._in_thread(work, data)
+        self._hashed_count += 1
+        return secret.matches(data) if secret.is_quick else right
 
     async def _in_thread(self, work: Secret, data: bytes) -> bool:
         try:
@@ -357,11 +401,12 @@ class SecurityGate:
         return GateStatistics(
             users_count=len(self._users.identities),
             accepted_count=self._accepted_count,
-            refused_count=self._refused_count,
+            refused_count=sum(self._refused_counts.values()),
+            refused_counts=dict(self._refused_counts),
             unseen_count=self._unseen_count,
             delayed_count=self._delayed_count,
             hashed_count=self._hashed_count,
-            cached_count=self._cached_count,
+            cached_count=self._checks.found_count,
             forbidden_counts=dict(self._forbidden_counts),
         )
 
@@ -385,3 +430,7 @@ def _refusal(login: str, *, quiet: bool) -> LoginRefusedError:
 
 def _never_late() -> bool:
     return False
+
+
+def _no_tasks(_function: Callable[[], Awaitable[object]]) -> None:
+    raise RuntimeError("a guard without tasks has no sources of logins that need some")

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from sluiceway.config.model import ADMIN_NAME, Config
+from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.security.config import ANY, Rates, SecurityConfig
 from sluiceway.security.permissions import check
 from sluiceway.security.users import SecurityError, Users
@@ -38,7 +39,9 @@ def slow_logins(config: Config) -> list[str]:
     alone, so it is not among their warnings.
     """
     security = config.security
-    if not security.login_delay_seconds or not (security.users or security.users_file or security.certificates):
+    if not security.login_delay_seconds or not (
+        security.users or security.users_file or security.certificates or security.oauth or security.ldap
+    ):
         return []
     wait_max = max(config.security.login_delay_seconds, config.security.login_delay_seconds_max)
     return [
@@ -54,8 +57,11 @@ def make_rules(config: SecurityConfig, listeners: Mapping[str, Rates]) -> Rules:
     mistakes.
     """
     users = Users.of(config)
-    warnings = check(config.permissions, users.identities, [*listeners, *OTHER_LISTENERS])
-    _check_rates(config, users)
+    named = {name for entry in config.permissions for name in entry.users}
+    named.update(name for entry in config.rates for name in entry.users)
+    known = users.representatives(named - {ANY})
+    warnings = check(config.permissions, known, [*listeners, *OTHER_LISTENERS])
+    _check_rates(config, known)
     return Rules(config, users, dict(listeners), (*_weaknesses(config, users), *warnings))
 
 
@@ -65,6 +71,11 @@ def _weaknesses(config: SecurityConfig, users: Users) -> list[str]:
     if plain:
         some = ", ".join(plain[:5]) + (f" and {len(plain) - 5} more" if len(plain) > 5 else "")
         found.append(f"passcodes in plain text: {some}; `sluiceway secret` makes hashes of them")
+    found += [
+        f"{directory.label} gets passcodes in the clear: give it start_tls = true, or an ldaps:// address"
+        for directory in config.ldap
+        if directory.is_in_clear
+    ]
     if users.are_configured and not config.permissions and config.default == "deny":
         found.append(
             "there are users, but no permissions, so every request is refused: add [[security.permissions]], or "
@@ -75,11 +86,11 @@ def _weaknesses(config: SecurityConfig, users: Users) -> list[str]:
     return found
 
 
-def _check_rates(config: SecurityConfig, users: Users) -> None:
-    groups = {group for identity in users.identities.values() for group in identity.groups}
+def _check_rates(config: SecurityConfig, users: Mapping[str, Identity]) -> None:
+    groups = {group for identity in users.values() for group in identity.groups}
     problems = []
     for place, entry in enumerate(config.rates):
-        for kind, given, known in (("user", entry.users, users.identities), ("group", entry.groups, groups)):
+        for kind, given, known in (("user", entry.users, users), ("group", entry.groups, groups)):
             for name in given:
                 if name not in known and name != ANY:
                     problems.append(f"security.rates[{place}]: there is no {kind} {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -12,6 +12,7 @@ from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.security import secrets
 from sluiceway.security.config import SecurityConfig
 from sluiceway.security.secrets import Hashed, Plain, Secret
+from sluiceway.security.sources import Outside
 
 
 class SecurityError(ConfigError):
@@ -33,6 +34,8 @@ class Users:
     """All users, with their groups."""
     stand_in: Secret = attrs.field(repr=False)
     """Secret that takes as long to check as the most expensive user's."""
+    outside: Outside = Outside()
+    """Sources of logins that are not in the configuration."""
 
     @classmethod
     def of(cls, config: SecurityConfig) -> Users:
@@ -63,15 +66,26 @@ class Users:
                     groups[member].add(group)
                 else:
                     problems.append(f"security.groups: {group} has a member {member!r} who is no user")
+        outside = Outside.of(config, problems)
         if problems:
             raise SecurityError(problems)
         identities = {name: Identity(name, frozenset(groups[name])) for name in names}
-        return cls(kept, certificates, identities, _stand_in(kept))
+        return cls(kept, certificates, identities, _stand_in(kept), outside)
 
     @property
     def are_configured(self) -> bool:
-        """Whether there is at least one user, so that unknown clients are refused."""
-        return bool(self.identities)
+        """Whether there is at least one user, or a source of them, so that unknown clients are refused."""
+        return bool(self.identities or self.outside)
+
+    def representatives(self, named: Iterable[str]) -> dict[str, Identity]:
+        """Return all users, and for those of outside sources, of whom nothing is known before they log in: the `named`
+        ones, one without groups, and one in each group. What matters for any of them matters for one of these.
+        """
+        if not self.outside:
+            return dict(self.identities)
+        strangers = {name: Identity(name) for name in named}
+        members = {f"\0{group}": Identity(f"\0{group}", frozenset((group,))) for group in self.outside.groups}
+        return {**strangers, "\0": Identity("\0"), **members, **self.identities}
 
     @property
     def in_plain_text(self) -> list[str]:

@@ -16,8 +16,8 @@ import attrs
 import trio
 
 from sluiceway.cluster.inherited import THRIFT
+from sluiceway.config.fields import is_loopback
 from sluiceway.config.thrift import ThriftConfig
-from sluiceway.listeners import is_loopback
 from sluiceway.protocols.listener import bind, name_of, start_listening
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.limits import StompLimits

@@ -23,6 +23,8 @@ from sluiceway.protocols.stomp.session import Session
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.pace import Pace
 from sluiceway.queues.queue import MessageQueue
+from sluiceway.security.issuers import Issuer
+from sluiceway.security.outside_config import OAuthIssuer
 from sluiceway.security.rates import Rates, RateTable
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.diskguard import DiskGuard
@@ -45,6 +47,7 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
     "SlowConsumers": lambda stage: stage.broker.slow_consumers._looks,
     "LoopMonitor": lambda stage: stage.broker.pulse._beats,
     "DiskGuard": lambda stage: _guard_of(stage)._looks,
+    "Issuer": lambda stage: _issuer_of(stage)._refreshes,
 }
 """By the class whose work it is."""
 
@@ -89,6 +92,15 @@ def _guard_of(stage: Stage) -> DiskGuard:
     )
     guard.start()
     return guard
+
+
+def _issuer_of(stage: Stage) -> Issuer:
+    """One with keys at a URL, whose first request is due at once; here none is sent."""
+    config = OAuthIssuer(issuer="i", audiences=("a",), keys_url="https://localhost/keys", keys_refresh_seconds=1.0)
+    broker = stage.broker
+    issuer = Issuer(config, (), clock=broker.clock, timers=broker.dispatcher, spawn=lambda _task: None)
+    issuer._refreshes.start()
+    return issuer
 
 
 def _timers() -> Iterator[tuple[str, str, str]]:

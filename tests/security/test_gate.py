@@ -16,8 +16,9 @@ from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity
 from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.security import secrets
+from sluiceway.security.checks import CACHE_MAX
 from sluiceway.security.config import Permission, SecurityConfig
-from sluiceway.security.gate import CACHE_MAX, SecurityGate
+from sluiceway.security.gate import SecurityGate
 from sluiceway.security.rules import slow_logins
 from sluiceway.security.secrets import Hashed
 from sluiceway.security.users import SecurityError
@@ -129,7 +130,7 @@ async def test_a_login_that_is_given_up_does_not_spoil_the_check_for_others() ->
                 await trio.testing.wait_all_tasks_blocked(0.0)
                 scope.cancel()
     assert [identity.user for identity in got] == ["ann"]
-    assert not gate._checks
+    assert not gate._checks._checks
 
 
 async def test_what_was_right_is_kept_for_so_long_and_so_many_only() -> None:
@@ -143,11 +144,11 @@ async def test_what_was_right_is_kept_for_so_long_and_so_many_only() -> None:
     await log_in(gate)
     assert gate.statistics().hashed_count == 2
     for number in range(CACHE_MAX - 1):
-        gate._right_until[str(number).encode()] = 1e9
+        gate._checks._right[str(number).encode()] = 1e9, True
     now[0] = 1000.0
     await log_in(gate)
     await log_in(gate, "bob", "plain")
-    assert len(gate._right_until) == CACHE_MAX
+    assert len(gate._checks) == CACHE_MAX
 
 
 async def test_another_passcode_is_in_force_at_once() -> None:

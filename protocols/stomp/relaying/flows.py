@@ -116,6 +116,7 @@ def opening_of(
         "user": identity.user,
         "groups": sorted(identity.groups),
         "origin": identity.origin,
+        "source": identity.source,
         "version": version,
         "framing": "plain" if framing is PLAIN else "websocket",
         "limits": attrs.asdict(limits),
