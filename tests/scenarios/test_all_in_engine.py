@@ -28,6 +28,10 @@ from tests.scenarios.test_log_groups import (
     test_consumers_of_a_group_share_its_records,
     test_what_was_settled_does_not_come_again_after_a_restart,
 )
+from tests.scenarios.test_log_transactions import (
+    test_consume_transform_produce_is_exactly_once_over_a_restart,
+    test_whatever_of_the_store_a_crash_leaves_the_log_has_each_record_once,
+)
 from tests.scenarios.test_logs import (
     test_a_batch_message_is_as_large_as_asked_for_or_one_batch,
     test_a_bounded_range_ends_with_a_message_that_says_so,
@@ -44,12 +48,14 @@ __all__ = [
     "test_a_run_that_comes_back_is_served_to_plain_consumers",
     "test_bodies_are_bytes_of_any_kind_and_size",
     "test_claims_outlive_the_broker",
+    "test_consume_transform_produce_is_exactly_once_over_a_restart",
     "test_consumers_and_claims_share_a_queue",
     "test_consumers_of_a_group_share_its_records",
     "test_pipelined_sends_each_get_the_index_of_their_record",
     "test_retention_does_not_touch_claims",
     "test_staged_records_are_published_once_over_restarts",
     "test_what_was_settled_does_not_come_again_after_a_restart",
+    "test_whatever_of_the_store_a_crash_leaves_the_log_has_each_record_once",
 ]
 
 
