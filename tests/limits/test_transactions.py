@@ -193,7 +193,7 @@ async def test_commit_of_sends_to_logs(tmp_path: Path, spread: int, monkeypatch:
             content_length=len(one) * count,
         )
         client = await begun(stage, b"".join(plain) + batch)
-        with stage.law(f"COMMIT of SENDs to {spread} logs", limit="10,000 SENDs, 10,000 batches in one"):
+        with stage.law(f"COMMIT of SENDs to {spread} logs", limit=f"{count:,} SENDs, {count:,} batches in one"):
             await client.request("COMMIT", {"transaction": "t"})
         assert stage.broker.logs is not None
         assert sum(log.records.next_index for log in stage.broker.logs) == 2 * count
