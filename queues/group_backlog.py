@@ -72,6 +72,11 @@ class GroupBacklog:
     def __len__(self) -> int:
         return len(self._alive)
 
+    @property
+    def line_count(self) -> int:
+        """Number of keys of which anything waits here."""
+        return len(self._lines)
+
     def has_line(self, key: str) -> bool:
         """Whether anything of this key waits here. O(1)."""
         return key in self._lines

@@ -87,6 +87,15 @@ class HeldBack:
     def __iter__(self) -> Iterator[str]:
         return iter(self._counts)
 
+    @property
+    def key_count(self) -> int:
+        """Number of keys that are held back."""
+        return len(self._counts)
+
+    def sequences(self) -> Iterable[int]:
+        """Return all waiting elements, in any order."""
+        return self._key_of
+
     def holds(self, key: str) -> bool:
         """Return whether an element of the key waits. O(1)."""
         return key in self._counts

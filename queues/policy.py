@@ -71,6 +71,15 @@ def _at_least_one(_instance: object, attribute: attrs.Attribute[float], value: f
         raise ValueError(f"{attribute.name} must be 1 or more, got {value}")
 
 
+AHEAD_COUNT_MAX: Final = 8192
+"""Twice as many as the holes that the place of a log's group on disk can have (PLACE_RANGES_MAX)."""
+
+
+def _ahead_count(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if not 1 <= value <= AHEAD_COUNT_MAX:
+        raise ValueError(f"{attribute.name} must be from 1 to {AHEAD_COUNT_MAX:,}, got {value}")
+
+
 def _plain_queue(_instance: object, attribute: attrs.Attribute[str], value: str | None) -> None:
     """Check that `value` names one plain queue: a topic would not keep unread messages."""
     if value is None:
@@ -373,6 +382,14 @@ class QueuePolicy:
         "bytes",
         "Logs: maximum expanded size of a compressed batch. A larger one is refused before it is expanded.",
         positive,
+    )
+    log_ahead_count_max: int = field(
+        4096,
+        "count",
+        "Logs, groups with `order:by-key`: how many records beyond the group's place may be held by its "
+        "consumers, set aside for their key, or done. At the bound nothing new is read until the record at the "
+        "group's place is done. 8,192 at most: what is done beyond the place is kept on the disk.",
+        _ahead_count,
     )
     log_groups_max: int = field(1000, "count", "Logs: groups of one log. Each is a place on disk.", positive)
 

@@ -7,6 +7,7 @@
     to:INDEX                     end before this index, with an empty MESSAGE that says range-end:true
     on-gap: marker | error       of records that are gone an empty MESSAGE tells (gap:true), or the connection ends
     exclusive:true               of a group: one consumer at a time gets all, in order; all of the group say so
+    order:by-key                 of a group: records of one key go to one consumer at a time, in order
     batch:BYTES                  MESSAGEs whose body is a run of batches of about so many bytes
     compression:gzip,snappy,zstd how batches may be compressed; others are expanded here
 
@@ -29,7 +30,7 @@ import attrs
 
 from ...queues.logs.codecs import Codec, CodecError, codec_named
 from ...queues.logs.group import Group
-from ...queues.logs.ordering import ANY, EXCLUSIVE
+from ...queues.logs.ordering import ANY, BY_KEY, EXCLUSIVE, IN_WORDS
 from ...queues.logs.positions import (
     Position,
     PositionError,
@@ -72,7 +73,7 @@ class LogWishes:
     log_id: str
     """Id of the log that is meant; empty: the current one of that name."""
     order: str
-    """Order of the group: ANY, EXCLUSIVE."""
+    """Order of the group: ANY, EXCLUSIVE, BY_KEY."""
 
 
 def log_wishes(headers: Mapping[str, str]) -> LogWishes:
@@ -114,15 +115,30 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
 
 def _order_wished(headers: Mapping[str, str]) -> str:
     """Return the order that a SUBSCRIBE asks of its group. Raises ProtocolError."""
-    if all(headers.get(name, "false").lower() != "true" for name in _EXCLUSIVE):
-        return ANY
-    if "group" not in headers:
+    order = headers.get("order", ANY)
+    if order not in (ANY, BY_KEY):
+        raise ProtocolError("bad-order", f"order {order[:40]!r} is not known", "Write order:by-key, or exclusive:true.")
+    if any(headers.get(name, "false").lower() == "true" for name in _EXCLUSIVE):
+        if order:
+            raise ProtocolError(
+                "bad-order",
+                "exclusive:true and order:by-key exclude each other",
+                "An exclusive consumer gets the records of all keys.",
+            )
+        order = EXCLUSIVE
+    if order and "group" not in headers:
         raise ProtocolError(
             "not-for-logs",
-            "exclusive is for a group of a log",
-            "A reader with a place of its own gets all records anyway: SUBSCRIBE with group, or without exclusive.",
+            f"{IN_WORDS[order]} is for a group of a log",
+            "A reader with a place of its own gets all records in order anyway: leave it out, or SUBSCRIBE with group.",
         )
-    return EXCLUSIVE
+    if order == BY_KEY and "batch" in headers:
+        raise ProtocolError(
+            "not-for-batches",
+            "batches have records of several keys: order:by-key is for single records",
+            "SUBSCRIBE without batch, or with exclusive:true.",
+        )
+    return order
 
 
 def _place_wished(headers: Mapping[str, str]) -> Position:

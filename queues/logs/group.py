@@ -14,10 +14,11 @@ from ...flow.kinds import ResourceKind
 from ...flow.snapshot import Circumstances
 from ..ranges import RangeSet
 from ..subscription import Subscription
+from .by_key import KeyOrder
 from .exclusive_order import ExclusiveOrder
 from .log import Log
 from .log_readers import UNSEEN, LogConsumer, LogReaders
-from .ordering import ANY, EXCLUSIVE, IN_WORDS
+from .ordering import ANY, BY_KEY, EXCLUSIVE, IN_WORDS
 from .ports import PLACE_RANGES_MAX, GroupKeeper, GroupState
 from .redelivery import Redelivery
 from .refused import Refused, joined, overlaid
@@ -34,12 +35,16 @@ class Group(LogReaders):
         self._front = state.front
         self._settled = RangeSet(state.settled)
         self.deleted = False
+        self._by_key: KeyOrder | None = None
+        """Order by key; None: another one."""
         self.creating: list[Callable[[Exception | None], None]] | None = None
         """Callbacks for the group's creation on disk; None: it is on disk."""
         super().__init__(log, f"{log.name} group {group}", state.front, kind=ResourceKind.LOG_GROUP)
         self.place = self.storage = keeper.place(log.name, group, self.state)
         # Records settled beyond the front are not redelivered; records that may have been seen are redelivered as such.
-        end = max(state.handed_to, state.settled[-1][1] if state.settled else 0)
+        end = min(state.handed_to, log.records.next_index)  # a lease may go beyond the log
+        if state.settled:
+            end = max(end, state.settled[-1][1])
         holes = [
             (start, stop, 0 if stop <= state.handed_to else UNSEEN)
             for start, stop in self._settled.holes(state.front, end)
@@ -72,8 +77,19 @@ class Group(LogReaders):
     def subscribe(self, consumer: LogConsumer) -> Subscription:
         """Add a consumer, whose order is that of the group (`why_not`)."""
         if consumer.order != (ANY if self.order is None else self.order.name):
-            self.order = ExclusiveOrder(self) if consumer.order == EXCLUSIVE else None
+            self._take_order(consumer.order)
         return super().subscribe(consumer)
+
+    def _take_order(self, order: str) -> None:
+        by_key, self._by_key, self.order = self._by_key, None, None
+        if by_key is not None:
+            by_key.ending()
+        if order == EXCLUSIVE:
+            self.order = ExclusiveOrder(self)
+        elif order == BY_KEY:
+            self.order = self._by_key = KeyOrder(self)
+            if self.refused is not None:
+                self.refused.hasten()  # the keys of what waits for its time are not known
 
     @property
     def front(self) -> int:
@@ -96,6 +112,35 @@ class Group(LogReaders):
     def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
         # Retention may have removed the record while it was delivered; then the record counts as settled.
         return self._settled.holes(max(start, self._front), end)
+
+    # ------------------------------------------------------------------ by key
+
+    def _dispatch(self, budget: int) -> bool:
+        return super()._dispatch(budget) if self._by_key is None else self._by_key.dispatch(budget)
+
+    def has_waiting(self, subscription: Subscription) -> bool:
+        return super().has_waiting(subscription) or (self._by_key is not None and self._by_key.has_waiting)
+
+    def comes_again(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        super().comes_again(ranges if self._by_key is None else self._by_key.returned(ranges))
+
+    def _refuse(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        if self._by_key is not None:
+            ranges = list(ranges)
+            self._by_key.hold_back([each for each in ranges if not self.is_spent(each[2])])
+        super()._refuse(ranges)
+
+    def passed(self, start: int, end: int) -> None:
+        if self._by_key is not None:
+            self._by_key.let_go(start, end)
+        super().passed(start, end)
+
+    def tell_missing(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
+        if self._by_key is not None:
+            self._by_key.gone(start, end)
+        super().tell_missing(subscription, start, end, reason)
+
+    # ------------------------------------------------------------------ positions
 
     def seek(self, index: int) -> None:
         """Continue at `index` in a new epoch: deliveries of earlier epochs that come back are ignored. Consumers keep
@@ -127,12 +172,16 @@ class Group(LogReaders):
     def state(self) -> GroupState:
         """Return the position to keep."""
         settled = tuple(islice(self._settled, PLACE_RANGES_MAX))
-        return GroupState(self._front, settled, self.position, tuple(self._failures()), self.log.log_id)
+        by_key = self._by_key
+        handed_to = self.position if by_key is None else by_key.handed_to if self.closed else by_key.lease
+        return GroupState(self._front, settled, handed_to, tuple(self._failures()), self.log.log_id)
 
     def _failures(self) -> list[tuple[int, int, int]]:
         """Return the failed unsettled records, wherever they are: about the first PLACE_RANGES_MAX."""
         first = islice(self._again, LOOKED_AT_MAX)
         found = [(again.start, again.end, again.failures) for again in first if again.failures > 0]
+        if self._by_key is not None:
+            found += self._by_key.failed()
         if self._failed:
             ends = self._runs
             out = islice(self._failed.items(), LOOKED_AT_MAX)

@@ -58,6 +58,11 @@ class ReaderLine(Generic[R]):
             self._ready[reader] = None
 
     @property
+    def ready(self) -> OrderedDict[R, None]:
+        """Consumers that may have credit, the next one first; by_key.py rotates it."""
+        return self._ready
+
+    @property
     def first(self) -> R | None:
         """Next consumer; None if none may have credit."""
         return next(iter(self._ready), None)

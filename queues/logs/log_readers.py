@@ -41,7 +41,7 @@ from .log import AGAIN_SECONDS, Log
 from .ordering import Order
 from .ports import DiskError, GroupPlace
 from .reading import NotReadyError, Unreadable
-from .redelivery import FOR_GOOD, Redelivery
+from .redelivery import FOR_GOOD, Again, Redelivery
 from .refused import Refused
 from .runs import BatchRun, cut_run
 
@@ -335,6 +335,15 @@ class LogReaders(FlowResource):
         self._changed()
         self.context.request_dispatch()
 
+    @property
+    def first_again(self) -> Again | None:
+        """Next range to be redelivered."""
+        return self._again.first
+
+    def put_back(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        """Take ranges back that were not handed over, each with its number of failures."""
+        self._again.add(ranges)
+
     def passed(self, start: int, end: int) -> None:
         """Settle records that were given up."""
         self._settle(start, end)
@@ -395,11 +404,11 @@ class LogReaders(FlowResource):
         if room_count <= 0 or room_bytes <= 0:
             consumer.wait(subscription)
             return 0
-        if self._pass_over(subscription):
+        if self.pass_over(subscription):
             return GAP_COST if self.refused is None else GAP_COST + self.refused.waiting_count // GAP_SHARE
         again = self._again.first
         start, end = (again.start, again.end) if again is not None else (self.position, self._end())
-        if not self._is_warm(start):
+        if not self.is_warm(start):
             return STALLED
         attempts = UNSEEN if again is None else again.failures
         try:
@@ -416,25 +425,30 @@ class LogReaders(FlowResource):
                 cost = self._hand_over(subscription, selected, part.first + looked_count, attempts, looked_count)
                 return cost + looks_cost
             part = self.log.reading.part(self.log, start, end, min(count_max, room_count), room_bytes)
-        except Unreadable as error:
-            self._gap(subscription, start, max(start + 1, min(error.end_index, end)), "damaged")
-            return GAP_COST
-        except IndexError:  # retention has removed it since
-            self.context.request_dispatch()
-            return STALLED
-        except NotReadyError as error:
-            self.log.reading.await_batch(error.key, self)
-            return STALLED
-        except DiskError as error:
-            self._read_later(str(error))
-            return STALLED
+        except (Unreadable, IndexError, DiskError) as error:
+            return self.unread(error, subscription, start, end)
         return self._hand_over(subscription, part, part.end, attempts, len(part))
+
+    def unread(
+        self, error: Unreadable | IndexError | DiskError, subscription: Subscription, start: int, end: int
+    ) -> int:
+        """Deal with an error of reading `start`; return the cost, STALLED if it has to be read again."""
+        if isinstance(error, Unreadable):
+            self.tell_missing(subscription, start, max(start + 1, min(error.end_index, end)), "damaged")
+            return GAP_COST
+        if isinstance(error, NotReadyError):
+            self.log.reading.await_batch(error.key, self)
+        elif isinstance(error, DiskError):
+            self._read_later(str(error))
+        else:  # retention has removed it since
+            self.context.request_dispatch()
+        return STALLED
 
     def _hand_over(
         self, subscription: ReaderSubscription, part: Slice | None, moved_to: int, attempts: int, looked_count: int
     ) -> int:
         """Deliver the selected records before `moved_to`; return the cost."""
-        self._moved(moved_to)
+        self.moved_to(moved_to)
         if part is None:
             return 1 + looked_count // LOOKS_PER_COST
         if attempts != UNSEEN:
@@ -443,12 +457,22 @@ class LogReaders(FlowResource):
             if attempts:
                 self._failed.update(tried)
             part = part.tried(attempts)
+        self._hand(subscription, part)
+        return SLICE_COST + len(part)
+
+    def _hand(self, subscription: ReaderSubscription, part: Slice) -> None:
         self._count(subscription, len(part))
         self._out_count += len(part)
         hand = subscription.hand(self.epoch)
         hand.unsettled_count += len(part)
         hand.consumer.deliver(hand, part, dropped_count=0)
-        return SLICE_COST + len(part)
+
+    def hand_over_tried(self, subscription: ReaderSubscription, part: Slice) -> None:
+        """Deliver records, of which `part.attempts` has those that were handed over before."""
+        if part.attempts:
+            self._attempts.update(part.attempts)
+            self._failed.update({index: count for index, count in part.attempts.items() if count})
+        self._hand(subscription, part)
 
     def _select(self, selection: Selection, part: Slice, room_count: int, room_bytes: int) -> tuple[int, Slice | None]:
         """Return how many records are done with, and those the consumer selects. Settles the others."""
@@ -497,7 +521,7 @@ class LogReaders(FlowResource):
     def _hand_run(self, subscription: ReaderSubscription, start: int, end: int, bytes_max: int, attempts: int) -> int:
         consumer: Any = subscription.consumer
         run = cut_run(self.log, start, end, bytes_max, consumer.codecs)
-        self._moved(run.end_index)
+        self.moved_to(run.end_index)
         self._runs[start] = run.end_index
         if attempts != UNSEEN:
             self._attempts[start] = attempts
@@ -514,7 +538,7 @@ class LogReaders(FlowResource):
         subscription.delivered_count += count
         self.delivered_count += count
 
-    def _moved(self, end: int) -> None:
+    def moved_to(self, end: int) -> None:
         """Advance past the delivered records before `end`."""
         if self.unreadable:
             self.unreadable = ""
@@ -549,23 +573,24 @@ class LogReaders(FlowResource):
                 consumer: Any = subscription.consumer
                 consumer.tell_end(subscription, self.stop)
 
-    def _pass_over(self, subscription: Subscription) -> bool:
+    def pass_over(self, subscription: Subscription) -> bool:
         """Report a gap at the next index, if there is one; return whether there was."""
         again = self._again.first
         start = self.position if again is None else again.start
         first = self.log.records.first_index
         if start < first:
-            self._gap(subscription, start, first if self.stop is None else min(first, self.stop), "retention")
+            self.tell_missing(subscription, start, first if self.stop is None else min(first, self.stop), "retention")
             return True
         gap = self.log.gap_at(start)
         if gap is not None:
             end = gap.to_index if self.stop is None else min(gap.to_index, self.stop)
-            self._gap(subscription, start, end, gap.reason)
+            self.tell_missing(subscription, start, end, gap.reason)
             return True
         return False
 
-    def _gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
-        self._again.drop_below(end)
+    def tell_missing(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
+        """Tell a consumer of missing records, and settle them."""
+        self._again.drop_between(start, end)
         if self.position < end:
             self.position = end
         if self.refused is not None:
@@ -585,7 +610,7 @@ class LogReaders(FlowResource):
         consumer: Any = subscription.consumer
         consumer.tell_gap(subscription, start, self.front, OTHER_LOG)
 
-    def _is_warm(self, index: int) -> bool:
+    def is_warm(self, index: int) -> bool:
         """Return whether `index` is in the page cache. Otherwise it is being read from disk, and a dispatch follows."""
         log = self.log
         page_cache = log.page_cache

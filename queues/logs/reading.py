@@ -83,6 +83,13 @@ class RecordMessage(Message):
         super().__init__(head, wire, number)
         self.lines_bytes = lines_bytes
 
+    @property
+    def own_key(self) -> bytes:
+        """Key of the record in its batch, as its header line (`key_line`); empty without one."""
+        own = self.wire[: self.lines_bytes]
+        place = own.find(b"\nkey")
+        return own[place + 1 : -1] if place >= 0 else b""
+
 
 class _Chunk:
     __slots__ = ("end", "messages", "size_bytes", "start", "whole")
@@ -317,7 +324,7 @@ class RecordCache(FlowResource):
             ]
         made: list[Message] = []
         for index, (value, key) in enumerate(zip(values, keys, strict=True), first):
-            own = lines % index + b"\ncontent-length:%d\n" % len(value) + _key_line(bytes(key))
+            own = lines % index + b"\ncontent-length:%d\n" % len(value) + key_line(bytes(key))
             wire = own + block + b"\n\n" + value + b"\0"
             made.append(RecordMessage(head, wire, index, len(own)))
         return made
@@ -373,7 +380,7 @@ def _digits(number: int) -> int:
     return len(str(number))
 
 
-def _key_line(key: bytes) -> bytes:
+def key_line(key: bytes) -> bytes:
     """Return a key as a header line: plain where every version reads it the same, else in base 64."""
     if not key:
         return b""

@@ -48,6 +48,8 @@ LETTERS_COUNT: Final = 16
 """Records dead-lettered in one go: each may be in a batch of its own."""
 JOINED_COUNT: Final = 256
 """Ranges examined together for overlaps."""
+DUE_MS_MAX: Final = 2**62
+"""Time at which everything is due."""
 OWN_LINES: Final = frozenset({"key", "key-base64"})
 """Headers that the broker writes before a record's own and that come from its sender."""
 
@@ -69,6 +71,7 @@ class Refused:
         "dead_lettered_count",
         "dropped_count",
         "failures",
+        "hastens",
     )
 
     def __init__(self, outlet: LogReaders) -> None:
@@ -85,6 +88,8 @@ class Refused:
         """Ranges standing by."""
         self._by_due_ms = 0
         """Time at which all of `_by` may be redelivered."""
+        self.hastens = False
+        """Whether all that waits for its time is redelivered at once: see `hasten`."""
         self._adding_timer: TimerHandle | None = None
         self._moving_timer: TimerHandle | None = None
         self._kept_bytes = 0
@@ -356,20 +361,27 @@ class Refused:
         next_ms = self._later.next_ms
         environment = self._outlet.log.environment
         if next_ms is not None and not self._outlet.closed:
-            delay_ms = max(0, next_ms - environment.now_ms())
+            delay_ms = 0 if self.hastens else max(0, next_ms - environment.now_ms())
             self._timer = environment.scheduling.call_later(delay_ms / 1000, self._release_due)
 
     def _release_due(self) -> None:
         self._timer = None
-        due = sorted(self._later.take_due(self._outlet.log.environment.now_ms(), DUE_COUNT))
+        now_ms = DUE_MS_MAX if self.hastens else self._outlet.log.environment.now_ms()
+        due = sorted(self._later.take_due(now_ms, DUE_COUNT))
         again: list[tuple[int, int, int]] = []
         spent: list[tuple[int, int, int]] = []
         for index in due:
             count = self.failures.pop(index)
             to = spent if self._outlet.is_spent(count) else again  # the policy may have changed
             to.append((index, self._ends.pop(index, index + 1), count))
+        self.hastens = self.hastens and self.delays_some
         self._outlet.comes_again(again)
         self.add(spent)
+        self._arm()
+
+    def hasten(self) -> None:
+        """Redeliver all that waits for its time, as a restart does, in portions."""
+        self.hastens = self.delays_some
         self._arm()
 
     def close(self) -> None:

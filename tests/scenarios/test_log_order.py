@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill, indexes
 
@@ -70,3 +72,80 @@ async def test_members_that_disagree_are_refused_in_words() -> None:
         await first.disconnect()
         third = await stage.connect()
         await join(third)
+
+
+BY_KEY = {"order": "by-key"}
+
+
+async def send_keys(client: Client, keys: str) -> None:
+    for number, key in enumerate(keys):
+        await client.sent(LOG, str(number), key=key)
+
+
+class TestByKey:
+    async def test_a_key_is_in_one_pair_of_hands_at_a_time(self) -> None:
+        async with LogStage() as stage:
+            producer, one, two = [await stage.connect() for _ in range(3)]
+            await send_keys(producer, "aabbab")
+            await join(one, **BY_KEY, prefetch_count="1")
+            await join(two, **BY_KEY, prefetch_count="1")
+            seen: dict[str, list[int]] = {}
+            for _ in range(3):
+                for client in (one, two):
+                    for delivery in await client.drain(0.01):
+                        seen.setdefault(delivery.headers["key"], []).extend(indexes([delivery]))
+                        await client.ack(delivery)
+            assert seen == {"a": [0, 1, 4], "b": [2, 3, 5]}
+            assert stage.group().front == 6
+
+    async def test_a_refused_record_holds_back_its_key_only(self) -> None:
+        async with LogStage({LOG: {"redelivery_delay_ms": 1000, "redeliveries_max": 1}}) as stage:
+            producer, client = await stage.connect(), await stage.connect()
+            await send_keys(producer, "aab")
+            await join(client, **BY_KEY, prefetch_count="1")
+            [first] = await client.next_messages(1)
+            await client.nack(first)
+            [other] = await client.next_messages(1)
+            assert indexes([other]) == [2]
+            await client.ack(other)
+            [again] = await client.next_messages(1)
+            assert (indexes([again]), again.delivery_count) == ([0], 2)
+            await client.nack(again)
+            assert indexes(await client.next_messages(1)) == [1], "the record is in the dead letters, its key continues"
+            await producer.subscribe("/queue/dead-letters")
+            [letter] = await producer.next_messages(1)
+            assert (letter.headers["dead-letter-index"], letter.headers["key"]) == ("0", "a")
+
+    @pytest.mark.parametrize("end", ["in order", "crash"])
+    async def test_it_holds_over_a_restart(self, tmp_path: Path, end: str) -> None:
+        lives = LogLives(tmp_path)
+        async with lives.life(end=end) as stage:
+            producer, one, two = [await stage.connect() for _ in range(3)]
+            await send_keys(producer, "aabbcc")
+            await join(one, **BY_KEY, prefetch_count="1")
+            await join(two, **BY_KEY, prefetch_count="1")
+            [late] = await two.next_messages(1)
+            await two.ack(late)
+        async with lives.life() as stage:
+            client = await stage.connect()
+            await join(client, **BY_KEY)
+            again = await client.next_messages(5)
+            assert indexes(again) == [0, 1, 3, 4, 5]
+            assert [delivery.redelivered for delivery in again[:3]] == [True, True, True]
+
+    @pytest.mark.parametrize(
+        ("headers", "code"),
+        [
+            ({"order": "by-size", "group": "g"}, "bad-order"),
+            ({"order": "by-key", "exclusive": "true", "group": "g"}, "bad-order"),
+            ({"order": "by-key", "batch": "4096", "group": "g"}, "not-for-batches"),
+            ({"order": "by-key"}, "not-for-logs"),
+            ({"order": "by-key", "group": "taken"}, "other-order"),
+        ],
+    )
+    async def test_what_can_not_be_is_refused_in_words(self, headers: dict[str, str], code: str) -> None:
+        async with LogStage() as stage:
+            other, client = await stage.connect(), await stage.connect()
+            await join(other, "taken")
+            await client.frame("SUBSCRIBE", {"destination": LOG, "id": "1", **headers})
+            assert (await client.expect_error()).headers["code"] == code
