@@ -13,6 +13,7 @@
     completion scripts for shells; names of destinations
     top        the flow map, live in a terminal (sluiceway.top)
     doctor     checks of this machine and this configuration (sluiceway.doctor)
+    compliance checks of any STOMP broker against the specifications (sluiceway.compliance)
     store      maintenance of a data folder: check, repair, export, import, compact
     cluster    data folders with several shards
     progress   display of progress
@@ -57,6 +58,7 @@ COMMANDS: Final = {
     "drain": "acting",
     "top": "top",
     "doctor": "doctor",
+    "compliance": "compliance",
     "store": "store",
     "cluster": "cluster",
     "spark": "spark",

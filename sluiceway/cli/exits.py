@@ -14,11 +14,11 @@ class Exit(IntEnum):
     OK = 0
     INCOMPLETE = 1
     """receive, log tail: fewer messages arrived than --count asked for. browse: the end did not arrive. log tail: the
-    log was deleted, or records are gone (--on-gap error). All: interrupted (click's own code for Ctrl-C), unless that
-    is the usual end.
+    log was deleted, or records are gone (--on-gap error). compliance: a duty is not kept. All: interrupted (click's own
+    code for Ctrl-C), unless that is the usual end.
     """
     USAGE = 2
-    """A wrong argument or configuration (click's own code for it)."""
+    """A wrong argument or configuration (click's own code for it). compliance: also no session with the broker."""
     LISTEN = 3
     """serve: an address can't be listened on."""
     CONNECT = 4

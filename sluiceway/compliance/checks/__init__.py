@@ -1,0 +1,29 @@
+"""All checks: importing this package registers them, in the order of the specifications."""
+
+from __future__ import annotations
+
+from sluiceway.compliance.checks import (
+    acknowledging,
+    connecting,
+    encoding,
+    ending,
+    framing,
+    heart_beats,
+    receipts,
+    sending,
+    subscribing,
+    transactions,
+)
+
+__all__ = [
+    "acknowledging",
+    "connecting",
+    "encoding",
+    "ending",
+    "framing",
+    "heart_beats",
+    "receipts",
+    "sending",
+    "subscribing",
+    "transactions",
+]
