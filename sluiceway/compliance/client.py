@@ -201,16 +201,20 @@ class Client:
             return
         raise Failed(expected, f"came {shown(came)}")
 
-    def error(self, expected: str = "an ERROR, then the end of the connection") -> Frame:
-        """Return the ERROR that must come, other frames before it skipped, and wait for the end."""
+    def error(self) -> Frame:
+        """Return the ERROR that must come, MESSAGEs before it skipped, and wait for the end."""
+        came = self.refusal("an ERROR, then the end of the connection")
+        self.end("the end of the connection behind ERROR")
+        return came
+
+    def refusal(self, expected: str = "an ERROR") -> Frame:
+        """Return the ERROR that must come, MESSAGEs before it skipped."""
         while True:
             came = self.frame(expected)
             if came.command == "ERROR":
-                break
-            if came.command == "RECEIPT":
+                return came
+            if came.command != "MESSAGE":
                 raise Failed(expected, f"came {shown(came)}")
-        self.end("the end of the connection behind ERROR")
-        return came
 
     def end(self, expected: str = "the end of the connection") -> None:
         """Wait until the broker closes; a frame before that is a failure."""

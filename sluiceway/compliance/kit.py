@@ -53,6 +53,7 @@ class Kit:
         self.transcript = Transcript()
         self.choice = ""
         """What the broker does where it has the choice."""
+        self._is_about_connecting = check.area in ("connect", "probe")
         self._name = check.name.replace("/", "-").replace(".", "")
         self._queues = queues
         self._clients: list[Client] = []
@@ -110,10 +111,17 @@ class Kit:
         return headers
 
     def connect(self, headers: Headers = (), *, version: str | None = None, command: str = "CONNECT") -> Client:
-        """Open a connection and CONNECT in the check's version, or another one. Raises Failed without CONNECTED."""
+        """Open a connection and CONNECT in the check's version, or another one. Without CONNECTED raises
+        Failed if the check is about connecting, else Unclear.
+        """
         client = self.open(version)
-        client.send(frame(command, [*self.connect_headers(client.version), *pairs(headers)]))
-        return self.accepted(client)
+        try:
+            client.send(frame(command, [*self.connect_headers(client.version), *pairs(headers)]))
+            return self.accepted(client)
+        except Failed as failed:
+            if self._is_about_connecting:
+                raise
+            raise Unclear(f"no session, which the check needs: {failed}") from None
 
     def accepted(self, client: Client) -> Client:
         """Wait for CONNECTED."""

@@ -27,6 +27,12 @@ from sluiceway.compliance.wire import VERSIONS
 
 CLEANING_SECONDS_MAX: Final = 10.0
 JOBS_MAX: Final = 64
+AREAS: Final = (
+    *("connect", "framing", "encoding", "heart-beat", "send", "message", "subscribe", "unsubscribe", "ack", "nack"),
+    *("transaction", "receipt", "disconnect", "error", "command", "limits"),
+)
+"""Order of reports."""
+HOSTILE: Final = ("limits",)
 
 
 class NoBrokerError(Exception):
@@ -94,7 +100,7 @@ def selected(
 
     return [
         check
-        for check in (list(checks) or CHECKS)
+        for check in sorted(checks or CHECKS, key=lambda check: AREAS.index(check.area) if check.area in AREAS else -1)
         if check.version in versions
         and (not only or any(check.is_meant(pattern) for pattern in only))
         and not any(check.is_meant(pattern) for pattern in without)
@@ -119,17 +125,18 @@ def run(
         server = said or server
     if versions and all(versions.values()):
         raise NoBrokerError("; ".join(f"{version}: {why}" for version, why in versions.items()))
-    left = ""
-    try:
-        with ThreadPoolExecutor(max_workers=max(1, min(jobs, JOBS_MAX)), thread_name_prefix="compliance") as pool:
-            done = [pool.submit(_outcome, settings, check, queues, versions[check.version], tell) for check in checks]
-            try:
-                outcomes = [future.result() for future in done]
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
-    finally:
-        left = _clean(settings, queues, next((each for each, why in versions.items() if not why), ""))
+    spoken = next((each for each, why in versions.items() if not why), "")
+    outcomes: list[Outcome] = []
+    left: list[str] = []
+    for is_hostile in (False, True):  # what may harm a broker comes last, when nothing else can suffer
+        part = [check for check in checks if (check.area in HOSTILE) is is_hostile]
+        try:
+            outcomes += _together(
+                part, jobs, lambda check: _outcome(settings, check, queues, versions[check.version], tell)
+            )
+        finally:
+            left.append(_clean(settings, queues, spoken))
+            queues.clear()
     outcomes += [Outcome(check, Result.SKIPPED, "left out by --without") for check in skipped]
     return Report(
         str(settings.target),
@@ -140,8 +147,19 @@ def run(
         time.monotonic() - start,
         versions,
         tuple(outcomes),
-        left,
+        "; ".join(filter(None, left)),
     )
+
+
+def _together(checks: Sequence[Check], jobs: int, outcome: Callable[[Check], Outcome]) -> list[Outcome]:
+    """Run checks in some threads."""
+    with ThreadPoolExecutor(max_workers=max(1, min(jobs, JOBS_MAX)), thread_name_prefix="compliance") as pool:
+        done = [pool.submit(outcome, check) for check in checks]
+        try:
+            return [future.result() for future in done]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def _probe(settings: Settings, version: str, queues: list[str]) -> tuple[str, str]:
@@ -185,8 +203,8 @@ def _outcome(
         result, reason = Result.UNCLEAR, f"the check itself failed: {type(error).__name__}: {error}"
     finally:
         kit.close()
-    if result is Result.FAILED and check.level is CHOICE:
-        reason = f"neither of the choices: {reason}"
+    if result is Result.FAILED and check.level is CHOICE:  # no duty, so nothing to fail
+        result = Result.UNCLEAR
     seconds = time.monotonic() - start
     found = Outcome(check, result, reason, expected, came, seconds, tuple(kit.transcript.entries))
     tell(found)
@@ -198,7 +216,8 @@ def _clean(settings: Settings, queues: Sequence[str], version: str) -> str:
     if not queues or not version:
         return ""
     nothing = Check(f"{version}/cleaning/cleaning", version, "", CHOICE, "", lambda _kit: None)
-    kit = Kit(attrs.evolve(settings, check_seconds=CLEANING_SECONDS_MAX), nothing, [])
+    seconds = min(CLEANING_SECONDS_MAX, settings.check_seconds)
+    kit = Kit(attrs.evolve(settings, check_seconds=seconds), nothing, [])
     try:
         client = kit.connect()
         for number, queue in enumerate(queues):

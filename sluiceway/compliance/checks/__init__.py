@@ -1,4 +1,4 @@
-"""All checks: importing this package registers them, in the order of the specifications."""
+"""All checks: importing this package registers them."""
 
 from __future__ import annotations
 

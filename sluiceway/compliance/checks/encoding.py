@@ -18,6 +18,8 @@ def _value(kit: Kit, name: str, value: str, wanted: str | None = None, *, expect
     found = message.get(wanted_name)
     if found != wanted_value:
         raise Failed(f"the header {wanted_name!r} with the value {wanted_value!r}", f"came {shown(message)}")
+    if message.irregularities:
+        raise Failed(f"the header {wanted_name!r}, escaped", f"{message.irregularities[0]}: {shown(message)}")
 
 
 def _fatal(kit: Kit, value: str) -> None:

@@ -160,6 +160,6 @@ def in_error(kit: Kit) -> None:
     """Name in an ERROR the receipt of the frame that caused it."""
     client = kit.connect()
     client.write("SEND", [("receipt", "cause")], b"without destination")
-    came = client.error()
+    came = client.refusal()
     if came.get("receipt-id") != "cause":
         raise Failed("receipt-id:cause in ERROR", f"came {shown(came)}")

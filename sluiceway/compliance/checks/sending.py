@@ -36,12 +36,15 @@ def kept(kit: Kit) -> None:
     kit.saw("keeps it" if kit.remaining(where, [b"early"]) == [b"early"] else "does not keep it")
 
 
-@check("send/destination-required", "SEND", MUST)
+@check("send/destination-required", "SEND", {"1.0": SHOULD})
 def destination_required(kit: Kit) -> None:
-    """Answer a SEND without destination with ERROR, and close."""
+    """Answer a SEND without destination with ERROR, and from 1.1 on close."""
     client = kit.connect()
     client.write("SEND", [("receipt", "r")], b"where to?")
-    client.error()
+    if kit.is_later:
+        client.error()
+    else:
+        client.refusal()
 
 
 @check("send/user-headers", "SEND", {"1.0": CHOICE, "1.1": MUST, "1.2": MUST})

@@ -9,14 +9,18 @@ from sluiceway.compliance.wire import Headers
 
 
 def _error(kit: Kit, command: str, headers: Headers) -> None:
+    """Send a wrong frame, for which there must be an ERROR, and from 1.1 on the end."""
     client = kit.connect()
     client.write(command, headers)
-    client.error()
+    if kit.is_later:
+        client.error()
+    else:
+        client.refusal()
 
 
-@check("subscribe/destination-required", "SUBSCRIBE", MUST)
+@check("subscribe/destination-required", "SUBSCRIBE", {"1.0": SHOULD})
 def destination_required(kit: Kit) -> None:
-    """Answer a SUBSCRIBE without destination with ERROR, and close."""
+    """Answer a SUBSCRIBE without destination with ERROR, and from 1.1 on close."""
     _error(kit, "SUBSCRIBE", [("id", "1"), ("receipt", "r")])
 
 
@@ -42,7 +46,7 @@ def duplicate_id(kit: Kit) -> None:
     client = kit.connect()
     kit.subscribe(client, kit.queue("a"))
     client.write("SUBSCRIBE", [*kit.of(kit.queue("b")), ("receipt", "again")])
-    client.error()
+    client.refusal()
 
 
 @check("subscribe/same-id-elsewhere", "SUBSCRIBE id Header", MUST)
@@ -132,11 +136,11 @@ def by_destination(kit: Kit) -> None:
 
 @check("unsubscribe/id-required", "UNSUBSCRIBE", SHOULD, LATER)
 def unsubscribe_id_required(kit: Kit) -> None:
-    """Answer an UNSUBSCRIBE without id with ERROR, and close."""
+    """Answer an UNSUBSCRIBE without id with ERROR."""
     client = kit.connect()
     kit.subscribe(client, kit.queue())
     client.write("UNSUBSCRIBE", [("receipt", "without")])
-    client.error()
+    client.refusal()
 
 
 @check("unsubscribe/unknown", "UNSUBSCRIBE", CHOICE)

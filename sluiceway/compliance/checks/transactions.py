@@ -164,48 +164,48 @@ def abort_at_close(kit: Kit) -> None:
 def _refused(kit: Kit, command: str, *headers: tuple[str, str], begun: bool = False) -> None:
     client = _begun(kit) if begun else kit.connect()
     client.write(command, [*headers, ("receipt", "wrong")])
-    client.error()
+    client.refusal()
 
 
 @check("transaction/begin-without-name", "BEGIN", SHOULD)
 def begin_without_name(kit: Kit) -> None:
-    """Answer a BEGIN without transaction with ERROR, and close."""
+    """Answer a BEGIN without transaction with ERROR."""
     _refused(kit, "BEGIN")
 
 
 @check("transaction/commit-without-name", "COMMIT", SHOULD)
 def commit_without_name(kit: Kit) -> None:
-    """Answer a COMMIT without transaction with ERROR, and close."""
+    """Answer a COMMIT without transaction with ERROR."""
     _refused(kit, "COMMIT", begun=True)
 
 
 @check("transaction/abort-without-name", "ABORT", SHOULD)
 def abort_without_name(kit: Kit) -> None:
-    """Answer an ABORT without transaction with ERROR, and close."""
+    """Answer an ABORT without transaction with ERROR."""
     _refused(kit, "ABORT", begun=True)
 
 
 @check("transaction/begin-twice", "BEGIN", SHOULD)
 def begin_twice(kit: Kit) -> None:
-    """Answer a BEGIN of a transaction that is open with ERROR, and close."""
+    """Answer a BEGIN of a transaction that is open with ERROR."""
     _refused(kit, "BEGIN", IN_T, begun=True)
 
 
 @check("transaction/commit-unknown", "COMMIT", SHOULD)
 def commit_unknown(kit: Kit) -> None:
-    """Answer a COMMIT of an unknown transaction with ERROR, and close."""
+    """Answer a COMMIT of an unknown transaction with ERROR."""
     _refused(kit, "COMMIT", ("transaction", "unknown"))
 
 
 @check("transaction/abort-unknown", "ABORT", SHOULD)
 def abort_unknown(kit: Kit) -> None:
-    """Answer an ABORT of an unknown transaction with ERROR, and close."""
+    """Answer an ABORT of an unknown transaction with ERROR."""
     _refused(kit, "ABORT", ("transaction", "unknown"))
 
 
 @check("transaction/send-unknown", "SEND", SHOULD)
 def send_unknown(kit: Kit) -> None:
-    """Answer a SEND in an unknown transaction with ERROR, and close."""
+    """Answer a SEND in an unknown transaction with ERROR."""
     _refused(kit, "SEND", *kit.to(kit.queue()), ("transaction", "unknown"))
 
 
