@@ -73,7 +73,7 @@ def subscriptions_end(kit: Kit) -> None:
     kit.left(where, b"a")
 
 
-@check("error/closes", "ERROR", {"1.0": CHOICE})
+@check("error/closes", "ERROR", {"1.0": CHOICE, "1.1": SHOULD})
 def error_closes(kit: Kit) -> None:
     """Close the connection just behind an ERROR."""
     client = kit.connect()
@@ -100,7 +100,7 @@ def error_message(kit: Kit) -> None:
         raise Failed("the header message", f"came {shown(came)}")
 
 
-@check("error/frames-behind", "ERROR", MUST, LATER)
+@check("error/frames-behind", "ERROR", {"1.1": SHOULD}, LATER)
 def error_frames_behind(kit: Kit) -> None:
     """Serve no frame behind the one that was answered with ERROR."""
     where = kit.queue()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluiceway.compliance.client import Client
+from sluiceway.compliance.client import Client, Late, shown
 from sluiceway.compliance.kit import Kit
 from sluiceway.compliance.registry import CHOICE, LATER, MUST, SHOULD, Failed, check
 
@@ -134,7 +134,8 @@ def _acknowledged_in_t(kit: Kit) -> tuple[str, Client]:
     client = kit.subscribed(where, "client")
     message = client.message(b"1")
     client.receipted("BEGIN", [IN_T])
-    client.receipted("ACK", [*kit.ack_headers(message), IN_T])
+    client.write("ACK", [*kit.ack_headers(message), IN_T])
+    client.receipted("SEND", kit.to(kit.queue("other")), b"behind the ACK")
     return where, client
 
 
@@ -143,8 +144,8 @@ def abort_at_disconnect(kit: Kit) -> None:
     """Abort open transactions with DISCONNECT."""
     where = kit.queue()
     client = _begun(kit)
+    client.write("SEND", kit.to(where, IN_T), b"inside")
     client.receipted("SEND", kit.to(where), b"outside")
-    client.receipted("SEND", kit.to(where, IN_T), b"inside")
     client.receipted("DISCONNECT")
     client.close()
     kit.left(where, b"outside")
@@ -155,8 +156,8 @@ def abort_at_close(kit: Kit) -> None:
     """Abort open transactions when the connection fails."""
     where = kit.queue()
     client = _begun(kit)
+    client.write("SEND", kit.to(where, IN_T), b"inside")
     client.receipted("SEND", kit.to(where), b"outside")
-    client.receipted("SEND", kit.to(where, IN_T), b"inside")
     client.close()
     kit.left(where, b"outside")
 
@@ -207,6 +208,23 @@ def abort_unknown(kit: Kit) -> None:
 def send_unknown(kit: Kit) -> None:
     """Answer a SEND in an unknown transaction with ERROR."""
     _refused(kit, "SEND", *kit.to(kit.queue()), ("transaction", "unknown"))
+
+
+@check("transaction/receipt", "Header receipt", CHOICE)
+def receipt(kit: Kit) -> None:
+    """Confirm a SEND in a transaction at once, or with COMMIT."""
+    client = _begun(kit)
+    client.write("SEND", kit.to(kit.queue(), IN_T, ("receipt", "inside")), b"inside")
+    try:
+        came = client.frame("a RECEIPT", kit.settings.quiet_seconds)
+    except Late:
+        client.write("COMMIT", [IN_T])
+        client.receipt("inside")
+        kit.saw("with COMMIT")
+        return
+    if came.command != "RECEIPT":
+        raise Failed("a RECEIPT", f"came {shown(came)}")
+    kit.saw("at once")
 
 
 @check("transaction/nack", "NACK", CHOICE, LATER)
