@@ -35,10 +35,10 @@ class NoFrame(Failed):
 
 @attrs.frozen
 class Entry:
-    """Something sent or received."""
+    """Bytes sent or received, or an event."""
 
     seconds: float
-    """Since the check began."""
+    """Time since the check began."""
     connection: int
     kind: str
     """`>`: sent by the kit, `<`: sent by the broker, `!`: an event."""
@@ -93,7 +93,7 @@ class Client:
         self.connected: Frame | None = None
         """CONNECTED, when it came."""
         self.irregularities: list[str] = []
-        """What was wrong with frames that could be read all the same."""
+        """Words on what was wrong with frames that could be read all the same."""
         self.backlog: list[Frame] = []
         """MESSAGEs that came while a RECEIPT was due."""
         self.reader = Reader()

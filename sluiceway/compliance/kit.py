@@ -1,4 +1,4 @@
-"""What a check gets: connections, names of its own, and helpers that read what is left in a queue."""
+"""Tools of a check: connections, names of its own, and helpers that read what is left in a queue."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Settings:
     seed: str = "0"
     """Part of all names, so that runs do not meet."""
     timeout_seconds: float = 5.0
-    """For each wait for something that must come."""
+    """Limit of each wait for something that must come."""
     quiet_seconds: float = 0.3
-    """For how long nothing must come where nothing may come."""
+    """Time in which nothing must come where nothing may come."""
     check_seconds: float = 30.0
-    """For one check."""
+    """Limit of one check."""
     beat_ms: int = 400
     """Heart-beats that are asked for."""
     beat_ms_max: int = 3000
@@ -52,7 +52,7 @@ class Kit:
         self.version = check.version
         self.transcript = Transcript()
         self.choice = ""
-        """What the broker does where it has the choice."""
+        """Words on what the broker does where it has the choice."""
         self._is_about_connecting = check.area in ("connect", "probe")
         self._name = check.name.replace("/", "-").replace(".", "")
         self._queues = queues

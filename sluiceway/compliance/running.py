@@ -46,7 +46,7 @@ class Outcome:
     check: Check
     result: Result
     reason: str = ""
-    """Why it is not `passed`, or the broker's choice."""
+    """Words on why it is not `passed`, or on the broker's choice."""
     expected: str = ""
     came: str = ""
     seconds: float = 0.0
@@ -65,10 +65,10 @@ class Report:
     began: datetime
     seconds: float
     versions: dict[str, str]
-    """For each version that was asked for: empty, or why the broker does not speak it."""
+    """Empty, or why the broker does not speak it, for each version that was asked for."""
     outcomes: tuple[Outcome, ...]
     left: str = ""
-    """What could not be cleaned up."""
+    """Words on what could not be cleaned up."""
 
     def count(self, result: Result) -> int:
         """Return the number of checks with this result."""

@@ -73,9 +73,9 @@ class Frame:
     """Names and values in their order, unescaped as the version wants."""
     body: bytes
     raw: bytes
-    """All of its bytes, the NUL included."""
+    """Bytes of the frame, the NUL included."""
     irregularities: tuple[str, ...] = ()
-    """What the grammar of the version does not allow, and yet can be read."""
+    """Faults against the grammar of the version, despite which the frame can be read."""
 
     def get(self, name: str) -> str | None:
         """Return the first header of that name."""

@@ -8,7 +8,7 @@ from sluiceway.compliance.registry import CHOICE, LATER, MUST, SHOULD, Failed, U
 
 PIECE = 1 << 16
 LIMIT_BYTES = 4 << 20
-"""So much of something is sent without an end in sight."""
+"""Size of something that is sent without an end in sight."""
 
 
 @check("disconnect/earlier-frames", "DISCONNECT", MUST)

@@ -12,7 +12,7 @@ from sluiceway.compliance.wire import frame
 
 SECTION = "Heart-beating"
 QUIET_BEATS = 3
-"""For how many of the asked intervals no heart-beat must come where none was asked for."""
+"""Number of the asked intervals in which no heart-beat must come where none was asked for."""
 
 
 def _offer(client: Client) -> tuple[int, int]:
