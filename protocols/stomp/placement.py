@@ -108,8 +108,10 @@ class Topics(Protocol):
     def remove(self, name: str) -> None:
         """Note the end of one."""
 
-    def when_told(self, callback: Callable[[], None]) -> None:
-        """Call this, perhaps at once, when every hub that can be reached knows of all subscriptions of this hub."""
+    def when_told(self, callback: Callable[[], None], *, patience_seconds: float | None = None) -> None:
+        """Call this, perhaps at once, when every hub that can be reached knows of all subscriptions of this hub, or
+        after `patience_seconds`. None: whatever time a hub takes, until its link is given up.
+        """
 
     def copied(self, hub: str, count: int, size_bytes: int) -> None:
         """Count messages that were sent to another hub for its subscribers."""

@@ -73,6 +73,24 @@ class CopiesCount:
 NO_COPIES: Final = CopiesCount()
 
 
+@attrs.define(eq=False)
+class _Awaiting:
+    """A callback for when all hubs have a version of the own interest."""
+
+    version: int
+    callback: Callable[[], None] | None
+    timer: TimerHandle | None = None
+    """Ends the patience with hubs that do not answer."""
+
+    def end(self) -> None:
+        """Call back, once."""
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            if self.timer is not None:
+                self.timer.cancel()
+            callback()
+
+
 class _Outward:
     """Near end of the flow on which this hub tells another one what it is interested in."""
 
@@ -193,8 +211,7 @@ class TopicInterest:
         self._outward: dict[str, _Outward] = {}
         self._inward: dict[str, int] = {}
         self._early: dict[str, list[Message]] = {}
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        """Versions of the own interest, and what is called when all hubs have them."""
+        self._waiting: deque[_Awaiting] = deque()
         self._flush_is_due = False
         self._timer: TimerHandle | None = None
         self._load: LinkLoad | None = None
@@ -292,12 +309,15 @@ class TopicInterest:
             self._placement.noted()
         self._flush_soon()
 
-    def when_told(self, callback: Callable[[], None]) -> None:
+    def when_told(self, callback: Callable[[], None], *, patience_seconds: float | None = None) -> None:
         version = self.book.flush()
         if self.book.told_version >= version:
             callback()
-        else:
-            self._waiting.append((version, callback))
+            return
+        awaiting = _Awaiting(version, callback)
+        self._waiting.append(awaiting)
+        if patience_seconds is not None and self._call_later is not None:
+            awaiting.timer = self._call_later(patience_seconds, awaiting.end)
 
     def copied(self, hub: str, count: int, size_bytes: int) -> None:
         counts = self.copies.setdefault(hub, CopiesCount())
@@ -472,8 +492,8 @@ class TopicInterest:
             self._placement.noted()
         if self._waiting:
             told = self.book.told_version
-            while self._waiting and self._waiting[0][0] <= told:
-                self._waiting.popleft()[1]()
+            while self._waiting and self._waiting[0].version <= told:
+                self._waiting.popleft().end()
 
 
 def is_about_interest(opening_record: bytes) -> bool:

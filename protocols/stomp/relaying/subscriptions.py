@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Final
 
 import attrs
 
@@ -28,6 +29,12 @@ from .flows import Away, Flows
 from .near import NearSession
 from .refusals import no_owner
 from .routes import HERE, TOPIC, Legs, Routes, is_pattern
+
+HEARING_SECONDS: Final = 1.0
+"""Time for which the RECEIPT of a SUBSCRIBE to a topic waits for hubs that do not answer. A stopped hub would delay all
+subscribers of the others by the time until its link is given up; what its own clients send before it knows misses them,
+as what it had under way when it stopped. A durable subscription waits: nothing that is confirmed is to miss it.
+"""
 
 
 @attrs.define(eq=False)
@@ -114,7 +121,7 @@ class FarSubscriptions:
         self._subscribe_at(key, frame, legs, None)
 
     def _hear(self, key: str, frame: Frame) -> None:
-        """Have other hubs send what a subscription is for. Its RECEIPT waits until they know."""
+        """Have other hubs send what a subscription is for. Its RECEIPT waits until they know, for a time."""
         heard = self._routes.heard(frame.headers)
         if not heard:
             return
@@ -126,7 +133,8 @@ class FarSubscriptions:
         if asked is not None:
             owed = Owed([asked], 2, is_commit=True)
             frame.headers["receipt"] = self._answers.leg(owed, "")
-            self._topics.when_told(partial(self._near.replies.leg_done, owed))
+            done = partial(self._near.replies.leg_done, owed)
+            self._topics.when_told(done, patience_seconds=HEARING_SECONDS)
 
     def _hear_no_more(self, key: str) -> None:
         for name in self._heard.pop(key, ()):

@@ -112,6 +112,25 @@ async def test_a_receipt_of_a_subscribe_means_that_all_hubs_know(name: str) -> N
         assert not hubs.b.links.topics.book.own(name)
 
 
+async def test_a_receipt_of_a_subscribe_waits_a_second_for_a_hub_that_hangs() -> None:
+    """And the message of another client comes, once. The receipt of a new durable subscription waits until the link is
+    given up: nothing that is confirmed is to miss it.
+    """
+    async with TwoHubs() as hubs:
+        await agreed(hubs)
+        subscriber, publisher = await hubs.connect("a"), await hubs.connect("a")
+        hubs.network.mute("b")
+        start = trio.current_time()
+        await subscriber.subscribe("/topic/a.x")
+        assert 0.9 < trio.current_time() - start < 1.5
+        await publisher.send("/topic/a.x", "here")
+        assert await subscriber.next_texts(1) == ["here"]
+        start = trio.current_time()
+        await publisher.subscribe("/topic/a.y", id="d", durable="true")
+        assert trio.current_time() - start > 5
+        await subscriber.silence()
+
+
 @pytest.mark.parametrize("name", TOPICS)
 async def test_durable_subscriptions_stay_with_the_owner(name: str) -> None:
     """What is confirmed is kept for them, and all subscribers have the same order."""
