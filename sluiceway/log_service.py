@@ -16,13 +16,15 @@ import attrs
 import trio
 
 from sluiceway.answering import GROUPS_MAX, OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
+from sluiceway.fetching import BYTES_DEFAULT, BYTES_MAX, COUNT_MAX, WAIT_SECONDS_MAX, Fetch
 from sluiceway.flow.graph import Steps, sorted_in_steps
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import ForbiddenError
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.environment import QueueEnvironment
-from sluiceway.queues.logs.codes import INTERNAL_ERROR
+from sluiceway.queues.logs.codes import GROUP_IN_USE, INTERNAL_ERROR
+from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.ports import DiskError, GroupKeeper, GroupPlace, GroupState
 from sluiceway.queues.logs.positions import Position, PositionError, PositionKind, parse_index, parse_position
@@ -547,13 +549,56 @@ def _delete(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     table.delete(_named(table, request), passcode if isinstance(passcode, str) else "", _done(send))
 
 
+def _fetch(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    named = _named(table, request)
+    count_max = number_of(request, "max_count") if "max_count" in request else COUNT_MAX
+    bytes_max = number_of(request, "max_bytes") if "max_bytes" in request else BYTES_DEFAULT
+    wait_seconds = request.get("max_wait_seconds", 0)
+    if not 0 < count_max <= COUNT_MAX or not 0 < bytes_max <= BYTES_MAX:
+        raise BadRequestError(f'"max_count" may be 1 to {COUNT_MAX:,}, "max_bytes" 1 to {BYTES_MAX:,}')
+    is_number = isinstance(wait_seconds, int | float) and not isinstance(wait_seconds, bool)
+    if not is_number or not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
+        raise BadRequestError(f'"max_wait_seconds" may be 0 to {WAIT_SECONDS_MAX:g}')
+    if "group" in request:
+        group = _pulled(table, named, request)
+        if "from" in request:
+            raise BadRequestError('"from" and "group" exclude each other: a group has its own place')
+        place = Position(PositionKind.INDEX, group.front)
+    else:
+        place = parse_position(str(request.get("from", "next")))
+    Fetch(named, count_max, bytes_max, send).begin(table, place, wait_seconds)
+
+
+def _pulled(table: LogTable, named: Log, request: Mapping[str, Any]) -> Group:
+    """Return the group that a client reads by requests. Raises LogError if it has consumers."""
+    group = table.group(named, text_of(request, "group"))
+    if group.subscriptions:
+        raise LogError(
+            GROUP_IN_USE,
+            f"group {group.group!r} of {named.name} has {len(group.subscriptions)} consumers, which would get the same "
+            "records: end them, or subscribe as one of them",
+        )
+    return group
+
+
+def _commit(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    """Settle all records of a group below an index. Never moves it back."""
+    named, to = _named(table, request), number_of(request, "to")
+    group = _pulled(table, named, request)
+    if to > group.front:
+        table.seek(named, group.group, Position(PositionKind.INDEX, to))
+    group.place.when_settled(lambda: send({"front": group.front}))
+
+
 _ABOUT_LOGS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]]] = {
     "list": _list,
     "describe": _describe,
     "size": _size,
     "closest": _closest,
     "groups": _groups,
+    "fetch": _fetch,
     "seek": _seek,
+    "commit": _commit,
     "cursor": _cursor,
     "delete-group": _delete_group,
     "truncate": _truncate,

@@ -151,6 +151,8 @@ class LogTable:
         self._deleting: dict[str, Log] = {}
         """Logs no longer in the table, open until their files were moved away."""
         self._looks = Periodic(environment.scheduling.call_later, RETENTION_SECONDS, self._apply_retention)
+        self.fetching_count = 0
+        """Number of requests that wait for records at the end of a log."""
         self._trimming: set[str] = set()
         self._abandoned: set[str] = set()
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sluiceway.client.partitioning import by_hash
     from sluiceway.client.producer import Producer, ProducerStatistics
     from sluiceway.client.records import Record
-    from sluiceway.client.requests import GroupInfo, LogClient, LogInfo
+    from sluiceway.client.requests import Fetched, GroupInfo, LogClient, LogInfo
 
 __all__ = [
     "Backoff",
@@ -55,6 +55,7 @@ __all__ = [
     "Consumer",
     "ConsumerStatistics",
     "DamagedError",
+    "Fetched",
     "Gap",
     "GapError",
     "GroupInfo",
@@ -83,6 +84,7 @@ _HOMES = {
     "DamagedError": "sluiceway.client.errors",
     "Gap": "sluiceway.client.errors",
     "GapError": "sluiceway.client.errors",
+    "Fetched": "sluiceway.client.requests",
     "GroupInfo": "sluiceway.client.requests",
     "LogClient": "sluiceway.client.requests",
     "LogDeletedError": "sluiceway.client.errors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import attrs
 from sluiceway.client.address import Address
 from sluiceway.client.errors import ClientError, RequestError
 from sluiceway.client.link import CONNECT_SECONDS, Link
+from sluiceway.client.records import Record, key_of
 from sluiceway.client.way import Way, connected
 
 
@@ -80,6 +82,31 @@ class LogInfo:
         )
 
 
+@attrs.frozen
+class Fetched:
+    """Records that were fetched."""
+
+    records: tuple[Record[bytes], ...]
+    next: int
+    """Index to continue at."""
+    gaps: tuple[tuple[int, int, str], ...]
+    """Missing records before `next`: from, to (behind the last), reason."""
+    log_id: str
+
+    @classmethod
+    def of(cls, log: str, broker: str, reply: Mapping[str, Any]) -> Fetched:
+        """Make the object from a reply of the broker."""
+        records = []
+        for row in reply["records"]:
+            value = base64.b64decode(row["value_base64"]) if "value_base64" in row else row["value"].encode()
+            headers = row.get("headers", {})
+            own = {name.replace("_", "-"): row[name] for name in ("key", "key_base64") if name in row}
+            key = key_of(own or headers)
+            records.append(Record(log, row["index"], row["timestamp_ms"], key, value, headers, broker))
+        gaps = tuple((gap["from"], gap["to"], gap["reason"]) for gap in reply.get("gaps", ()))
+        return cls(tuple(records), reply["next"], gaps, reply["log_id"])
+
+
 class LogClient:
     """Asks one broker, or any hub of a cluster, which answers for all. Connects with the first request, and again after
     a connection was lost. For any number of threads, which wait for each other; a context manager.
@@ -129,6 +156,41 @@ class LogClient:
     def groups(self, log: str) -> list[GroupInfo]:
         """Return the groups of a log, with their offsets."""
         return [GroupInfo.of(reply) for reply in self.request("groups", log=log)["groups"]]
+
+    def fetch(
+        self,
+        log: str,
+        from_: int | str | None = None,
+        *,
+        group: str | None = None,
+        max_count: int | None = None,
+        max_bytes: int | None = None,
+        max_wait_seconds: float | None = None,
+        log_id: str | None = None,
+    ) -> Fetched:
+        """Return the next records from a place on (`next` without it), or from the front of a group without consumers.
+        At the end of the log it waits for one, `max_wait_seconds` (20 at most). At least one record comes if there is
+        one, perhaps fewer than `max_count` and `max_bytes` allow. Nothing is moved: continue at `next`, and `commit` it
+        for a group.
+        """
+        return Fetched.of(
+            log,
+            str(self.address),
+            self.request(
+                "fetch",
+                **{"from": from_},
+                log=log,
+                group=group,
+                max_count=max_count,
+                max_bytes=max_bytes,
+                max_wait_seconds=max_wait_seconds,
+                log_id=log_id,
+            ),
+        )
+
+    def commit(self, log: str, group: str, to: int, *, log_id: str | None = None) -> int:
+        """Settle all records of a group below an index, on the disk; the group has no consumers. Returns its front."""
+        return int(self.request("commit", log=log, group=group, to=to, log_id=log_id)["front"])
 
     def seek(self, log: str, group: str, to: int | str, *, log_id: str | None = None) -> int:
         """Move a group: to an index, `earliest`, `latest`, `next` or `time:MS`. `log_id`: only if the log is that one,

@@ -35,7 +35,7 @@ SIZE: Final = "log/size"
 """Senders may ask for the size of the log: they know it from receipts anyway, unless one was lost."""
 
 _ABOUT_READING: Final = frozenset({"log/describe", "log/closest", "log/groups"})
-_ABOUT_GROUPS: Final = frozenset({"log/seek", "log/cursor", "log/delete-group"})
+_ABOUT_GROUPS: Final = frozenset({"log/seek", "log/commit", "log/cursor", "log/delete-group", "log/fetch"})
 _ABOUT_ALL: Final = frozenset({"log/truncate", "log/delete"})
 _READING: Final = (Action.RECEIVE, Action.BROWSE)
 

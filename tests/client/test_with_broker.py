@@ -240,3 +240,17 @@ def test_prefetch_of_a_group_is_set(sluiceway_broker: EmbeddedBroker) -> None:
                 consumer.set_prefetch(wrong)
     with Consumer(address) as consumer, pytest.raises(ValueError, match="without a group"):
         consumer.set_prefetch(1)
+
+
+def test_records_are_fetched_and_committed(sluiceway_broker: EmbeddedBroker) -> None:
+    with Producer(sluiceway_broker.address, "fetched") as producer:
+        for value in (b"\xff", b"two", b"three"):
+            producer.send(value, key=b"k")
+    with LogClient(sluiceway_broker.address) as client:
+        fetched = client.fetch("fetched", "earliest", max_count=2)
+        assert [(r.index, r.key, r.value) for r in fetched.records] == [(0, b"k", b"\xff"), (1, b"k", b"two")]
+        assert fetched.next == 2
+        client.request("cursor", log="fetched", group="g", **{"from": "earliest"})
+        assert client.commit("fetched", "g", fetched.next) == 2
+        assert [record.value for record in client.fetch("fetched", group="g").records] == [b"three"]
+        assert client.fetch("fetched", 3, max_wait_seconds=0.1).records == ()
