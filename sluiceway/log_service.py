@@ -16,7 +16,6 @@ import attrs
 import trio
 
 from sluiceway.answering import GROUPS_MAX, OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
-from sluiceway.fetching import BYTES_DEFAULT, BYTES_MAX, COUNT_MAX, WAIT_SECONDS_MAX, Fetch
 from sluiceway.flow.graph import Steps, sorted_in_steps
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import ForbiddenError
@@ -24,6 +23,7 @@ from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.codes import GROUP_IN_USE, INTERNAL_ERROR
+from sluiceway.queues.logs.fetching import BYTES_DEFAULT, BYTES_MAX, COUNT_MAX, WAIT_SECONDS_MAX, Fetch
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.ports import DiskError, GroupKeeper, GroupPlace, GroupState

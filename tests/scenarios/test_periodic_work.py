@@ -54,7 +54,7 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
 OWNED: Final = frozenset(
     {
         "ConsumedQueue", "DeadLettering", "Publisher", "ClaimGroup", "Log", "LogReaders", "Refused",
-        "DelayTimer", "Expiry", "Overdue", "Pager", "Refusals",
+        "DelayTimer", "Fetch", "Expiry", "Overdue", "Pager", "Refusals",
     }
 )  # fmt: skip
 """Timers of one destination or connection, which does not outlive what they raise."""

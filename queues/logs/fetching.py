@@ -15,17 +15,17 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from sluiceway.flow.graph import Steps
-from sluiceway.queues.logs.codecs import Codec
-from sluiceway.queues.logs.codes import TOPIC_NOT_EXIST
-from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.ordering import ANY
-from sluiceway.queues.logs.positions import Position
-from sluiceway.queues.logs.reading import RecordMessage
-from sluiceway.queues.logs.table import LogError, LogTable
-from sluiceway.queues.message import Message
-from sluiceway.queues.slices import Slice
-from sluiceway.queues.subscription import Subscription
+from ...flow.graph import Steps
+from ..message import Message
+from ..slices import Slice
+from ..subscription import Subscription
+from .codecs import Codec
+from .codes import TOPIC_NOT_EXIST
+from .log import Log
+from .ordering import ANY
+from .positions import Position
+from .reading import RecordMessage
+from .table import LogError, LogTable
 
 COUNT_MAX: Final = 1000
 BYTES_MAX: Final = 1024 * 1024
