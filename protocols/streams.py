@@ -10,6 +10,7 @@ process. `tls` and `websocket` make streams of streams.
 
 from __future__ import annotations
 
+import select
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ import attrs
 import trio
 
 from .framing import PLAIN, Framing
+
+_PEER_ENDED: Final = getattr(select, "POLLRDHUP", 0)
+"""Event of a socket whose peer has ended its direction, where the system tells; errors and ends are told always."""
 
 
 @attrs.frozen
@@ -46,6 +50,10 @@ class ByteStream(Protocol):
     @property
     def peer_certificate(self) -> PeerCertificate | None:
         """Certificate that the peer has shown, if it was asked for one (TLS) and the certificate is valid."""
+
+    @property
+    def peer_has_ended(self) -> bool:
+        """Whether the peer, or the network, has ended what comes in, though bytes may be left to read."""
 
     def read(self, size_max: int) -> bytes | None:
         """Bytes that are there; b"" at the end of the stream, None if there are none now. Raises OSError."""
@@ -98,6 +106,12 @@ class SocketStream:
     def fileno(self) -> int:
         """Descriptor of the socket; -1 once it is closed."""
         return self._socket.fileno()
+
+    @property
+    def peer_has_ended(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, _PEER_ENDED)
+        return bool(poll.poll(0))
 
     def read(self, size_max: int) -> bytes | None:
         try:
@@ -193,6 +207,10 @@ class MemoryStream:
         self._out = outward
         self._closed = False
         self.peer = peer
+
+    @property
+    def peer_has_ended(self) -> bool:
+        return self._in.ended
 
     def read(self, size_max: int) -> bytes | None:
         self._check()

@@ -204,6 +204,10 @@ class TlsStream:
 
     # ------------------------------------------------------------------ reading and writing
 
+    @property
+    def peer_has_ended(self) -> bool:
+        return self._under.peer_has_ended
+
     def read(self, size_max: int) -> bytes | None:
         size_bytes = self.read_into(self._room[:size_max])
         return None if size_bytes is None else bytes(self._room[:size_bytes])

@@ -258,6 +258,10 @@ class WebSocketStream:
 
     # ------------------------------------------------------------------ reading
 
+    @property
+    def peer_has_ended(self) -> bool:
+        return self._under.peer_has_ended
+
     def read(self, size_max: int) -> bytes | None:
         parts: list[bytes] = [self._kept] if self._kept else []
         got, self._kept = len(self._kept), b""

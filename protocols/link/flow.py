@@ -43,6 +43,11 @@ class Outlet(Protocol):
     def closed(self, flow: Flow) -> None:
         """Forget the flow, which has ended in both directions."""
 
+    def may_deliver(self) -> bool:
+        """Return whether the peer has not given the link up, so that its deliveries are not with other clients. Asked
+        at the moment of delivery.
+        """
+
 
 class Flow:
     """One end of a flow."""
@@ -90,6 +95,10 @@ class Flow:
     def unread_bytes(self) -> int:
         """Bytes that were sent and that the peer has not read."""
         return self.sent_bytes - self.peer_read_bytes
+
+    def may_deliver(self) -> bool:
+        """Do `Outlet.may_deliver`."""
+        return self._outlet.may_deliver()
 
     def send(self, kind: Kind, data: bytes | memoryview) -> None:
         """Send bytes of frames; nothing after `end`."""

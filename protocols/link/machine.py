@@ -7,9 +7,15 @@ Fair turns: flows that have something to write stand in a line. Each write takes
 to the end of the line if it has more, and so on up to `WRITE_BYTES`. So a flow with a gigabyte delays the others by one
 portion each, and all that many flows have at the end of a dispatch turn is one write.
 
-Half-open links: nothing heard for `PING_SECONDS` asks for a PING; nothing for `SILENCE_SECONDS` is the end.
+Half-open links: a PING is said every `PING_SECONDS`; nothing heard for `SILENCE_SECONDS` is the end.
 
-Pure: the clock is passed in as `now`, random challenges in the greeting. Bounds: `FLOWS_MAX`; what waits is charged
+Lease: an end that hears nothing gives the link up, and gives what it had sent to other clients. So what comes may be
+delivered only while it is certain that the other end has not done so: for as long as its last PONG has said, from the
+moment at which the answered PING was said. The other end has heard this one no earlier than that, and waits longer. It
+grants no more than the certainty of its own session: behind that the next owner delivers. A link whose stream has ended
+brings no deliveries either, though bytes are left to read.
+
+Pure: the clock is passed in, random challenges in the greeting. Bounds: `FLOWS_MAX`; what waits is charged
 by the users of flows; records of the link itself are few and short, since each answers a record of the peer, or
 happens once.
 """
@@ -20,6 +26,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
@@ -36,19 +43,26 @@ from .records import (
     OpeningTooLargeError,
     Record,
     RecordReader,
+    decode_lease,
     decode_size,
     decode_taken,
     encode,
+    encode_lease,
 )
 
 TURN_BYTES: Final = 64 * 1024
 """Bytes of one flow before the next one has its turn."""
 WRITE_BYTES: Final = 1 << 20
 """Approximate size of one write."""
-PING_SECONDS: Final = 5.0
-"""Silence behind which the peer is asked for a sign of life."""
 SILENCE_SECONDS: Final = 15.0
 """Silence that is the end of a link: the peer is gone, or the network between."""
+LEASE_SECONDS: Final = SILENCE_SECONDS * 2 / 3
+"""Time behind a PING that was answered, in which the peer has not given this end up: clocks may run apart by a tenth,
+and processes be late, as with sessions.
+"""
+PING_SECONDS: Final = 5.0
+"""Time between two PINGs; less where leases are shorter than `LEASE_SECONDS`."""
+PING_SECONDS_MIN: Final = 0.25
 FLOWS_MAX: Final = 100_000
 """Flows of one link: one for each client connection that uses the other hub."""
 
@@ -107,15 +121,16 @@ class LinkMachine:
         *,
         dialled: bool,
         secret: bytes | None,
-        now: float,
+        clock: Callable[[], float],
         opened: Opened,
         request_write: Callable[[], None],
         expected_hub: str | None = None,
         prove: Callable[[Greeting], None] | None = None,
+        certain_seconds: Callable[[], float] = lambda: inf,
     ) -> None:
         """Make an end. `ours`: the greeting of this hub; `secret`: shared by the hubs of the cluster; None: the stream
         proves who the peer is, and `prove` checks that it does (raises LinkFault). `request_write`: call `gather` at
-        the end of the turn.
+        the end of the turn. `certain_seconds`: time for which this hub is certain of its session, from now on.
         """
         self._ours = ours
         self._dialled = dialled
@@ -134,8 +149,24 @@ class LinkMachine:
         """Highest number of the flows that the peer has opened."""
         self._line: deque[Flow] = deque()
         self._own: list[bytes] = [PREFACE, encode(Kind.HELLO, 0, ours.encode())]
-        self._heard_seconds = now
-        self._asked = False
+        self._clock = clock
+        self._certain_seconds = certain_seconds
+        self._heard_seconds = clock()
+        self._asked_seconds = -inf
+        """Time of the last PING."""
+        self._is_asked = False
+        """Whether that PING is not answered yet."""
+        self._pause_seconds = PING_SECONDS_MIN
+        """Time from one PING to the next."""
+        self._leased_until_seconds = -inf
+        self._was_over = False
+        """Whether the lease was over when it was asked for, since the last PONG."""
+        self.is_hung_up = False
+        """Whether the peer has closed its end: deliveries that are left to read are with other clients."""
+        self.look_again: Callable[[], None] = _nothing
+        """Callback when `look` is due earlier than it has said."""
+        self.lease_renewed: Callable[[], None] = _nothing
+        """Callback when deliveries may go on that `may_deliver` has refused."""
         self.goodbye: str | None = None
         """Reason for which the peer leaves in order; None: it has not said so."""
         self._has_parted = False
@@ -146,10 +177,9 @@ class LinkMachine:
 
     # ------------------------------------------------------------------ in
 
-    def receive(self, data: bytes, now: float) -> None:
+    def receive(self, data: bytes) -> None:
         """Receive bytes of the peer. Raises LinkFault: the link is to end."""
-        self._heard_seconds = now
-        self._asked = False
+        self._heard_seconds = self._clock()
         touched: dict[Flow, None] = {}
         try:
             for record in self._reader.feed(data):
@@ -222,13 +252,28 @@ class LinkMachine:
                 self._prove(self.peer)
             self.state = LinkState.OPEN
             self._reader.payload_bytes_max = DATA_BYTES_MAX
+            self._ask()  # before any flow: its answer comes before what flows bring
         elif kind is Kind.PING:
-            self._say(Kind.PONG)
+            self._say(Kind.PONG, encode_lease(min(max(self._certain_seconds(), 0.0), LEASE_SECONDS)))
+        elif kind is Kind.PONG:
+            self._take_pong(payload)
         elif kind is Kind.GOODBYE:
             self.goodbye = payload.decode("utf-8", "replace")
         elif kind is Kind.SHARDS:
             self.shards = _shards_of(payload)
             self.shards_changed()
+
+    def _take_pong(self, payload: bytes) -> None:
+        if not self._is_asked:
+            raise LinkFault("the peer answered a PING that was not said")
+        self._is_asked = False
+        lease_seconds = min(decode_lease(payload, LEASE_SECONDS), LEASE_SECONDS)
+        self._leased_until_seconds = self._asked_seconds + lease_seconds
+        self._pause_seconds = max(min(PING_SECONDS, lease_seconds / 3), PING_SECONDS_MIN)
+        self.look_again()
+        if self._was_over:
+            self._was_over = False
+            self.lease_renewed()
 
     def _take_open(self, number: int, payload: bytes) -> None:
         if number % 2 == (1 if self._dialled else 0):
@@ -325,17 +370,35 @@ class LinkMachine:
 
     # ------------------------------------------------------------------ time, and the end
 
-    def look(self, now: float) -> float:
-        """Look at the time: ask the peer for a sign of life, or give it up. Returns the seconds until the next look.
-        Raises LinkFault after a long silence.
+    def look(self) -> float:
+        """Look at the time: ask the peer for a sign of life, or give it up. Returns the seconds until the next look, if
+        `look_again` is not called before. Raises LinkFault after a long silence.
         """
-        silent_seconds = now - self._heard_seconds
+        now_seconds = self._clock()
+        silent_seconds = now_seconds - self._heard_seconds
         if silent_seconds >= SILENCE_SECONDS:
             raise LinkFault(f"nothing was heard from the peer for {silent_seconds:.0f} seconds")
-        if silent_seconds >= PING_SECONDS and not self._asked and self.state is LinkState.OPEN:
-            self._asked = True
-            self._say(Kind.PING)
-        return (SILENCE_SECONDS if self._asked or self.state < LinkState.OPEN else PING_SECONDS) - silent_seconds
+        left_seconds = SILENCE_SECONDS - silent_seconds
+        if self.state is not LinkState.OPEN or self._is_asked:
+            return left_seconds
+        due_seconds = self._asked_seconds + self._pause_seconds - now_seconds
+        if due_seconds > 0:
+            return min(due_seconds, left_seconds)
+        self._ask()
+        return left_seconds
+
+    def _ask(self) -> None:
+        """Say PING."""
+        self._is_asked = True
+        self._asked_seconds = self._clock()
+        self._say(Kind.PING)
+
+    def may_deliver(self) -> bool:
+        """Do `Outlet.may_deliver`."""
+        if not self.is_hung_up and self._clock() < self._leased_until_seconds:
+            return True
+        self._was_over = True
+        return False
 
     def end(self, reason: str) -> None:
         """End the link, whose stream is gone: all flows are lost. Again: nothing happens."""

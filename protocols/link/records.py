@@ -27,6 +27,7 @@ _HEAD: Final = Struct("!IIB")
 HEAD_BYTES: Final = _HEAD.size
 _TAKEN: Final = Struct("!QQ")
 _SIZE: Final = Struct("!Q")
+_LEASE: Final = Struct("!I")
 
 
 class LinkFault(Exception):
@@ -52,6 +53,7 @@ class Kind(IntEnum):
     """Reason of an orderly end (text). No new flow is opened behind it."""
     PING = 4
     PONG = 5
+    """Milliseconds for which deliveries that come behind the PING may be delivered (4); nothing: as long as any."""
     SHARDS = 6
     """Numbers of the shards that the hub has open (JSON), from now on."""
     OPEN = 16
@@ -139,6 +141,21 @@ def decode_size(payload: bytes) -> int:
     if not size:
         raise LinkFault("a frame of no bytes was announced")
     return size
+
+
+def encode_lease(seconds: float) -> bytes:
+    """Return the payload of a PONG."""
+    return _LEASE.pack(int(seconds * 1000))
+
+
+def decode_lease(payload: bytes, longest_seconds: float) -> float:
+    """Return the seconds in the payload of a PONG. Raises LinkFault."""
+    if not payload:
+        return longest_seconds  # of a hub of an earlier version
+    if len(payload) != _LEASE.size:
+        raise LinkFault(f"a lease is written in {len(payload)} bytes, not {_LEASE.size}")
+    milliseconds: int = _LEASE.unpack(payload)[0]
+    return milliseconds / 1000
 
 
 def encode_missed(missed: Mapping[str, int]) -> bytes:

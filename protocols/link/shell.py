@@ -73,11 +73,13 @@ class LinkConnection:
         self._scope = trio.CancelScope()
         self._fault: str | None = None
         self._was_open = False
-        self._timer: trio.CancelScope | None = None
+        self._sleeping = trio.CancelScope()
+        """Until the time is looked at again."""
         self._watched: Watched | None = None
         if hub.arrivals is not None and isinstance(stream, SocketStream):
             self._watched = hub.arrivals.watch(stream.fileno(), self._take_arrived)
         self.machine = make(self._request_write)
+        self.machine.look_again = self._look_again
 
     @property
     def peer_hub(self) -> str:
@@ -117,6 +119,7 @@ class LinkConnection:
 
     def end(self, reason: str) -> None:
         """End the link at once, for this reason."""
+        self.machine.is_hung_up = True
         if self._fault is None:
             self._fault = reason
         self._scope.cancel()
@@ -165,7 +168,9 @@ class LinkConnection:
 
     def _receive(self, data: bytes) -> None:
         machine = self.machine
-        machine.receive(data, self._hub.clock())
+        if self._stream.peer_has_ended:
+            machine.is_hung_up = True
+        machine.receive(data)
         if not self._was_open and machine.state is LinkState.OPEN:
             self._was_open = True
             self._opened(self)
@@ -218,13 +223,18 @@ class LinkConnection:
 
     async def _look_at_the_time(self) -> None:
         deadline = trio.current_time() + HANDSHAKE_SECONDS
-        while self.machine.state < LinkState.OPEN:
-            if trio.current_time() >= deadline:
-                raise LinkFault(f"the peer has not proved who it is within {HANDSHAKE_SECONDS:g} seconds")
-            await trio.sleep_until(deadline)
         while True:
-            seconds = self.machine.look(self._hub.clock())
-            await trio.sleep(max(seconds, 0.01))
+            if self.machine.state >= LinkState.OPEN:
+                seconds = self.machine.look()
+            else:
+                seconds = deadline - trio.current_time()
+                if seconds <= 0:
+                    raise LinkFault(f"the peer has not proved who it is within {HANDSHAKE_SECONDS:g} seconds")
+            with trio.CancelScope() as self._sleeping:
+                await trio.sleep(max(seconds, 0.01))
+
+    def _look_again(self) -> None:
+        self._sleeping.cancel()
 
 
 def _first(errors: BaseExceptionGroup[Exception]) -> Exception:

@@ -119,6 +119,10 @@ class FlowStream:
 
     # ------------------------------------------------------------------ ByteStream
 
+    @property
+    def peer_has_ended(self) -> bool:
+        return self._is_over
+
     def read(self, size_max: int) -> bytes | None:
         if self._lost is not None:
             raise ConnectionResetError(self._lost)

@@ -63,6 +63,11 @@ class FlowEnd(Protocol):
     def sent_bytes(self) -> int:
         """All bytes ever sent."""
 
+    def may_deliver(self) -> bool:
+        """Return whether the other hub has not given the link up, so that what the flow brings is not with other
+        clients. Asked at the moment of delivery.
+        """
+
     def send_frames(self, data: bytes) -> None:
         """Send bytes of STOMP frames, cut anywhere."""
 

@@ -236,7 +236,11 @@ class Member:
         """Return whether this hub is certain of its session: else another one may deliver the same messages. Asked at
         the moment of delivery, for a stopped process wakes up before its timers run.
         """
-        return self._clock() < self.coordination.certain_until_seconds
+        return self.certain_seconds() > 0
+
+    def certain_seconds(self) -> float:
+        """Return for how long this hub is certain of its session, from now on; 0 or less: it is not."""
+        return self.coordination.certain_until_seconds - self._clock()
 
     def drain(self) -> None:
         """Hand all shards over, and take none until `resume`, or the next start. Raises NotMovableError."""

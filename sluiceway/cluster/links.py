@@ -12,6 +12,7 @@ Bounds: links without proof PENDING_MAX, each for HANDSHAKE_SECONDS; one link fo
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import secrets
@@ -122,8 +123,8 @@ class Standing(Protocol):
     def session(self) -> str | None:
         """Session in which this hub is in the cluster; None: it is in none."""
 
-    def may_deliver(self) -> bool:
-        """Return whether this hub is certain of that session."""
+    def certain_seconds(self) -> float:
+        """Return for how long this hub is certain of that session, from now on; 0 or less: it is not."""
 
 
 class Links:
@@ -313,7 +314,10 @@ class Links:
     def may_deliver(self, term: str | None) -> bool:
         """Do `Elsewhere.may_deliver`."""
         standing = self._standing
-        return standing is None or (standing.may_deliver() and standing.session == term)
+        return standing is None or (standing.certain_seconds() > 0 and standing.session == term)
+
+    def _certain_seconds(self) -> float:
+        return math.inf if self._standing is None else self._standing.certain_seconds()
 
     def shards_at(self, hub: str) -> frozenset[int]:
         """Do `Elsewhere.shards_at`."""
@@ -467,11 +471,12 @@ class Links:
                 ours,
                 dialled=dialled,
                 secret=seat.secret,
-                now=self._hub.clock(),
+                clock=self._hub.clock,
                 opened=lambda flow, payload: self._proxies.opened(link.peer_hub, flow, payload),
                 request_write=request_write,
                 expected_hub=expected_hub,
                 prove=partial(_prove, stream, dialled),
+                certain_seconds=self._certain_seconds,
             )
 
         def opened(link: LinkConnection) -> None:
@@ -493,6 +498,7 @@ class Links:
             older.end("a newer link has taken its place")
         log.info("link opened", peer=peer, address=link.address)
         link.machine.shards_changed = partial(self._shards_changed, peer)
+        link.machine.lease_renewed = self._tell
         self._announce_to(link)
         if link.machine.shards is not None:
             self._shards_changed(peer)  # it came with the last record of the handshake

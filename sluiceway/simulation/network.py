@@ -126,6 +126,11 @@ class _Direction:
         return bool(self._pieces) and not self.is_lost and self._pieces[0][0] <= trio.current_time()
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the end has arrived, though bytes before it may not be read."""
+        return not self.is_lost and (self.is_broken or (self.is_ended and self._pieces[-1][0] <= trio.current_time()))
+
+    @property
     def _is_at_break(self) -> bool:
         return self.is_broken and not self._pieces
 
@@ -224,6 +229,11 @@ class BrokerEnd:
         self._out = outward
         self.peer = peer
         self.is_closed = False
+
+    @property
+    def peer_has_ended(self) -> bool:
+        """Do `ByteStream.peer_has_ended`."""
+        return self._in.has_ended
 
     def read(self, size_max: int) -> bytes | None:
         """Do `ByteStream.read`."""

@@ -251,6 +251,7 @@ class MovingSimulation(ClusterSimulation):
     def __init__(self, plan: MovingPlan, seed: int) -> None:
         super().__init__(hubs=plan.plan.hubs, seed=seed, faults=plan.plan.faults)
         self.plan = plan
+        self.session_seconds = SESSION_SECONDS
         self._make_machine = partial(HubMachine, self)
         self.standstill = Standstill()
         self.time = TrioTime()
@@ -328,7 +329,7 @@ class MovingSimulation(ClusterSimulation):
             offset_seconds=self._drifts.uniform(-3600, 3600),
             rate=self._drifts.uniform(1 - drift, 1 + drift),
         )
-        channel = machine.channel = self.service.channel(time, session_seconds=SESSION_SECONDS)
+        channel = machine.channel = self.service.channel(time, session_seconds=self.session_seconds)
 
         def coordination(_loop: Loop, _clock: Callable[[], float], _spawn: Spawn) -> Coordination:
             return Drifting(channel.client, time)  # type: ignore[return-value]

@@ -8,11 +8,13 @@ import attrs
 import pytest
 import trio
 
-from sluiceway.simulation import Faults, run, run_seeds
+from sluiceway.queues.shard_hash import shard_of
+from sluiceway.simulation import Faults, Subscription, run, run_seeds
 from sluiceway.store.engine import FencedError, put
-from tests.cluster.moving import KINDS, MovingHistory, MovingPlan, MovingSimulation, laws_hold
+from tests.cluster.moving import KINDS, SESSION_SECONDS, MovingHistory, MovingPlan, MovingSimulation, laws_hold
 from tests.cluster.shared_engine import LawBrokenError, SharedDatabase
 from tests.cluster.stopped import Standstill
+from tests.cluster.whole import Link
 
 GROUPS = 2
 SEEDS_IN_GROUP = 3
@@ -38,7 +40,7 @@ def test_the_same_seed_is_the_same_history_and_every_fault_is_planned() -> None:
     assert {step.what for seed in range(20) for step in MovingPlan.of(seed).steps} == set(KINDS)
 
 
-def quiet() -> MovingSimulation:
+def quiet(session_seconds: float = SESSION_SECONDS) -> MovingSimulation:
     """Return two hubs without faults, which are not started."""
     plan = attrs.evolve(
         MovingPlan.of(0),
@@ -48,7 +50,9 @@ def quiet() -> MovingSimulation:
         drift=0.0,
         expected=True,
     )
-    return MovingSimulation(plan, 0)
+    world = MovingSimulation(plan, 0)
+    world.session_seconds = session_seconds
+    return world
 
 
 def test_shards_that_are_said_with_the_end_of_a_handshake_are_news() -> None:
@@ -84,6 +88,65 @@ def test_a_hub_that_stops_behind_another_owner_ends_in_order() -> None:
             return world.database.owner(shard)[1]
 
     assert run(history) >= 2
+
+
+@pytest.mark.parametrize("how", ["stands still", "is cut off", "hears late"])
+def test_what_a_hub_hears_later_than_its_owner_waits_is_not_delivered(how: str) -> None:
+    """Its session is long, so it is in the cluster still; the owner has given the message to another client, which has
+    acknowledged it. `hears late`: nothing of the hub comes to the owner, then what the owner has sent comes late.
+    """
+
+    async def history() -> list[str]:
+        came: list[str] = []
+
+        async def take(messages: Subscription) -> None:
+            async for message in messages:
+                came.append(message.text)
+                await messages.acknowledge(message)
+
+        async with quiet(session_seconds=40.0) as world, trio.open_nursery() as taking:
+            await world.start()
+            await world.homes()
+            hub, owner = world.hub("hub1"), world.hub("hub2")
+            (shard,) = owner.member.open_shards
+            queue = next(name for name in (f"/queue/{n}" for n in range(99)) if shard_of(name, 2) == shard)
+            far, near = await world.client(hub, name="far"), await world.client(owner, name="near")
+            messages = await far.subscribe(queue)
+            taking.start_soon(take, messages)
+            await near.publish(queue, "before")
+            await trio.sleep(1)
+            (link,) = [each for each in hub.connections if isinstance(each, Link)]
+            match how:
+                case "stands still":
+                    hub.pause()
+                case "is cut off":
+                    link.there.lose()
+                    link.back.lose()
+                case "hears late":
+                    link.there.lose()
+                    await trio.sleep(9)
+                    link.back.lose()
+            await near.publish(queue, "late")
+            others = await near.subscribe(queue)
+            with trio.fail_after(20):
+                late = await anext(others)
+            assert late.text == "late"
+            assert late.headers.get("redelivered") == "true"
+            await others.acknowledge(late)
+            if how == "hears late":  # and of its end nothing yet
+                assert link.back._pieces.pop()[1] == b""
+                link.back.is_ended = False
+            link.back.is_lost = False
+            link.back.wake()
+            hub.wake()
+            await trio.sleep(1)
+            await others.unsubscribe()
+            await near.publish(queue, "behind")
+            await trio.sleep(30)
+            taking.cancel_scope.cancel()
+        return came
+
+    assert run(history) == ["before", "behind"]
 
 
 def test_a_stopped_hub_does_nothing_and_its_engine_refuses_it_when_it_wakes() -> None:

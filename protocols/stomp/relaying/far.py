@@ -7,7 +7,8 @@ lies; when the client has taken it the other hub is told.
 A hub that is not certain of its session may have been given up by the others: what it was to deliver they have given to
 other clients, who may have acknowledged it. So messages that arrive then *wait* here, with all behind them: they go on
 when the same session is certain again. Over a flow of an earlier session nothing is delivered: it counts as lost. Its
-bytes may lie in the socket of a process that was stopped, before their end.
+bytes may lie in the socket of a process that was stopped, before their end. Likewise where the other hub may have given
+the link up: messages wait until it has answered a PING, or the link ends (`link.machine` says why).
 
 Deliberately not here: which frame goes over which flow (`relay`). Bounds: those of the owner, which counts.
 """
@@ -147,8 +148,8 @@ class Far:
         self._term: str | None = None
         """Session of this hub in which the flow was opened."""
         self._waiting: list[tuple[Kind, bytes]] = []
-        """Records that have arrived since this hub is not certain of that session. Bounded, like all that the client
-        has not taken, by the output of the other hub.
+        """Records that have arrived since this hub is not certain of that session, or of the link. Bounded, like all
+        that the client has not taken, by the output of the other hub.
         """
         self.is_leaving = False
 
@@ -314,10 +315,13 @@ class Far:
         """Do `FlowUser.arrived`."""
         if self._is_over:
             return
-        if self._waiting or (kind in _DELIVERIES and not self._elsewhere.may_deliver(self._term)):
+        if self._waiting or (kind in _DELIVERIES and not self._may_deliver()):
             self._wait(kind, data)
         else:
             self._act(kind, data)
+
+    def _may_deliver(self) -> bool:
+        return self._elsewhere.may_deliver(self._term) and self.flow.may_deliver()
 
     def _wait(self, kind: Kind, data: bytes) -> None:
         if self._elsewhere.term != self._term:
@@ -328,10 +332,12 @@ class Far:
         self._waiting.append((kind, data))
 
     def _look(self) -> None:
-        """Act on what waits, if this hub is certain again; give the flow up if it is in another session now."""
+        """Act on what waits, if this hub is certain of its session and the link again; give the flow up if it is in
+        another session now.
+        """
         if self._elsewhere.term != self._term:
             self.ended(_TERM_OVER, lost=True)
-        elif self._elsewhere.may_deliver(self._term):
+        elif self._may_deliver():
             for kind, data in self._wait_no_more():
                 self._act(kind, data)
 
@@ -391,11 +397,11 @@ class Far:
         """Do `FlowUser.ended`."""
         if self._is_over:
             return
-        waiting = self._wait_no_more()
-        if not lost:
-            for kind, data in waiting:
-                if kind not in _DELIVERIES:  # what was to be delivered is with other clients now
-                    self._act(kind, data)
+        for kind, data in self._wait_no_more():
+            if kind not in _DELIVERIES:  # what was to be delivered is with other clients now; RECEIPTs stay true
+                self._act(kind, data)
+        if self._is_over:
+            return  # one of them was an ERROR
         self._is_over = True
         self.flow.end(reason)
         if self._inward is not None:

@@ -111,6 +111,9 @@ class Void:
     def closed(self, flow: Flow) -> None:
         return
 
+    def may_deliver(self) -> bool:
+        return True
+
     def watch(self, callback: object) -> None:
         return
 

@@ -23,8 +23,8 @@ class Standing:
     session: str | None = "first"
     is_certain: bool = True
 
-    def may_deliver(self) -> bool:
-        return self.is_certain
+    def certain_seconds(self) -> float:
+        return 10.0 if self.is_certain else 0.0
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import attrs
@@ -55,11 +56,23 @@ class Noting:
 
 
 @attrs.define
+class Time:
+    """Clock of an end."""
+
+    seconds: float = 0.0
+    certain_seconds: float = math.inf
+
+    def clock(self) -> float:
+        return self.seconds
+
+
+@attrs.define
 class End:
     """One end, and the users of the flows that the other end has opened."""
 
     machine: LinkMachine
     opened: list[Noting]
+    time: Time
 
 
 def end_of(
@@ -72,6 +85,7 @@ def end_of(
 ) -> End:
     """Make an end."""
     opened: list[Noting] = []
+    time = Time()
 
     def take(flow: Flow, payload: bytes) -> Noting:
         user = Noting()
@@ -83,13 +97,14 @@ def end_of(
         ours,
         dialled=dialled,
         secret=secret,
-        now=0.0,
+        clock=time.clock,
         opened=take,
         request_write=lambda: None,
         expected_hub=expected_hub,
         prove=prove,
+        certain_seconds=lambda: time.certain_seconds,
     )
-    return End(machine, opened)
+    return End(machine, opened, time)
 
 
 def written(end: End) -> bytes:
@@ -99,14 +114,15 @@ def written(end: End) -> bytes:
 
 def talk(one: End, other: End, now: float = 0.0) -> None:
     """Carry bytes to and fro until nothing waits."""
+    one.time.seconds = other.time.seconds = now
     while True:
         there, back = written(one), written(other)
         if not there and not back:
             return
         if there:
-            other.machine.receive(there, now)
+            other.machine.receive(there)
         if back:
-            one.machine.receive(back, now)
+            one.machine.receive(back)
 
 
 def linked() -> tuple[End, End]:

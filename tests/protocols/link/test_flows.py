@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sluiceway.protocols.link.flow import REFUSED, Flow
-from sluiceway.protocols.link.machine import FLOWS_MAX, PING_SECONDS, SILENCE_SECONDS, TURN_BYTES, WRITE_BYTES
+from sluiceway.protocols.link.machine import (
+    FLOWS_MAX,
+    LEASE_SECONDS,
+    PING_SECONDS,
+    PING_SECONDS_MIN,
+    SILENCE_SECONDS,
+    TURN_BYTES,
+    WRITE_BYTES,
+)
 from sluiceway.protocols.link.records import (
     WORDS_BYTES_MAX,
     Kind,
@@ -46,7 +54,7 @@ def test_all_flows_of_a_turn_are_one_write() -> None:
         flow.send(Kind.DATA, b"x" * 100)
     data = written(one)
     assert not written(one)
-    other.machine.receive(data, 0.0)
+    other.machine.receive(data)
     assert all(user.received == b"x" * 100 for user in other.opened)
 
 
@@ -57,7 +65,7 @@ def test_a_flow_with_much_to_write_delays_the_others_by_one_portion() -> None:
     flows[0].send(Kind.DATA, bytes(8 * WRITE_BYTES))
     for flow in flows[1:]:
         flow.send(Kind.DATA, b"little")
-    other.machine.receive(written(one), 0.0)
+    other.machine.receive(written(one))
     big, *little = other.opened
     assert all(user.received == b"little" for user in little)
     assert TURN_BYTES <= len(big.received) <= WRITE_BYTES + 3 * TURN_BYTES
@@ -89,9 +97,9 @@ def test_a_confirmation_that_can_not_be_is_refused(read_bytes: int, done_bytes: 
     flow = one.machine.open(b"", Noting())
     flow.send(Kind.PART, b"0123456789")
     talk(one, other)
-    one.machine.receive(encode_taken(flow.number, 4, 4), 0.0)
+    one.machine.receive(encode_taken(flow.number, 4, 4))
     with pytest.raises(LinkFault):
-        one.machine.receive(encode_taken(flow.number, read_bytes, done_bytes), 0.0)
+        one.machine.receive(encode_taken(flow.number, read_bytes, done_bytes))
 
 
 def test_a_flow_ends_in_order_and_is_forgotten() -> None:
@@ -132,14 +140,78 @@ def test_a_lost_link_tells_every_flow_once() -> None:
 
 
 def test_a_half_open_link_is_found() -> None:
-    """Silence asks for a sign of life, a sign of life is enough, and long silence is the end."""
+    """A sign of life is asked for now and then, a sign of life is enough, and long silence is the end."""
     one, other = linked()
-    assert one.machine.look(PING_SECONDS) == pytest.approx(SILENCE_SECONDS - PING_SECONDS)
-    talk(one, other, PING_SECONDS)
-    assert one.machine.look(PING_SECONDS + 1) == pytest.approx(PING_SECONDS - 1)
-    one.machine.look(3 * PING_SECONDS)
+    assert one.machine.look() == LEASE_SECONDS / 3
+    one.time.seconds = PING_SECONDS
+    assert one.machine.look() == SILENCE_SECONDS - PING_SECONDS
+    talk(one, other, PING_SECONDS + 1)
+    assert one.machine.look() == pytest.approx(LEASE_SECONDS / 3 - 1)
+    one.time.seconds = 3 * PING_SECONDS
+    one.machine.look()
+    one.time.seconds = PING_SECONDS + 1 + SILENCE_SECONDS
     with pytest.raises(LinkFault, match="nothing was heard"):
-        one.machine.look(PING_SECONDS + SILENCE_SECONDS)
+        one.machine.look()
+
+
+def test_a_lease_counts_from_the_question_and_is_shorter_than_the_other_end_waits() -> None:
+    one, other = linked()
+    assert LEASE_SECONDS < 0.9 * SILENCE_SECONDS, "clocks may run apart by a tenth"
+    renewed: list[float] = []
+    one.machine.lease_renewed = lambda: renewed.append(one.time.seconds)
+    one.time.seconds = 4.0
+    one.machine.look()
+    talk(one, other, 7.0)
+    one.time.seconds = 4.0 + LEASE_SECONDS - 0.01
+    assert one.machine.may_deliver()
+    one.machine.look()
+    one.time.seconds = 4.0 + LEASE_SECONDS
+    assert not one.machine.may_deliver(), "though the answer came later"
+    one.machine.receive(encode(Kind.SHARDS, 0, b"[]"))
+    assert not one.machine.may_deliver(), "what the other end says does not tell what it has heard"
+    talk(one, other, one.time.seconds)
+    assert one.machine.may_deliver()
+    assert renewed == [4.0 + LEASE_SECONDS]
+    one.machine.is_hung_up = True
+    assert not one.machine.may_deliver(), "what is left to read may be with others"
+
+
+def test_a_lease_is_no_longer_than_the_session_of_the_hub_that_grants_it() -> None:
+    """Behind its session another hub delivers the same messages. Questions come more often then."""
+    one, other = linked()
+    other.time.certain_seconds = 1.5
+    one.time.seconds = 10.0
+    one.machine.look()
+    talk(one, other, 10.0)
+    assert one.machine.look() == pytest.approx(0.5)
+    one.time.seconds = 11.49
+    assert one.machine.may_deliver()
+    one.time.seconds = 11.51
+    assert not one.machine.may_deliver()
+    other.time.certain_seconds = -3.0
+    one.machine.look()
+    talk(one, other, 11.6)
+    assert not one.machine.may_deliver()
+    assert one.machine.look() == pytest.approx(PING_SECONDS_MIN - 0.09)
+
+
+@pytest.mark.parametrize(("payload", "words"), [(b"\0\0", "in 2 bytes"), (b"", "that was not said")])
+def test_an_answer_that_can_t_be_is_refused(payload: bytes, words: str) -> None:
+    one, _other = linked()
+    if payload:
+        one.time.seconds = PING_SECONDS
+        one.machine.look()
+    with pytest.raises(LinkFault, match=words):
+        one.machine.receive(encode(Kind.PONG, 0, payload))
+
+
+def test_a_hub_of_an_earlier_version_grants_by_its_patience() -> None:
+    one, _other = linked()
+    one.time.seconds = PING_SECONDS
+    one.machine.look()
+    one.machine.receive(encode(Kind.PONG, 0))
+    one.time.seconds = PING_SECONDS + LEASE_SECONDS - 0.01
+    assert one.machine.may_deliver()
 
 
 def test_a_goodbye_lets_open_flows_end_and_takes_no_new_ones() -> None:
@@ -193,7 +265,7 @@ def test_a_confirmation_for_a_flow_that_is_closed_is_harmless() -> None:
         numbers.append(flow.number)
         flow.end("over")
         talk(one, other)
-        taker.machine.receive(encode_taken(flow.number, 0, 0), 0.0)
+        taker.machine.receive(encode_taken(flow.number, 0, 0))
         ended = taker.opened[0].flow
         assert ended is not None
         ended.end("over")
@@ -202,9 +274,9 @@ def test_a_confirmation_for_a_flow_that_is_closed_is_harmless() -> None:
     assert not other.machine.flows
     for number in numbers:
         for end in (one, other):
-            end.machine.receive(encode_taken(number, 0, 0), 0.0)
+            end.machine.receive(encode_taken(number, 0, 0))
             with pytest.raises(LinkFault, match="not open"):
-                end.machine.receive(encode_taken(number + 2, 0, 0), 0.0)
+                end.machine.receive(encode_taken(number + 2, 0, 0))
 
 
 def test_an_opening_record_that_is_too_large_is_not_sent() -> None:
@@ -254,7 +326,7 @@ def test_a_peer_that_breaks_the_rules_is_refused(record: bytes, words: str) -> N
     """In words."""
     one, _other = linked()
     with pytest.raises(LinkFault, match=words):
-        one.machine.receive(record, 0.0)
+        one.machine.receive(record)
 
 
 def test_a_flood_of_flows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +335,7 @@ def test_a_flood_of_flows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluiceway.protocols.link.machine.FLOWS_MAX", 5)
     one, _other = linked()
     with pytest.raises(LinkFault, match="more than 5 flows"):
-        one.machine.receive(b"".join(encode(Kind.OPEN, number) for number in range(2, 20, 2)), 0.0)
+        one.machine.receive(b"".join(encode(Kind.OPEN, number) for number in range(2, 20, 2)))
 
 
 @given(st.lists(st.binary(max_size=30), max_size=10))
@@ -272,7 +344,7 @@ def test_no_bytes_of_a_proved_peer_bring_the_machine_down(pieces: list[bytes]) -
     one, _other = linked()
     try:
         for piece in pieces:
-            one.machine.receive(piece, 0.0)
+            one.machine.receive(piece)
     except LinkFault as fault:
         assert str(fault)
 
@@ -302,15 +374,15 @@ class Conversation(RuleBasedStateMachine):
     @rule(at=st.integers(0, 100_000))
     def write(self, at: int) -> None:
         data = written(self.ends[0])
-        self.ends[1].machine.receive(data[:at], 0.0)
-        self.ends[1].machine.receive(data[at:], 0.0)
+        self.ends[1].machine.receive(data[:at])
+        self.ends[1].machine.receive(data[at:])
 
     @rule()
     def confirm(self) -> None:
         for user in self.ends[1].opened:
             assert user.flow is not None
             user.flow.took(len(user.received), len(user.received))
-        self.ends[0].machine.receive(written(self.ends[1]), 0.0)
+        self.ends[0].machine.receive(written(self.ends[1]))
 
     @invariant()
     def holds(self) -> None:

@@ -101,7 +101,7 @@ def test_nothing_comes_before_the_greeting(kind: Kind) -> None:
     """Neither a flow nor data of a stranger."""
     one = end_of(greeting("a"), dialled=False)
     with pytest.raises(LinkFault, match="in the state GREETING"):
-        one.machine.receive(PREFACE + encode(kind, 1), 0.0)
+        one.machine.receive(PREFACE + encode(kind, 1))
     assert not one.opened
 
 
