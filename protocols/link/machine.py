@@ -155,7 +155,7 @@ class LinkMachine:
         self._asked_seconds = -inf
         """Time of the last PING."""
         self._is_asked = False
-        """Whether that PING is not answered yet."""
+        """Whether the last PING is not answered yet."""
         self._pause_seconds = PING_SECONDS_MIN
         """Time from one PING to the next."""
         self._leased_until_seconds = -inf

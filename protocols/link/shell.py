@@ -74,7 +74,7 @@ class LinkConnection:
         self._fault: str | None = None
         self._was_open = False
         self._sleeping = trio.CancelScope()
-        """Until the time is looked at again."""
+        """Sleep before the next look at the time."""
         self._watched: Watched | None = None
         if hub.arrivals is not None and isinstance(stream, SocketStream):
             self._watched = hub.arrivals.watch(stream.fileno(), self._take_arrived)
