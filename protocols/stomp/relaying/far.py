@@ -395,13 +395,8 @@ class Far:
 
     def ended(self, reason: str, *, lost: bool) -> None:
         """Do `FlowUser.ended`."""
-        if self._is_over:
+        if self._is_over or self._ends_with_what_waits():
             return
-        for kind, data in self._wait_no_more():
-            if kind not in _DELIVERIES:  # what was to be delivered is with other clients now; RECEIPTs stay true
-                self._act(kind, data)
-        if self._is_over:
-            return  # one of them was an ERROR
         self._is_over = True
         self.flow.end(reason)
         if self._inward is not None:
@@ -417,6 +412,15 @@ class Far:
             self._relay.refused(self, reason.removeprefix(REFUSED))
         else:
             self._relay.lost(self)
+
+    def _ends_with_what_waits(self) -> bool:
+        """Act on what waits and is no delivery: those are with other clients now, RECEIPTs stay true. Returns whether
+        the flow is over behind it: there was an ERROR.
+        """
+        for kind, data in self._wait_no_more():
+            if kind not in _DELIVERIES:
+                self._act(kind, data)
+        return self._is_over
 
     def _take(self, size_bytes: int) -> None:
         """Give credit for bytes; none when the flow is over."""
