@@ -173,6 +173,7 @@ class Sends:
             asked = [self._answers.leg(each, name) for each in owed] if owed else None
             if far is None:
                 near.take_counted(own, wires, asked)
+                near.flush()
             else:
                 far.send_run(Kept(own, wires, asked, 0, kept.in_doubt))
 
