@@ -46,12 +46,6 @@ def _knows_of_no_doubt(far: Far, take_kept: Callable[[Far], list[Kept]] = Far.ta
     return kept
 
 
-def _does_not_send_again(far: Far, take_kept: Callable[[Far], list[Kept]] = Far.take_kept) -> list[Kept]:
-    """Forget what was under way over a lost flow, and never answer."""
-    take_kept(far)
-    return []
-
-
 @attrs.frozen
 class Mutant:
     """A mistake, and what shows it."""
@@ -71,7 +65,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "forgets marks": Mutant(message_renderer, "_redelivery_lines", _forgets_marks, "marked", 0),
     "forgets ACKs": Mutant(QueueRecords, "settled", _forgets_acks, "marked", 0),
     "forgets doubts": Mutant(Far, "take_kept", _knows_of_no_doubt, "marked", 6),
-    "does not send again": Mutant(Far, "take_kept", _does_not_send_again, "going on", 3),
 }
 
 
