@@ -265,6 +265,7 @@ async def test_a_cut_link_costs_messages_that_are_told(name: str) -> None:
         publisher = await hubs.connect("a")
         await publisher.send_all(name, range(10))
         await found["b"][0].next_messages(10)
+        await trio.testing.wait_all_tasks_blocked()  # the hub of the publisher hears that they have come
         hubs.network.is_down = True
         hubs.network.cut()
         await trio.testing.wait_all_tasks_blocked()
