@@ -40,8 +40,9 @@ LOGGING: Final = frozenset({"sluiceway.store.damage.DamageReports", "sluiceway.s
 PASSING: Final = frozenset(
     f"sluiceway.{name}"
     for name in (
-        "queues.logs.offers.OfferCheck", "queues.spools.SpoolDrain", "queues.transfers.Transfer", "queues.turns.Turn",
-        "store.batch.PageOut", "store.storequeue.StoreQueue", "store.together.StoreJoint",
+        "queues.log_drain.LogDrain", "queues.logs.offers.OfferCheck", "queues.spools.SpoolDrain",
+        "queues.transfers.Transfer", "queues.turns.Turn", "store.batch.PageOut", "store.storequeue.StoreQueue",
+        "store.together.StoreJoint",
     )
 )  # fmt: skip
 """There while one piece of work is done, or shared by all."""
