@@ -105,6 +105,8 @@ class Upkeep(FlowResource):
         """Distinct header blocks of SENDs that are kept: of messages, routes and caches."""
         self.things = UpkeepAccount(self, "connections, subscriptions and destinations")
         """Memory that resources take beside what is in them (`FlowResource.keep`), and the index of their names."""
+        self.answers = UpkeepAccount(self, "records of answers")
+        """Records of logs that answers to requests hold until they are made."""
         self.bytes_max = CAPACITY_BYTES
         self.refused_count = 0
 
@@ -131,6 +133,7 @@ class Upkeep(FlowResource):
     def settle(self) -> None:
         """Charge pending changes; to be called about once a second."""
         self.heads.settle()
+        self.answers.settle()
 
     def facts(self) -> Mapping[str, object]:
         """Return the bytes of each kind."""

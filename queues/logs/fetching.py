@@ -6,7 +6,8 @@ and is told of gaps as any reader, and costs no task. With a group it begins at 
 client commits what it has worked on by another request.
 
 Bounds: WAITING_MAX fetches of a broker wait at a time, more are answered at once with what is there; an answer has
-COUNT_MAX records and BYTES_MAX bytes, and a longer record is refused.
+COUNT_MAX records and BYTES_MAX bytes, and a longer record is refused. Answers that are not made yet hold HELD_BYTES_MAX
+of records together, counted with what the broker keeps beside messages; beyond that a fetch is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ...flow.graph import Steps
+from ...flow.upkeep import UpkeepAccount
 from ..message import Message
 from ..slices import Slice
 from ..subscription import Subscription
@@ -32,9 +34,33 @@ BYTES_MAX: Final = 1024 * 1024
 BYTES_DEFAULT: Final = 256 * 1024
 WAIT_SECONDS_MAX: Final = 20.0
 WAITING_MAX: Final = 250
+HELD_BYTES_MAX: Final = 16 * 1024 * 1024
 RECORD_TOO_LARGE: Final = "RECORD_TOO_LARGE"
+TOO_MANY_REQUESTS: Final = "TOO_MANY_REQUESTS"
 
 Send = Callable[[Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]], None]
+
+
+class _Held:
+    """Memory of the records of one answer, counted until nothing refers to them any more."""
+
+    __slots__ = ("_account", "_size_bytes", "_table")
+
+    def __init__(self, table: LogTable, account: UpkeepAccount | None) -> None:
+        self._table = table
+        self._account = account
+        self._size_bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        self._size_bytes += size_bytes
+        self._table.fetched_bytes += size_bytes
+        if self._account is not None:
+            self._account.add(size_bytes)
+
+    def __del__(self) -> None:
+        self._table.fetched_bytes -= self._size_bytes
+        if self._account is not None:
+            self._account.gone(self._size_bytes)
 
 
 class Fetch:
@@ -54,6 +80,7 @@ class Fetch:
         self._room_bytes = bytes_max
         self._send: Send | None = send
         self._messages: list[Message] = []
+        self._held: _Held | None = None
         self._gaps: list[dict[str, object]] = []
         self._subscription: Subscription | None = None
         self._next = 0
@@ -63,6 +90,14 @@ class Fetch:
 
     def begin(self, table: LogTable, place: Position, wait_seconds: float) -> None:
         """Read from a place on. Raises LogError."""
+        if table.fetched_bytes >= HELD_BYTES_MAX:
+            raise LogError(
+                TOO_MANY_REQUESTS,
+                f"answers to other fetches hold {table.fetched_bytes:,} bytes, {HELD_BYTES_MAX:,} are the limit: ask "
+                "again later",
+            )
+        upkeep = self._log.environment.manager.upkeep
+        self._held = _Held(table, None if upkeep is None else upkeep.answers)
         outlet, self._subscription = table.read(self._log, self, place, None, label=f"{self._log.name} for a fetch")
         self._next = outlet.position
         if wait_seconds > 0 and table.fetching_count < WAITING_MAX:
@@ -92,6 +127,8 @@ class Fetch:
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         self._messages += part.messages
+        assert self._held is not None, "it has begun"
+        self._held.add(part.wire_bytes)
         self._room_count -= len(part.messages)
         self._room_bytes -= part.wire_bytes
         self._next = part.end
@@ -132,7 +169,8 @@ class Fetch:
                 )
             )
         else:
-            self._answer(self._told())
+            self._answer(_told(self._messages, self._held, self._log.log_id, self._next, self._gaps))
+        self._messages, self._held = [], None  # the answer has them
 
     def _answer(self, result: LogError | Steps[Mapping[str, Any]]) -> None:
         send, self._send = self._send, None
@@ -144,18 +182,22 @@ class Fetch:
         if send is not None:
             send(result)
 
-    def _told(self) -> Steps[Mapping[str, Any]]:
-        rows: list[dict[str, object]] = []
-        headers: dict[int, dict[str, str]] = {}
-        for message in self._messages:
-            head: Any = message.head
-            if id(head) not in headers:
-                own = headers[id(head)] = dict(head.headers)
-                own.pop("destination", None)
-            rows.append(_row(message, headers[id(head)]))
-            yield
-        facts: dict[str, Any] = {"records": rows, "next": self._next, "log_id": self._log.log_id}
-        return facts | {"gaps": self._gaps} if self._gaps else facts
+
+def _told(
+    messages: list[Message], _held: _Held | None, log_id: str, following: int, gaps: list[dict[str, object]]
+) -> Steps[Mapping[str, Any]]:
+    """Tell of records, in steps. `_held` counts them until these steps are done or dropped."""
+    rows: list[dict[str, object]] = []
+    headers: dict[int, dict[str, str]] = {}
+    for message in messages:
+        head: Any = message.head
+        if id(head) not in headers:
+            own = headers[id(head)] = dict(head.headers)
+            own.pop("destination", None)
+        rows.append(_row(message, headers[id(head)]))
+        yield
+    facts: dict[str, Any] = {"records": rows, "next": following, "log_id": log_id}
+    return facts | {"gaps": gaps} if gaps else facts
 
 
 def _row(message: Message, headers: Mapping[str, str]) -> dict[str, object]:

@@ -153,6 +153,8 @@ class LogTable:
         self._looks = Periodic(environment.scheduling.call_later, RETENTION_SECONDS, self._apply_retention)
         self.fetching_count = 0
         """Number of requests that wait for records at the end of a log."""
+        self.fetched_bytes = 0
+        """Records that answers to requests hold until they are made."""
         self._trimming: set[str] = set()
         self._abandoned: set[str] = set()
 

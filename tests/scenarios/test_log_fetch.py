@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
+from sluiceway.queues.logs import fetching
+from sluiceway.queues.logs.positions import parse_position
 from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill, numbered, send_batch
 
 
@@ -94,3 +98,25 @@ async def test_what_can_not_be_is_refused_in_words(facts: dict[str, object], cod
         producer, asker = await stage.connect(), await stage.connect_asking()
         await fill(producer, 1)
         assert await asker.refused("fetch", **facts) == code
+
+
+async def test_records_of_an_answer_are_counted_until_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks a thousand times at once has a thousand answers waiting."""
+    async with LogStage() as stage:
+        producer, asker = await stage.connect(), await stage.connect_asking()
+        await fill(producer, 10)
+        upkeep, table = stage.broker.manager.upkeep, stage.broker.logs
+        assert upkeep is not None and table is not None
+        answers: list[Any] = []
+        fetch = fetching.Fetch(stage.log(), 5, 1 << 20, answers.append)
+        fetch.begin(table, parse_position("0"), 0)
+        await asker.asked("size", log=LOG)
+        while not answers:  # noqa: ASYNC110 - it is not told to anybody
+            await trio.sleep(0.001)
+        assert table.fetched_bytes == upkeep.answers.used_bytes > 5 * 20
+        monkeypatch.setattr(fetching, "HELD_BYTES_MAX", table.fetched_bytes)
+        assert await asker.refused("fetch", log=LOG, **{"from": 0}) == "TOO_MANY_REQUESTS"
+        answers.clear()
+        assert table.fetched_bytes == upkeep.answers.used_bytes == 0
+        assert (await asker.asked("fetch", log=LOG, **{"from": 0}))["next"] == 10
+        assert table.fetched_bytes == upkeep.answers.used_bytes == 0
