@@ -40,8 +40,8 @@ LOGGING: Final = frozenset({"sluiceway.store.damage.DamageReports", "sluiceway.s
 PASSING: Final = frozenset(
     f"sluiceway.{name}"
     for name in (
-        "queues.log_drain.LogDrain", "queues.logs.offers.OfferCheck", "queues.spools.SpoolDrain",
-        "queues.transfers.Transfer", "queues.turns.Turn", "store.batch.PageOut", "store.storequeue.StoreQueue",
+        "queues.log_drain.LogDrain", "queues.logs.fetching.Fetch", "queues.logs.offers.OfferCheck",
+        "queues.spools.SpoolDrain", "queues.transfers.Transfer", "queues.turns.Turn", "store.batch.PageOut", "store.storequeue.StoreQueue",
         "store.together.StoreJoint",
     )
 )  # fmt: skip
@@ -140,6 +140,8 @@ async def live(stage: LogStage) -> Client:
     await asker.claim(1)
     await fill(asker.client, 10)
     await join(client, id="group")
+    await client.subscribe("/log/alone", id="only", group="one", exclusive="true", ack="client-individual")
+    await client.subscribe("/log/keys", id="keys", group="by key", order="by-key", ack="client-individual")
     await client.subscribe(LOG, id="reader", ack="client-individual", **{"from": "earliest"})
     for delivery in await client.drain():
         await client.nack(delivery)
