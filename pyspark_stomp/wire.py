@@ -40,6 +40,7 @@ from sluiceway.client.errors import (
     ConnectionLostError,
     DamagedError,
     Gap,
+    NoReplyError,
     RefusedError,
     RequestError,
 )
@@ -53,6 +54,8 @@ from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damag
 SILENCE_SECONDS: Final = 30.0
 """A broker that reads nothing for that long is taken for dead."""
 PATIENCE_SECONDS: Final = 120.0
+ASK_SECONDS: Final = 120.0
+"""Time for the reply to one request: longer than any takes but a commit of very much, which may be asked for again."""
 BATCH_BYTES: Final = 1 << 20
 """Size of one MESSAGE: large enough that its frame costs nothing, and small beside the memory of a worker."""
 WINDOW: Final = 8
@@ -213,7 +216,9 @@ class Connection:
     def ask(self, name: str, **facts: Any) -> dict[str, Any]:
         """Ask as `request` does, once. Raises AwayError if no hub can answer now."""
         try:
-            return fulfilled(self._through(lambda link: link.ask(name, facts, timeout_seconds=None)))
+            return fulfilled(self._through(lambda link: link.ask(name, facts, timeout_seconds=ASK_SECONDS)))
+        except NoReplyError as error:
+            raise ConnectionLostError(str(error)) from error
         except RequestError as error:
             if error.code != AWAY:
                 raise

@@ -29,6 +29,7 @@ from sluiceway.client_ids import ClientIds
 from sluiceway.cluster.inherited import InheritedSockets
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.config.errors import ConfigError
 from sluiceway.config.fields import is_loopback
 from sluiceway.config.model import configuration
 from sluiceway.connections import Connections
@@ -131,8 +132,15 @@ class Broker:
         destination of traces, in place of the configured collector. `seat`: place of this broker among the hubs of a
         cluster. `work_clock`: seconds that measure the work of answers, which is done in steps; for simulations, in
         which work takes no time.
+
+        Raises ConfigError for a configuration of a hub without a seat.
         """
         self.config = configuration(config, Config, "Broker")
+        if self.config.cluster.is_on and seat is None:
+            raise ConfigError(
+                "cluster.coordination: a broker in a program can't be a hub of several machines: start `sluiceway"
+                " serve` with this configuration, or leave cluster.coordination out"
+            )
         self._engines: Sequence[Engine] = engine if isinstance(engine, Sequence) else ()
         engine_of: EngineOf | None = engine if callable(engine) else None
         self._location = Location(

@@ -190,11 +190,15 @@ class Logs:
     """Files of logs, by shard."""
 
     async def leave(self, shard: int, *, inline: bool) -> None:
-        """Write pending records of a shard, and close its files. Before its store is closed."""
+        """Write pending records of a shard, answer those who wait for them, and close its files. Before its store is
+        closed. Clients stay, and would wait for a RECEIPT for ever.
+        """
         part = self.parts[shard]
         own = [each for each in self.table if each.environment.shard == shard]
         for each in own:
             await _until(each.when_written)
+            if not each.failing:
+                await _until(each.when_settled)
         for each in own:
             self.table.leave(each)
         await _until(lambda done: part.managers.flush(lambda _error: done()))
@@ -211,7 +215,7 @@ class Logs:
             await _until(each.when_written)
         table.close()
         table.reading.close()
-        for part in self.parts.values():
+        for part in tuple(self.parts.values()):  # a shard that is about to be closed may leave meanwhile
             managers = part.managers
             await _until(lambda done, managers=managers: managers.flush(lambda _error: done()))  # type: ignore[misc]
             managers.close()
@@ -221,7 +225,7 @@ class Logs:
 
     def _close_files(self) -> list[str]:
         self.disk.close()
-        return [fault for part in self.parts.values() for fault in part.storage.close()]
+        return [fault for part in tuple(self.parts.values()) for fault in part.storage.close()]
 
     def abandon(self) -> None:
         """Close the files without writing. A second call does nothing."""

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from sluiceway import Broker, EmbeddedBroker
+from sluiceway.config.errors import ConfigError
 from tests.interop.raw_client import RawClient, frame
 from tests.sluiceway.broker_process import environment
 
@@ -86,6 +87,14 @@ def test_stop_may_be_called_twice_and_before_start() -> None:
 def test_one_object_starts_once() -> None:
     with EmbeddedBroker() as broker, pytest.raises(RuntimeError, match="make a new one"):
         broker.start()
+
+
+def test_a_hub_of_several_machines_is_refused_with_the_remedy() -> None:
+    """It would serve alone, without a word."""
+    hub = {"coordination": "127.0.0.1:1/sluiceway", "secret_file": "secret", "hub": "hub-1"}
+    store = {"engine": "postgresql", "url": "postgresql://127.0.0.1/sluiceway"}
+    with pytest.raises(ConfigError, match="start `sluiceway serve` with this configuration"):
+        EmbeddedBroker(cluster=hub, store=store).start()
 
 
 def test_before_start_there_is_nothing_to_ask() -> None:
