@@ -203,3 +203,16 @@ async def test_forgotten_destination_comes_back_when_it_is_used(stage: Stage) ->
         await trio.sleep(60)
         assert "/queue/again" not in stage.broker.registry.destinations
         producer = await stage.connect()
+
+
+@pytest.mark.parametrize("full", ["block", "reject", "drop_oldest", "drop_newest", "dead_letter"])
+async def test_limits_hold_for_many_at_once(full: str) -> None:
+    """Exactly; or, where senders wait, but for what was read at once (docs/flow-control.md)."""
+    async with Stage({Q: {"full": full, "count_max": 10}}) as stage:
+        producers = [await stage.connect() for _ in range(2)]
+        for producer in producers:
+            for _ in range(3):
+                await producer.send_raw(b"".join(producer.encode("SEND", {"destination": Q}, "x") for _ in range(30)))
+                await trio.sleep(0.1)
+        most = 10 + 2 * 30 if full in ("block", "dead_letter") else 10
+        assert 10 <= stage.depth_count(Q) <= most
