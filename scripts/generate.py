@@ -8,6 +8,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+from compliance import compared
 from configuration import markdown
 from dashboard import dashboard
 from manual import pages as manual_pages
@@ -165,6 +166,7 @@ def main(check: bool) -> int:
         DOCS / "design" / "session.md": session_states(),
         DOCS / "admin-api.md": with_reference(DOCS / "admin-api.md", routes()),
         DOCS / "cluster.md": with_reference(DOCS / "cluster.md", scorecard()),
+        DOCS / "compliance.md": with_reference(DOCS / "compliance.md", compared()),
         DOCS / "metrics.md": with_reference(DOCS / "metrics.md", metrics()),
         ROOT / "deploy" / "grafana" / "sluiceway.json": dashboard(),
         **{DOCS / "man" / name: text for name, text in manual_pages().items()},
