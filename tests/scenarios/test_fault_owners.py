@@ -41,8 +41,8 @@ PASSING: Final = frozenset(
     f"sluiceway.{name}"
     for name in (
         "queues.log_drain.LogDrain", "queues.logs.fetching.Fetch", "queues.logs.offers.OfferCheck",
-        "queues.spools.SpoolDrain", "queues.transfers.Transfer", "queues.turns.Turn", "store.batch.PageOut", "store.storequeue.StoreQueue",
-        "store.together.StoreJoint",
+        "queues.spools.SpoolDrain", "queues.transfers.Transfer", "queues.turns.Turn", "store.batch.PageOut",
+        "store.storequeue.StoreQueue", "store.together.StoreJoint",
     )
 )  # fmt: skip
 """There while one piece of work is done, or shared by all."""
