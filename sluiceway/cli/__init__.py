@@ -19,6 +19,7 @@
     progress   display of progress
     spark      doctor: can Spark run here?
     permissions  the entry that decides about a user's action
+    migrate    the configuration of another broker, as ours
     secret     hashes of passcodes
     settings   config and version
     suggestions  suggestions for a mistyped command
@@ -63,6 +64,7 @@ COMMANDS: Final = {
     "cluster": "cluster",
     "spark": "spark",
     "permissions": "permissions",
+    "migrate": "migrate",
     "secret": "secret",
     "config": "settings",
     "version": "settings",

@@ -1,0 +1,1 @@
+"""Configurations of other brokers, read as ones for Sluiceway."""
