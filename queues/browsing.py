@@ -76,9 +76,12 @@ class QueueBrowser(FlowResource):
         viewer: Viewer,
         environment: QueueEnvironment,
         selection: Selection | None = None,
+        *,
+        places: Iterable[tuple[MessageQueue, int]] = (),
     ) -> None:
         """`partitions` of the destination `name`, in the order in which they are shown; `selection`: selection of
-        messages (None: all). Begins with the next dispatch.
+        messages (None: all). `places`: queues in place of partitions, each with the sequence behind what is shown.
+        Begins with the next dispatch.
         """
         self._selection = selection
         super().__init__(f"{name} for {viewer.label}", ResourceKind.BROWSER, environment.manager)
@@ -87,6 +90,7 @@ class QueueBrowser(FlowResource):
         self._ahead: deque[tuple[MessageQueue, int]] = deque(
             (queue, queue.elements.next_sequence) for queue in partitions if not queue.closed
         )
+        self._ahead.extend(places)
         """Partitions that are to be shown, each with the sequence where it ended."""
         self._position = 0
         """Position in the first of the queues."""

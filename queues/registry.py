@@ -34,6 +34,7 @@ from .names import DestinationName, DestinationNameError, first_segment, meant_b
 from .partitioned import Attachment
 from .policy import LIMITS, QueuePolicy
 from .queue import MessageQueue
+from .retained import RETAINED_PREFIX, RetainedMessages, policy_of_retained
 from .selectors.selector import Selection
 from .selectors.table import SelectorTable
 from .statistics import RegistryStatistics
@@ -119,6 +120,7 @@ class WildcardConsumer:
         "consumer",
         "exclusive",
         "number",
+        "on_attach",
         "selection",
     )
 
@@ -146,6 +148,8 @@ class WildcardConsumer:
         self.closed = False
         self.number = 0
         """Number of wildcards made so far, including this one."""
+        self.on_attach: Callable[[str], None] | None = None
+        """Called with the name of each destination right before the consumer is attached to it."""
         self.attachments: dict[Destination, Attachment] = {}
 
     def attaching(self) -> Iterator[None]:
@@ -169,6 +173,10 @@ class WildcardConsumer:
         """
         if self.admits is not None and not self.admits(destination.name):
             return
+        if destination.name.startswith(RETAINED_PREFIX):
+            return  # to be looked at, not consumed
+        if self.on_attach is not None:
+            self.on_attach(destination.name)
         welcome = destination.welcome
         self.attachments[destination] = destination.queue.attach(
             self.consumer,
@@ -307,6 +315,8 @@ class DestinationRegistry:
         self._welcomes = Welcomes(self._wildcards, self.steps, environment.carefully)
         self._names: NameTrie[Destination] = NameTrie(environment.manager.keep)
         self._sweeps = Periodic(environment.scheduling.call_later, SWEEP_SECONDS, self._sweep_and_go_on)
+        self.retained = RetainedMessages(self)
+        """Last messages of topics, for later subscribers."""
         self._to_sweep: list[Destination] = []
         self._durables_to_sweep: list[Durable] = []
         self.destinations: dict[str, Destination] = {}
@@ -430,6 +440,8 @@ class DestinationRegistry:
     @staticmethod
     def _apply(destination: Destination, wanted: QueuePolicy, changed: Mapping[str, ChangedLimit]) -> None:
         """Apply a configured policy, as far as it may change, with these limits in place of its own."""
+        if destination.name.startswith(RETAINED_PREFIX):
+            wanted = policy_of_retained(wanted)
         live = {name: getattr(wanted, name) for name in LIVE_POLICY}
         for limit, value in destination.declared.items():
             live[limit] = value if live[limit] is None else min(live[limit], value)
@@ -464,6 +476,9 @@ class DestinationRegistry:
             if not is_stored and not is_ours:
                 self.check_upkeep(address.canonical)
             policy = self._policy_for(address)
+            if address.canonical.startswith(RETAINED_PREFIX):
+                policy = policy_of_retained(policy)
+                self.retained.made(address.canonical, is_stored=is_stored)
             if is_stored and policy.kind == "relay":
                 policy = attrs.evolve(policy, kind="queue")  # a relay can't keep stored messages
             destination = Destination(address, policy, self.environment_of(address))
@@ -679,6 +694,7 @@ class DestinationRegistry:
         del self.destinations[destination.name]
         self._names.remove(path_of(destination.name))
         self.deleted_count += 1
+        self.retained.gone(destination.name)
         if self.on_delete is not None:
             self.on_delete(destination)
         self._welcomes.forget(destination)

@@ -34,6 +34,8 @@ _BROKER_KEYS: Final = (
     "broker.shutdown_seconds",
     "broker.destinations_max",
     "broker.attachments_max",
+    "broker.retained_bytes_max",
+    "broker.retained_count_max",
     "broker.selectors_bytes_max",
 )
 

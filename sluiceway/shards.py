@@ -497,6 +497,7 @@ class Shards:
             selectors_bytes_max=config.broker.selectors_bytes_max,
         )
         self.foreign_names.configured = config.own_segments
+        self._limit_retained(config)
         self._config = config
 
     # ------------------------------------------------------------------ part by part
@@ -558,6 +559,7 @@ class Shards:
             environment_of=self.environment_of if several else None,
             courier=self.courier,
         )
+        self._limit_retained(config)
         self.foreign_names = ForeignNames(config.own_segments)
         self.registry.on_make = self.foreign_names.note
         self._has_registry = True
@@ -566,6 +568,11 @@ class Shards:
         for shard, environment in zip(shards, environments, strict=True):
             shard.queues = self.registry.completed(environment)
         self._parts.opened(self._durables.close, abandon=self._durables.close)
+
+    def _limit_retained(self, config: Config) -> None:
+        retained = self.registry.retained
+        retained.count_max = config.broker.retained_count_max
+        retained.bytes_max = config.broker.retained_bytes_max
 
     def _close_destinations(self) -> None:
         if self._has_registry:

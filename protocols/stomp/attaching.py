@@ -20,6 +20,7 @@ from typing import Final
 from ...queues.attachments import AttachmentAccount, AttachmentLimitError
 from ...queues.names import DestinationName
 from ...queues.registry import DestinationLimitError, DestinationRegistry, WildcardConsumer
+from ...queues.retained import Gathering
 from ..reading import ReadGate, Reason
 from .delivery import StompSubscription
 from .errors import ProtocolError
@@ -140,8 +141,12 @@ class Attaching:
         `declared`: wishes about the one queue that it names.
         """
         registry = self._registry
+        gathering = Gathering(registry.retained, registry) if len(registry.retained) else None
+        begin = None if gathering is None else subscription.hold()
         try:
             for address in addresses:
+                if gathering is not None and not address.wildcard:
+                    gathering.attached(address.canonical)
                 attach = registry.attach_wildcard if address.wildcard else registry.attach
                 attached = attach(
                     address,
@@ -155,7 +160,11 @@ class Attaching:
                 if declared is not None:
                     registry.declare(address, declared.limits, goes_with_consumers=declared.goes_with_consumers)
                 if isinstance(attached, WildcardConsumer):
+                    attached.on_attach = None if gathering is None else gathering.attached
                     yield from attached.attaching()
+                    attached.on_attach = None
+                    if gathering is not None and address.kind.is_topic:
+                        yield from gathering.without_topic(address, admits)
                     yield
                 else:
                     yield from repeat(None, attached.queues_count)
@@ -167,6 +176,8 @@ class Attaching:
             error = too_many_attachments(str(limit))
         else:
             self._replies.receipt(headers.get("receipt"))
+            if gathering is not None and begin is not None:
+                subscription.begin_with(gathering.all(), registry.environment, begin)
             return
         error.identify("SUBSCRIBE", headers)
         self._fail(error)

@@ -24,9 +24,11 @@ import attrs
 from ...flow import Account, Flow, FlowResource, SourceController, WindowLimiter
 from ...flow.kinds import ResourceKind
 from ...flow.snapshot import Circumstances
+from ...queues.environment import QueueEnvironment
 from ...queues.large import LargeMessage, up_to_large
 from ...queues.partitioned import Attachment
 from ...queues.registry import DurableAttachment, WildcardConsumer
+from ...queues.retained import Place
 from ...queues.selectors import Selection
 from ...queues.slices import Slice
 from ...queues.subscription import Subscription
@@ -38,6 +40,7 @@ from .hub import Hub
 from .late import GivenBack
 from .ledger import Ledger, Portion
 from .message_renderer import MessageRenderer
+from .retained import RetainedShow
 from .subscribe_headers import ACK_AUTO, SubscriptionSpec
 
 EXPRESS_SHARE: Final = 10
@@ -107,6 +110,10 @@ class StompSubscription(FlowResource):
         self._outbound = outbound
         self.token = hub.message_token
         """First part of the message-ids."""
+        self._retained: RetainedShow | None = None
+        """Shows what was retained for its topics before all else; None: nothing is left."""
+        self._begin: Callable[[], None] | None = None
+        """Ends the hold for it."""
         self._renderer = MessageRenderer(spec, self.token, outbound.framing, hub.ack_prefix)
         self.ledger: Ledger | None = None
         self.window: Account | None = None
@@ -218,6 +225,8 @@ class StompSubscription(FlowResource):
         if self._unpause is not None:
             unpause, self._unpause = self._unpause, None
             unpause()
+            if self._retained is not None:
+                self._retained.resume()
 
     # ------------------------------------------------------------------ the port of a watch over slow consumers
 
@@ -241,6 +250,38 @@ class StompSubscription(FlowResource):
         if self.ledger is not None:
             return self.ledger.has_older(mark, queues)
         return self._outbound.waiting_bytes > 0 and self._outbound.seen_bytes == mark
+
+    # ------------------------------------------------------------------ retained messages
+
+    @property
+    def outbound(self) -> Outbound:
+        """Bytes on their way to the client."""
+        return self._outbound
+
+    def begin_with(self, places: list[Place], environment: QueueEnvironment, begin: Callable[[], None]) -> None:
+        """Show retained messages before all else; `begin` ends the hold for them."""
+        if not places or self.unsubscribed:
+            begin()
+            return
+        self._begin = begin
+        self._retained = RetainedShow(self, self, places, environment)
+
+    def show_retained(self, part: Slice, source: SourceController) -> None:
+        """Write retained messages. They need no ACK."""
+        count = len(part)
+        self._totals.messages_out_count += count
+        ordinal = 0 if self.ledger is None else self.ledger.skip(count)
+        pieces = self._renderer.retained(part, ordinal)
+        self._outbound.send_messages(pieces, sum(map(len, pieces)), source, _taken)
+
+    def shown_retained(self) -> None:
+        """Deliver the rest: all retained messages are on their way."""
+        retained, self._retained = self._retained, None
+        begin, self._begin = self._begin, None
+        if retained is not None:
+            retained.close()
+        if begin is not None:
+            begin()
 
     # ------------------------------------------------------------------ credit by request
 
@@ -430,6 +471,9 @@ class StompSubscription(FlowResource):
         acknowledged or requeued, unless the subscriber shares a durable subscription.
         """
         self.unsubscribed = True
+        if self._retained is not None:
+            self._retained.close()
+            self._retained = None
         if self.ledger is not None:
             yield from self.ledger.seeking_worked_on()
             # Of a durable subscription, too, the message that its consumer broke over is charged, while it can be
@@ -544,6 +588,10 @@ class StompSubscription(FlowResource):
                 return place, True
             left_bytes -= frame_bytes
         return len(sequences), False
+
+
+def _taken(_is_taken: bool) -> None:
+    """Settle nothing: a retained message stays where it is."""
 
 
 def _nothing(_error: ProtocolError) -> None:

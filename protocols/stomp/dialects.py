@@ -148,6 +148,13 @@ SEND: Final = (
     Word("AMQ_SCHEDULED_PERIOD", "A", Fate.REFUSED, "a message can be delayed once: send it again for each repetition"),
     Word("AMQ_SCHEDULED_REPEAT", "A", Fate.REFUSED, "likewise"),
     Word("AMQ_SCHEDULED_CRON", "A", Fate.REFUSED, "likewise"),
+    Word(
+        "retain",
+        "",
+        Fate.SERVED,
+        "`set` (or MQTT's `true`): the topic keeps it for later subscribers; `remove`: forget it",
+    ),
+    Word("ActiveMQ.Retain", "A", Fate.SERVED, "`true`: as `retain:set`"),
     Word("transformation", "A", Fate.REFUSED, "bodies are bytes, and go through as they came: leave it out"),
     Word("correlation-id, type, _type", "RAX", Fate.PASSED_ON, ""),
     Word("content-encoding, app-id, timestamp", "R", Fate.PASSED_ON, ""),
@@ -227,8 +234,18 @@ SUBSCRIBE: Final = (
         Fate.SERVED,
         f"`true`, on topics: what this connection sends from then on is left out, marked with the header `{SENDER}`",
     ),
-    Word("activemq.retroactive", "A", Fate.LOGGED, "use a log, `/log/NAME`, to read what was before"),
-    Word("retroactive", "A", Fate.LOGGED, "use a log, `/log/NAME`, to read what was before"),
+    Word(
+        "activemq.retroactive",
+        "A",
+        Fate.LOGGED,
+        "send with `retain:set` to give later subscribers the last message, or use a log, `/log/NAME`",
+    ),
+    Word(
+        "retroactive",
+        "A",
+        Fate.LOGGED,
+        "send with `retain:set` to give later subscribers the last message, or use a log, `/log/NAME`",
+    ),
     Word("activemq.dispatchAsync", "A", Fate.ANYWAY, "senders never wait for the socket of a subscriber"),
     Word(
         "activemq.maximumPendingMessageLimit",
@@ -329,6 +346,27 @@ def refuse_transformation(value: str) -> None:
             f"transformation {value[:40]!r} is not available: bodies are bytes",
             "Leave the header transformation out: a body goes to its consumers as it came.",
         )
+
+
+RETAIN_NAMES: Final = ("retain", "ActiveMQ.Retain")
+_RETAIN_WORDS: Final = {"set": "set", "true": "set", "remove": "remove", "false": None}
+
+
+def retain_of(headers: Mapping[str, str]) -> str | None:
+    """Return what a SEND wishes of its topic's retained message, `set` or `remove`; None: nothing. Raises
+    ProtocolError.
+    """
+    for name in RETAIN_NAMES:
+        if name in headers:
+            word = headers[name].strip().lower()
+            if word not in _RETAIN_WORDS:
+                raise ProtocolError(
+                    "bad-retain",
+                    f"header {name} is {word[:40]!r}",
+                    "Send retain:set or retain:remove, or leave it out.",
+                )
+            return _RETAIN_WORDS[word]
+    return None
 
 
 def refuse_date_of_delivery() -> None:

@@ -25,7 +25,16 @@ import re
 from collections.abc import Container, Mapping
 from typing import Final, Protocol
 
-from .dialects import TRANSFORMATION, is_foreign, known_as, refuse_date_of_delivery, refuse_transformation, typed
+from .dialects import (
+    RETAIN_NAMES,
+    TRANSFORMATION,
+    is_foreign,
+    known_as,
+    refuse_date_of_delivery,
+    refuse_transformation,
+    retain_of,
+    typed,
+)
 from .errors import ProtocolError
 from .escaping import Version, escape_name, escape_value, unescape
 from .limits import StompLimits
@@ -92,7 +101,7 @@ _GROUP_NAMES: Final = ("group", "JMSXGroupID")
 _DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
 _REPEAT_NAMES: Final = ("AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT")
 _SPECIAL_NAMES: Final = frozenset(
-    {"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES, *_REPEAT_NAMES}
+    {"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES, *_REPEAT_NAMES, *RETAIN_NAMES}
 )
 
 _FOREIGN_NAMES: Final = frozenset({TRANSFORMATION, "AMQ_SCHEDULED_TIME", "destination-type"})
@@ -256,6 +265,7 @@ class SendHead:
         "persistent",
         "priority",
         "reply_to",
+        "retain",
         "to_log",
         "transaction",
         "ttl_ms",
@@ -304,6 +314,8 @@ class SendHead:
         self.group: str | None = None
         #: Milliseconds to hold the message back.
         self.delay_ms: int = 0
+        #: `set` or `remove`: what becomes of the topic's retained message. None: nothing.
+        self.retain: str | None = None
         if not _SPECIAL_NAMES.isdisjoint(headers):
             self._read_special(headers)
         #: True if the block reads the same under every version, so that it can go to any subscriber as it is.
@@ -318,6 +330,7 @@ class SendHead:
         self.ttl_ms = whole_number(headers, "expiration", _MS_MAX)
         self.group = next((headers[name] for name in _GROUP_NAMES if name in headers), None)
         self.delay_ms = next((whole_number(headers, name, _MS_MAX) for name in _DELAY_NAMES if name in headers), 0)
+        self.retain = retain_of(headers)
         for name in _REPEAT_NAMES:
             if headers.get(name, "0").strip() not in ("", "0"):
                 raise ProtocolError(
@@ -422,6 +435,7 @@ class SendHead:
         head.ttl_ms = self.ttl_ms
         head.group = self.group
         head.delay_ms = self.delay_ms
+        head.retain = self.retain
         head.neutral = self.neutral
         head._blocks = None
         head.count(self._account)

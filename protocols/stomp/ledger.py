@@ -289,6 +289,12 @@ class Ledger:
             self._index(zip([message.number for message in part.messages], range(first, chunk.end), strict=True))
         return first
 
+    def skip(self, count: int) -> int:
+        """Give out ordinals of deliveries that are settled from the beginning; returns the first."""
+        first = self.next_ordinal
+        self.next_ordinal += count
+        return first
+
     def _index(self, entries: Iterable[tuple[int, int]]) -> None:
         """Numbers with their ordinals, which ascend."""
         assert self._by_number is not None, "ACKs name numbers"

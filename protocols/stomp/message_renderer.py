@@ -122,6 +122,13 @@ class MessageRenderer:
                 parts.append(message.wire[start + len(head.block) :])
         return frames
 
+    def retained(self, part: Slice, first_ordinal: int) -> list[Piece]:
+        """The MESSAGE frames of retained messages, marked as such."""
+        frames = self.frames_apart(part, first_ordinal, 0)
+        for frame in frames:
+            frame.insert(1, b"retained:true\n")
+        return [piece for frame in frames for piece in self._framing.frame(frame)]
+
     def notice(self, number: int, facts: Iterable[tuple[str, str]], *, ordinal: int | None = None) -> bytes:
         """Return a MESSAGE from the broker itself, without a body. `ordinal`: for its header `ack`, if it is to have
         one.

@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
+from ...flow.latch import Latch
 from ...queues.atomic_offer import offer_together
 from ...queues.full_actions import QueueFullError
 from ...queues.intake import Run as QueueRun
 from ...queues.logs.log import GONE
 from ...queues.logs.offers import RefusedSendError
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
-from ...queues.registry import DestinationRegistry
+from ...queues.names import parse
+from ...queues.registry import DestinationLimitError, DestinationRegistry
+from ...queues.retained import SET, RetainedLimitError, retained_name
+from ...queues.storage import DISK
 from .errors import ProtocolError
 from .frames import SendRun
 from .head import SendHead
 from .lanes import Lane, Lanes, ParkedRun
-from .replies import Owed, Replies
+from .replies import MEMORY, Owed, Replies
 from .routing import Router
 
 
@@ -39,6 +43,11 @@ class QueuePublisher:
         """Put messages into their queue, and see to the receipt: at once, or when what must be on disk is there. False:
         the queue has no room now, and will resume the lane. Raises ProtocolError if the queue refuses a message.
         """
+        if getattr(messages[0].head, "retain", None) is not None:
+            return self._publish_retained(lane, messages, size_bytes, owed)
+        return self._publish(lane, messages, size_bytes, owed)
+
+    def _publish(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
         if owed is None or not (lane.inlet.keeps and messages[0].head.persistent):
             if not self.offer(lane, messages, size_bytes, owed):
                 return False
@@ -54,6 +63,54 @@ class QueuePublisher:
         owed_bytes = owed.size_bytes
         self._replies.owe(owed_bytes)
         queue.when_saved(first, partial(self._saved, owed, owed_bytes))
+        return True
+
+    def _publish_retained(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
+        """Publish messages the last of which is retained for their topic, or after which nothing is. The RECEIPT says
+        that this is on the disk, too.
+        """
+        head, message = messages[0].head, messages[-1]
+        assert isinstance(head, SendHead), "others have nothing to say of it"
+        topic, retained = lane.target.name, self._registry.retained
+        is_set = head.retain == SET
+        try:
+            if message.large is not None:
+                raise RetainedLimitError(f"the body is too large to be retained for {topic}: it would stay in a file")
+            if is_set:
+                retained.check(topic, message)
+        except RetainedLimitError as error:
+            raise _not_retained(error.code, str(error), head, owed) from None
+        store = self._registry.environment_of(parse(retained_name(topic))).store
+        waits = owed is not None and store is not None
+        # Where the topic keeps nothing for durable subscriptions, the promise is that of the retained message.
+        of_topic = owed if lane.inlet.keeps or not waits else None
+        if waits and of_topic is not None:
+            of_topic.legs_count += 1
+        try:
+            if not self._publish(lane, messages, size_bytes, of_topic):
+                if waits and of_topic is not None:
+                    of_topic.legs_count -= 1
+                return False
+            if is_set:
+                queue, sequence = retained.set(topic, message)
+                queues = [queue]
+            else:
+                queues, sequence = retained.remove(topic), 0
+        except DestinationLimitError as error:
+            raise _not_retained(error.code, str(error), head, owed) from None
+        if not waits or owed is None:
+            return True
+        owed_bytes = owed.size_bytes
+        self._replies.owe(owed_bytes)
+        if is_set and head.persistent and queues[0].keeps:
+            queues[0].when_saved(sequence, partial(self._saved, owed, owed_bytes))
+            return True
+        saved = partial(self._saved, owed, owed_bytes, DISK if head.persistent else MEMORY)
+        storages = [queue.storage for queue in queues if queue.storage is not None]
+        done = Latch(len(storages) + 1, saved)
+        for storage in storages:
+            storage.when_settled(done)
+        done()
         return True
 
     def offer(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
@@ -197,6 +254,13 @@ def refused_by_log(refusal: RefusedSendError, messages: list[Message], owed: Owe
         error = ProtocolError(code, str(refusal), "Nothing of it was appended. See the reference of logs.")
     headers = {"destination": messages[place].head.destination}
     error.identify("SEND", headers if owed is None else {**headers, "receipt": owed.receipt_ids[place]})
+    return error
+
+
+def _not_retained(code: str, message: str, head: SendHead, owed: Owed | None) -> ProtocolError:
+    error = ProtocolError(code, message, "It was not published either.")
+    headers = {"destination": head.destination}
+    error.identify("SEND", headers if owed is None else {**headers, "receipt": owed.receipt_ids[0]})
     return error
 
 

@@ -16,6 +16,7 @@ from ...queues.logs.log import Log
 from ...queues.logs.table import LogError
 from ...queues.names import DestinationName, DestinationNameError, Kind, parse_composite
 from ...queues.registry import DestinationLimitError
+from ...queues.retained import RETAINED_PREFIX, topic_of
 from .authorization import Action, Authorizer
 from .errors import ProtocolError
 from .frames import SendRun
@@ -58,6 +59,20 @@ def _too_large_for(address: DestinationName, run: SendRun) -> ProtocolError:
     )
 
 
+def _check_retained(head: SendHead, addresses: Sequence[DestinationName], run: SendRun) -> None:
+    """Raise ProtocolError for a SEND to the queues of retained messages, and for what can't be retained."""
+    for address in addresses:
+        if address.canonical.startswith(RETAINED_PREFIX):
+            message = f"{address.canonical} holds what is retained for {topic_of(address.canonical)}: send to that"
+            raise send_error(run, "bad-destination", f"{message} with retain:set")
+        if head.retain is not None and (not address.kind.is_topic or address.is_temporary):
+            message = f"retain:{head.retain} to {address.canonical}: only lasting topics have a retained message"
+            raise send_error(run, "bad-retain", message)
+    if head.retain is not None and head.delay_ms:
+        message = f"retain:{head.retain} of a delayed message: send it without delay, or when it is due"
+        raise send_error(run, "not-supported", message)
+
+
 class Router:
     """Finds the routes of one connection, and makes the destinations on them."""
 
@@ -82,6 +97,7 @@ class Router:
         except DestinationLimitError as error:
             raise send_error(run, error.code, str(error)) from None
         self.check(addresses, run)
+        _check_retained(head, addresses, run)
         targets: list[tuple[SendHead, Lane]] = []
         for address in addresses:
             if address.wildcard:
@@ -108,7 +124,7 @@ class Router:
             targets.append((own, self._lanes.lane(destination, destination.queue_for(own))))
         if not targets:
             return None
-        plain = len(targets) == 1 and targets[0][0] is head and not head.delay_ms
+        plain = len(targets) == 1 and targets[0][0] is head and not head.delay_ms and head.retain is None
         route = Route(tuple(targets), plain=plain)
         self._lanes.keep_route(head, route)
         return route
@@ -118,6 +134,9 @@ class Router:
         could not be appended to all or nothing.
         """
         head = run.head
+        if head.retain is not None:
+            message = f"retain:{head.retain} in a transaction: send it without, what is retained is no part of one"
+            raise send_error(run, "not-supported", message)
         if head.destination == CREDIT_REQUEST:
             raise send_error(
                 run,

@@ -34,6 +34,7 @@ from ...queues.names import (
     parse_composite,
 )
 from ...queues.registry import DestinationLimitError, WildcardConsumer
+from ...queues.retained import RETAINED_PREFIX, Gathering, topic_of
 from ...queues.selectors import Selection
 from ...queues.steps import Waiting
 from ...queues.storage import Confirms
@@ -247,6 +248,8 @@ class Subscriptions:
         browses = wants_to_browse(headers)
         try:
             addresses = self._addresses_to_subscribe(name)
+            if not browses:
+                _check_not_retained(addresses)
             if browses:
                 addresses = [browsable(name, addresses)]
             self._authorizer.check(Action.BROWSE if browses else Action.RECEIVE, addresses)
@@ -385,6 +388,10 @@ class Subscriptions:
                 "Name one /topic/ without wildcards; queues keep their messages without it.",
             )
         registry = self._hub.registry
+        gathering: Gathering | None = None
+        if len(registry.retained) and registry.durables.find(self.client_id, name, address.canonical) is None:
+            gathering = Gathering(registry.retained, registry)  # a subscription that was there has got it already
+            gathering.attached(address.canonical)
         try:
             attachment = registry.attach_durable(
                 address, subscription, self.client_id, name, subscription.selection, self.work.account
@@ -396,6 +403,8 @@ class Subscriptions:
         except AttachmentLimitError as error:
             raise too_many_attachments(str(error)) from None
         subscription.attachments.append(attachment)
+        if gathering is not None:
+            subscription.begin_with(gathering.all(), registry.environment, subscription.hold())
         receipt_id = headers.get("receipt")
         answer = self._replies.later(receipt_id)
         begin = _nothing if receipt_id is None else subscription.hold()  # as of all others, the RECEIPT comes first
@@ -748,6 +757,16 @@ class Subscriptions:
                 f"open transactions hold more than {self._limits.transaction_acks_max} acknowledged messages of "
                 f"subscription {subscription.name}",
                 "COMMIT more often, or raise transaction_acks_max of the listener.",
+            )
+
+
+def _check_not_retained(addresses: Iterable[DestinationName]) -> None:
+    """Raise DestinationNameError for the queues of retained messages: they can be looked at."""
+    for address in addresses:
+        if address.canonical.startswith(RETAINED_PREFIX):
+            raise DestinationNameError(
+                f"{address.canonical} holds what is retained for {topic_of(address.canonical)}: subscribe to that, or "
+                "look with browser:true"
             )
 
 

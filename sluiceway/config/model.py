@@ -293,6 +293,18 @@ class BrokerConfig:
         "it is refused.",
         at_least(1),
     )
+    retained_count_max: int = field(
+        10_000,
+        "count",
+        "Topics with a [retained message](special-queues.md#retained-messages). One more is refused with an ERROR.",
+        at_least(1),
+    )
+    retained_bytes_max: int = field(
+        64 * 1024 * 1024,
+        "bytes",
+        "Size of all retained messages together, in memory and on disk. What would exceed it is refused with an ERROR.",
+        at_least(1),
+    )
     durables_max: int = field(
         10_000,
         "count",

@@ -73,3 +73,8 @@ frames(
     lambda n: frame("SEND", destination="/sluiceway/credit", id="s", credit=n % 3),
     first=frame("SUBSCRIBE", id="s", destination=Q, ack="client"),
 )
+frames(
+    "retained messages",
+    lambda n: frame("SEND", b"x", destination=f"/topic/r{n}", retain="set"),
+    count=200,
+)

@@ -167,3 +167,14 @@ async def test_resuming_a_wildcard_for_which_much_waits(stage: LawStage) -> None
     with stage.law("resume of a wildcard", limit="attachments_max", crowd=f"{WAITING_COUNT:,} queues with a message"):
         await client.sent("/sluiceway/credit", id="s", paused="false")
         assert len(await client.next_messages(WAITING_COUNT)) == WAITING_COUNT
+
+
+async def test_wildcard_that_gets_many_retained_messages(stage: LawStage) -> None:
+    client, sender = await stage.client(), await stage.client()
+    await sender.send_raw(
+        b"".join(frame("SEND", b"x", destination=f"/topic/t{n}", retain="set") for n in range(WAITING_COUNT))
+    )
+    await sender.sync()
+    with stage.law("SUBSCRIBE with retained", limit="retained_count_max", crowd=f"{WAITING_COUNT:,} of them"):
+        await client.subscribe("/topic/>")
+        assert len(await client.next_messages(WAITING_COUNT)) == WAITING_COUNT

@@ -21,6 +21,7 @@ from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.retained import RETAINED_PREFIX, topic_of
 from sluiceway.store.engine import Engine
 from tests.scenarios.client import Client
 
@@ -221,6 +222,8 @@ class Stage:
         """
         bodies: list[bytes] = []
         for _ in range(1_000):
+            for name in [each for each in self.broker.registry.destinations if each.startswith(RETAINED_PREFIX)]:
+                self.broker.registry.retained.remove(topic_of(name))
             names = [
                 name
                 for name, destination in self.broker.registry.destinations.items()

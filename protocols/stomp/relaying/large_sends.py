@@ -10,7 +10,7 @@ from .copying import Copying
 from .far import Far
 from .flows import Away, Flows
 from .near import NearSession
-from .refusals import no_owner
+from .refusals import no_owner, not_retained
 from .routes import HERE, Legs, Routes
 from .transactions import FarTransactions
 
@@ -41,6 +41,8 @@ class LargeSends:
     def begin(self, start: LargeSendStart) -> None:
         """Send the head. Raises ProtocolError."""
         head, receipt = start.head, start.receipt
+        if head.retain is not None:
+            raise not_retained(head)
         legs, copied = self._legs_of(start)
         if legs is None and not copied:
             self._is_here = True

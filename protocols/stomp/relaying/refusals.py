@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ProtocolError
+from ..head import SendHead
 
 
 def no_owner(what: str) -> ProtocolError:
@@ -25,4 +26,13 @@ def in_doubt(what: str) -> ProtocolError:
         "in-doubt",
         f"{what} when the hub that has its destination was lost",
         "It may have been done, or not. Connect again, and send it again if it may come twice.",
+    )
+
+
+def not_retained(head: SendHead) -> ProtocolError:
+    """Return the refusal of a SEND that is to be retained."""
+    return ProtocolError(
+        "not-supported",
+        f"retain:{head.retain} to {head.destination}: a cluster has no retained messages in this version",
+        "Send it without retain, or use a log, /log/NAME, from which later consumers read the latest record.",
     )

@@ -15,7 +15,7 @@ from ..escaping import Version
 from ..frames import AckRun, Event, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, PassedRun, SendRun
 from ..lanes import ParkedRun
 from ..placement import Elsewhere, FlowEnd
-from ..routing import CREDIT_REQUEST
+from ..routing import CREDIT_REQUEST, about_send
 from .acks import FarAcks
 from .answers import Answers
 from .behind import BehindSends
@@ -25,7 +25,7 @@ from .far import Far
 from .flows import Flows
 from .large_sends import LargeSends
 from .near import NearSession
-from .refusals import in_doubt
+from .refusals import in_doubt, not_retained
 from .routes import Routes
 from .sends import Sends
 from .subscriptions import FarSubscriptions
@@ -97,6 +97,8 @@ class Relay:
 
     def _send(self, run: SendRun) -> None:
         head = run.head
+        if head.retain is not None:
+            raise about_send(not_retained(head), run)
         if head.transaction is not None:
             self._transactions.send(run)
         elif head.destination == CREDIT_REQUEST:

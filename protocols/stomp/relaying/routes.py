@@ -68,6 +68,8 @@ class Routes:
         """Return whether SENDs with this head go to one other hub as they lie, as far as is known now."""
         if head.transaction is not None or (head.reply_to is not None and head.reply_to.startswith(LOCAL_PREFIXES)):
             return False
+        if head.retain is not None:
+            return False  # its ERROR is made when it is taken
         legs, copied = self.of(head.destination)
         return legs is not None and len(legs) == 1 and legs[0][0] != HERE and not copied
 
