@@ -30,6 +30,8 @@ SET: Final = "set"
 REMOVE: Final = "remove"
 COUNT_MAX: Final = 10_000
 BYTES_MAX: Final = 64 * 1024 * 1024
+LOOK_COUNT: Final = 64
+"""Topics that are counted anew in one step."""
 PURGE_COUNT: Final = 16
 """Elements of a queue that are looked at when it is emptied: it has one."""
 
@@ -101,15 +103,17 @@ def policy_of_retained(configured: QueuePolicy) -> QueuePolicy:
 class RetainedMessages:
     """Retained messages of all topics of a broker."""
 
-    __slots__ = ("_bytes_by_name", "_is_stale", "_registry", "_total_bytes", "bytes_max", "count_max")
+    __slots__ = ("_bytes_by_name", "_registry", "_total_bytes", "_turn", "_uncounted", "bytes_max", "count_max")
 
     def __init__(self, registry: Names) -> None:
         self._registry = registry
         self._bytes_by_name: dict[str, int] = {}
         """Sizes as of the last look, of each topic with a queue of its own."""
         self._total_bytes = 0
-        self._is_stale = False
-        """Whether some are not counted yet."""
+        self._turn: Iterator[str] = iter(())
+        """Names that are still to be counted anew in this turn."""
+        self._uncounted: dict[str, None] = {}
+        """Names of an earlier run that are not counted yet."""
         self.count_max = COUNT_MAX
         self.bytes_max = BYTES_MAX
 
@@ -125,21 +129,35 @@ class RetainedMessages:
     def made(self, name: str, *, is_stored: bool) -> None:
         """Note that the queue of a retained message was made. `is_stored`: for one of an earlier run."""
         self._bytes_by_name.setdefault(name, 0)
-        self._is_stale = self._is_stale or is_stored
+        if is_stored:
+            self._uncounted[name] = None
 
     def gone(self, name: str) -> None:
         """Note that it was deleted."""
         self._total_bytes -= self._bytes_by_name.pop(name, 0)
+        self._uncounted.pop(name, None)
 
     def _look(self) -> None:
-        """Count anew: messages expire and are purged without notice. O(retained messages)."""
-        destinations = self._registry.destinations
-        for name in list(self._bytes_by_name):
-            destination = destinations.get(name)
-            queues = () if destination is None else destination.queues
-            self._bytes_by_name[name] = sum(queue.held_bytes for queue in queues)
-        self._total_bytes = sum(self._bytes_by_name.values())
-        self._is_stale = False
+        """Count LOOK_COUNT of them anew, each in its turn: messages expire and are purged without notice."""
+        for _ in range(LOOK_COUNT):
+            if self._uncounted:
+                name = self._uncounted.popitem()[0]
+            else:
+                following = next(self._turn, None)
+                if following is None:
+                    self._turn = iter(list(self._bytes_by_name))
+                    return
+                name = following
+            self._count(name)
+
+    def _count(self, name: str) -> None:
+        before_bytes = self._bytes_by_name.get(name)
+        if before_bytes is None:
+            return  # it was deleted meanwhile
+        destination = self._registry.destinations.get(name)
+        queues = () if destination is None else destination.queues
+        size_bytes = self._bytes_by_name[name] = sum(queue.held_bytes for queue in queues)
+        self._total_bytes += size_bytes - before_bytes
 
     def check(self, topic: str, message: Message) -> None:
         """Raise RetainedLimitError if a message can't be retained for a topic."""
@@ -150,13 +168,12 @@ class RetainedMessages:
                 f"{len(self)} topics have a retained message already (retained_count_max of [broker]): remove some "
                 "with retain:remove, or purge their queues below /retained/"
             )
-        if self._is_stale:
+        if self._uncounted:
             self._look()
-        for is_exact in (False, True):
+        for _attempt in range(3):  # the end of a turn, and the next one
             if self._total_bytes - self._bytes_by_name.get(name, 0) + size_bytes <= self.bytes_max:
                 return
-            if not is_exact:
-                self._look()
+            self._look()
         raise RetainedLimitError(
             f"retained messages take {self._total_bytes} bytes, and {size_bytes} more are above {self.bytes_max} "
             "(retained_bytes_max of [broker]): remove some with retain:remove, or purge their queues below /retained/"
