@@ -17,7 +17,8 @@ import sluiceway.protocols.stomp.spooling
 from sluiceway.config import BrokerConfig
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.store.memory import MemoryEngine
-from tests.faults.logs.whole import IN_QUEUE, OUT, Books
+from tests.faults.logs.whole import IN_QUEUE, Books
+from tests.faults.logs.whole import OUT_QUEUES as OUT
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 from tests.scenarios.tiny_steps import tiny_steps
@@ -41,7 +42,7 @@ class Play:
         self.break_share = break_share
         """Of what happens, that a connection breaks."""
         self.chance = chance
-        self.books = Books(chance, {"q": set()})
+        self.books = Books(chance, {"q": set()}, out=OUT)
         self.workers: list[Client] = []
         self.outputs: list[str] = []
         self.receipts: list[str] = []

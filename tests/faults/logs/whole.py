@@ -18,7 +18,8 @@ IN_LOG = "/log/in"
 OTHER_LOG = "/log/in.other"
 IN_QUEUE = "/queue/in"
 IN_TOPIC = "/topic/in"
-OUT = ("/queue/out.a", "/queue/out.b", "/log/out")
+OUT_QUEUES = ("/queue/out.a", "/queue/out.b")
+OUT = (*OUT_QUEUES, "/log/out")
 
 SOURCES: dict[str, dict[str, str]] = {
     "g": {"destination": IN_LOG, "group": "g", "from": "earliest"},
@@ -57,6 +58,8 @@ class Books:
     inputs: dict[str, set[str]] = attrs.field(factory=dict)
     """By source."""
     attempts: list[Attempt] = attrs.field(factory=list)
+    out: tuple[str, ...] = OUT
+    """Destinations of what comes out."""
     carried_out_count: int = 0
 
     def begin(
@@ -67,7 +70,7 @@ class Books:
         refused = [each for each in deliveries if self.random.random() < refuse_share]
         taken = [each for each in deliveries if each not in refused]
         outputs = [
-            (self.random.choice(OUT), f"{number} {place} ".ljust(output_bytes, "."))
+            (self.random.choice(self.out), f"{number} {place} ".ljust(output_bytes, "."))
             for place in range(len(deliveries) + self.random.randint(0, 2))
         ]
         attempt = Attempt(number, taken, refused, outputs, f"commit {number}" if with_receipt else None)
