@@ -93,7 +93,7 @@ class Welcomes:
                     and destination not in wildcard.attachments
                 ):
                     self._carefully(partial(wildcard.attach, destination))
-                    yield from repeat(None, len(queue.partitions))
+                    yield from repeat(None, 1 + len(queue.partitions))
                 else:
                     yield
         finally:

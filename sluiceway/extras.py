@@ -22,7 +22,7 @@ PACKAGES: Final = {
     "top": {"textual": "textual"},
     "cluster": {"kazoo": "kazoo"},
     "oauth": {"jwt": "PyJWT", "cryptography": "cryptography"},
-    "ldap": {"ldap3": "ldap3"},
+    "ldap": {"ldap3": "ldap3", "pyasn1": "pyasn1"},
     "tracing": {
         "opentelemetry.sdk.trace": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",

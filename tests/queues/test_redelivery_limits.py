@@ -291,15 +291,17 @@ def test_innocents_do_not_wait() -> None:
     assert consumer.held_numbers == [sent[0].number, sent[2].number]
 
 
-def test_what_waits_to_be_tried_again_holds_no_group() -> None:
+def test_what_waits_to_be_tried_again_holds_its_group_back() -> None:
     estate = Estate(redelivery_delay_ms=1000)
     consumer = estate.consumer(window=1)
     first, second = numbers(estate.send(2, group="g"))
     estate.fail(consumer)
-    assert consumer.held_numbers == [second]
-    consumer.settle()
+    assert consumer.held_numbers == []
     estate.world.advance(1)
     assert consumer.held_numbers == [first]
+    consumer.settle()
+    estate.world.run()
+    assert consumer.held_numbers == [second]
 
 
 # ---------------------------------------------------------------------- other reasons
