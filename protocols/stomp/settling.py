@@ -27,6 +27,9 @@ GROUPS_AT_ONCE: Final = 16
 NACKS_AT_ONCE: Final = 128
 """Refusals of one run that are done in one go: each of them counts as a failure."""
 
+NACK_BITE_COUNT: Final = BITE_COUNT // 2
+"""Deliveries of one bite of a cumulative NACK: each goes back to its place, or to the line of its message group."""
+
 _UNITS_PER_STEP: Final = 16
 """Messages of one step, where long work is counted (queues/steps.py)."""
 _FAILURE_UNITS: Final = 32
@@ -41,7 +44,7 @@ def is_much(subscription: StompSubscription, ordinals: list[int], *, nack: bool,
         return False
     if subscription.ack == ACK_CLIENT:
         last = max(ordinals)
-        return ledger.bite_end(last, _bite_count(for_good)) < last
+        return ledger.bite_end(last, _bite_count(nack=nack, for_good=for_good)) < last
     return ledger.are_scattered(ordinals) or (nack and len(ordinals) > NACKS_AT_ONCE)
 
 
@@ -64,7 +67,7 @@ def settling(
     ledger = subscription.ledger
     assert ledger is not None, "without one nothing is much"
     go_on = subscription.hold() if nack else None
-    for bite in _bites(ledger, subscription, ordinals, _bite_count(for_good)):
+    for bite in _bites(ledger, subscription, ordinals, _bite_count(nack=nack, for_good=for_good)):
         portions = ledger.take_through(bite[0]) if subscription.ack == ACK_CLIENT else ledger.take(bite)
         _apply(subscription, portions, ordinals, nack=nack, for_good=for_good)
         yield portions
@@ -108,16 +111,18 @@ def holding(
     """Hold deliveries in bites; yields the held portions of each."""
     ledger = subscription.ledger
     assert ledger is not None, "without one nothing is much"
-    for bite in _bites(ledger, subscription, ordinals, _bite_count(for_good)):
+    for bite in _bites(ledger, subscription, ordinals, _bite_count(nack=nack, for_good=for_good)):
         portions = ledger.hold(bite, through=subscription.ack == ACK_CLIENT)
         if nack:
             _charge(subscription, portions, ordinals, for_good=for_good)
         yield portions
 
 
-def _bite_count(for_good: bool) -> int:
+def _bite_count(*, nack: bool, for_good: bool) -> int:
     """Return the number of deliveries in one bite of a cumulative ACK or NACK. A final rejection fails as a whole."""
-    return NACKS_AT_ONCE if for_good else BITE_COUNT
+    if for_good:
+        return NACKS_AT_ONCE
+    return NACK_BITE_COUNT if nack else BITE_COUNT
 
 
 def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int], count_max: int) -> Iterator[list[int]]:
@@ -137,6 +142,7 @@ def steps_of(portions: list[Portion], *, nack: bool = False) -> Iterator[None]:
     """Yield a step for each unit of work that the portions have cost. Rejected messages may have been dead-lettered."""
     count = sum([_PORTION_UNITS + len(portion.sequences) for portion in portions])
     if nack:
+        count *= 2  # a bite of them is half as large, and takes as many steps
         failed_count = sum([len(p.sequences if p.charged is None else p.charged) for p in portions])
         count += _FAILURE_UNITS * failed_count
     return repeat(None, 1 + count // _UNITS_PER_STEP)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.logs.kill import run_round
 
-KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "3"))
+KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "6"))
 KILLS_AT_ONCE: Final = 3
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(240)]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.logs.power_cut import run_round
 
-ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "20"))
+ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "40"))
 ROUNDS_AT_ONCE: Final = 5
 KNOWN: Final = (0, 8, 9, 104)
 """Rounds that found a fault once, at the time."""

@@ -18,7 +18,7 @@ from tests.faults.logs.whole import IN_LOG, IN_QUEUE, IN_TOPIC, OTHER_LOG, OUTPU
 from tests.interop.raw_client import RawClient, RawFrame, frame
 from tests.sluiceway.broker_process import BrokerProcess
 
-KILLS_COUNT = int(os.environ.get("FAULT_KILLS", "3"))
+KILLS_COUNT = int(os.environ.get("FAULT_KILLS", "6"))
 KILLS_AT_ONCE = 3
 INPUTS_COUNT = 300
 ANSWER_SECONDS = 60.0

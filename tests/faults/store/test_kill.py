@@ -14,7 +14,7 @@ import pytest
 from sluiceway.queues.shard_hash import shard_of
 from tests.faults.store.kill import QUEUES, run_round
 
-KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "6"))
+KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "9"))
 KILLS_AT_ONCE: Final = 3
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(180)]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.store.power_cut import LARGE_COUNT, LARGE_SEEDS, RELAY_SEEDS, run_round
 
-ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "40"))
+ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "100"))
 ROUNDS_AT_ONCE: Final = 10
 LARGE_AT_ONCE: Final = 4
 KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1060, 1111, 10_016, 20_167, 20_200, 30_009)
