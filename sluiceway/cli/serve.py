@@ -185,7 +185,7 @@ def serve(
     if unusable:
         fail(Exit.STORE, "\n".join(str(error) for error in unusable))
     if refused:
-        fail(Exit.LISTEN, "\n".join(_why(error, config.admin.address) for error in refused))
+        fail(Exit.LISTEN, "\n".join(_why(error, config) for error in refused))
 
 
 HUB_VARIABLE: Final = "SLUICEWAY_HUB"
@@ -246,8 +246,7 @@ def _serve_hubs(config: Config, hubs_count: int, read: Callable[..., Config]) ->
         found.extend(_leaves(group))
     for error in found[:1]:
         if isinstance(error, ListenError):
-            of_listeners = {listener.address for listener in config.listeners}
-            fail(Exit.LISTEN, _why(error, "" if error.address in of_listeners else error.address))
+            fail(Exit.LISTEN, _why(error, config))
         if isinstance(error, StartFailedError):
             click.echo(f"sluiceway: {error}", err=True)
             raise click.exceptions.Exit(error.exit_code if error.exit_code > 0 else 1)
@@ -309,9 +308,12 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[Any]:
     return found
 
 
-def _why(error: Any, admin_address: str) -> str:
+def _why(error: Any, config: Config) -> str:
     """Return the address, the reason and the remedy."""
-    flag = "--admin" if str(error.address) == admin_address else "--listen"
+    setting, usual = "--listen", 61613
+    if error.address not in {listener.address for listener in config.listeners}:
+        others = {config.admin.address: ("--admin", 8161), config.thrift.listen: ("listen of [thrift]:", 9090)}
+        setting, usual = others.get(error.address, (setting, usual))
     said = f"cannot listen on {error.address}: {getattr(error.reason, 'strerror', None) or error.reason}."
     code = getattr(error.reason, "errno", None) or error.errno
     port = str(error.address).rpartition(":")[2]
@@ -319,11 +321,10 @@ def _why(error: Any, admin_address: str) -> str:
         return (
             f"{said}\nPort {port} is taken by another program, perhaps another broker: `ss -ltnp 'sport = :{port}'` "
             f"shows which. "
-            f"Stop it, or choose another port: {flag} 127.0.0.1:0 takes any free one."
+            f"Stop it, or choose another port: {setting} 127.0.0.1:0 takes any free one."
         )
     if code == errno.EACCES:
-        usual = 8161 if flag == "--admin" else 61613
-        return f"{said}\nPorts below 1024 belong to root: choose another, such as {flag} 127.0.0.1:{usual}."
+        return f"{said}\nPorts below 1024 belong to root: choose another, such as {setting} 127.0.0.1:{usual}."
     if code == errno.EADDRNOTAVAIL:
         return f"{said}\nThis machine has no such address: 127.0.0.1 is itself alone, 0.0.0.0 every interface it has."
-    return f"{said}\nChoose another address with {flag} HOST:PORT."
+    return f"{said}\nChoose another address with {setting} HOST:PORT."
