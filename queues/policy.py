@@ -281,6 +281,13 @@ class QueuePolicy:
         "sender says.",
         or_none(positive),
     )
+    jms_headers: bool = field(
+        False,
+        "",
+        "Queues and topics: whether MESSAGEs say `timestamp` (milliseconds), `priority` and `expires` (0: never) also "
+        "where the sender did not, as those of ActiveMQ do. Off: they go through as they came, which is faster: SENDs "
+        "of one connection are then taken many at a time.",
+    )
     redeliveries_max: int | None = field(
         20,
         "count",

@@ -288,7 +288,17 @@ MESSAGE: Final = (
     Word("destination, message-id, subscription, ack", "RAX", Fate.SERVED, "as the specification has it"),
     Word("redelivered", "RAX", Fate.SERVED, "`true` if so, and absent otherwise; RabbitMQ writes `false`"),
     Word(
-        "priority, expires, timestamp, persistent", "AX", Fate.SERVED, "as the sender wrote them; absent if it did not"
+        "priority, expires, timestamp",
+        "AX",
+        Fate.SERVED,
+        "as the sender wrote them. If not: absent, or with `jms_headers` of `[[destinations]]` what that comes to",
+    ),
+    Word("persistent", "RAX", Fate.SERVED, "as the sender wrote it; absent if it did not"),
+    Word(
+        "content-length",
+        "RAX",
+        Fate.SERVED,
+        "as the sender wrote it, and for 1.2 always: to clients of JMS it says that the body is no text",
     ),
     Word("JMSXUserID", "AX", Fate.SERVED, "called `user`, if the listener stamps it"),
     Word(

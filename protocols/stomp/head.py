@@ -441,6 +441,20 @@ class SendHead:
         head.count(self._account)
         return head
 
+    def with_jms_headers(self, now_ms: int, expires_max_ms: int | None) -> SendHead:
+        """The same head with what JMS expects of a message that arrives now, but for what its sender has said.
+        `expires_max_ms`: longest life of messages of its destination.
+        """
+        lines = b""
+        if self.header("timestamp") is None:
+            lines = b"\ntimestamp:%d" % now_ms
+        if self.header("priority") is None:
+            lines += b"\npriority:%d" % self.priority
+        if self.header("expires") is None:
+            lives = [ms for ms in (self.ttl_ms, expires_max_ms) if ms]
+            lines += b"\nexpires:%d" % (now_ms + min(lives) if lives else 0)
+        return self.with_length(self.content_length, self.block + lines) if lines else self
+
     def with_headers(self, changes: Mapping[str, str | None]) -> SendHead:
         """A new head with some headers set (a string) or removed (None), for instance one destination of a composite.
 

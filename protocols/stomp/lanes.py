@@ -168,13 +168,15 @@ class Barrier:
 class Lane:
     """One flow of the connection, to one queue."""
 
-    __slots__ = ("inlet", "is_log", "parked", "sent_count", "source", "take_numbers", "target", "topic")
+    __slots__ = ("adds_headers", "inlet", "is_log", "parked", "sent_count", "source", "take_numbers", "target", "topic")
 
     def __init__(self, target: SinkOwner, inlet: MessageSink, source: SourceController) -> None:
         self.target = target
         self.inlet = inlet
         self.is_log = not isinstance(inlet, MessageQueue)
         self.topic = inlet if isinstance(inlet, Topic) else None
+        self.adds_headers = isinstance(target, Destination) and target.policy.jms_headers
+        """Whether messages get headers that their senders left out: see `forwarded`."""
         self.take_numbers = inlet.environment.take_numbers
         self.source = source
         self.parked: deque[ParkedRun | Barrier] = deque()
@@ -198,6 +200,12 @@ class Lane:
         """Destination of the queue."""
         assert isinstance(self.target, Destination)
         return self.target
+
+    def forwarded(self, head: SendHead) -> SendHead:
+        """Return a head as it reads in the destination. For each run anew: it may say when that came."""
+        if not self.adds_headers:
+            return head
+        return head.with_jms_headers(self.inlet.environment.now_ms(), self.destination.policy.expires_max_ms)
 
     @property
     def must_wait(self) -> bool:

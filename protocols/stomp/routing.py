@@ -124,7 +124,13 @@ class Router:
             targets.append((own, self._lanes.lane(destination, destination.queue_for(own))))
         if not targets:
             return None
-        plain = len(targets) == 1 and targets[0][0] is head and not head.delay_ms and head.retain is None
+        plain = (
+            len(targets) == 1
+            and targets[0][0] is head
+            and not head.delay_ms
+            and head.retain is None
+            and not targets[0][1].adds_headers
+        )
         route = Route(tuple(targets), plain=plain)
         self._lanes.keep_route(head, route)
         return route

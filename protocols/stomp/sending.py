@@ -304,6 +304,7 @@ class Sender:
             lane = successor
         elif lane.source.closed:
             lane = self._lanes.lane(lane.target, lane.inlet)
+        forwarded = lane.forwarded(forwarded)
         number = self._number(lane, forwarded, len(run.wires))
         if counts and lane.is_log:
             messages, size_bytes = self._rewritten(run, forwarded, number)
@@ -327,6 +328,7 @@ class Sender:
 
     def messages(self, run: SendRun, forwarded: SendHead, lane: Lane) -> tuple[list[Message], int]:
         """The messages of a run as they go to the queue of a lane, and the bytes of their wires."""
+        forwarded = lane.forwarded(forwarded)
         return self._rewritten(run, forwarded, self._number(lane, forwarded, len(run.wires)))
 
     def checking_for_logs(self, run: SendRun, route: Route) -> Iterator[object]:
@@ -362,6 +364,7 @@ class Sender:
         if shared is None:
             messages, size_bytes = self.messages(run, forwarded, lane)
         else:
+            forwarded = lane.forwarded(forwarded)
             first = self._number(lane, forwarded, len(run.wires))
             messages = [Message(forwarded, wire, n) for n, wire in enumerate(run.wires, first)]
             size_bytes = run.size_bytes

@@ -10,7 +10,7 @@ from sluiceway.protocols.stomp.escaping import Version
 from tests.cluster.links.two_hubs import TwoHubs
 from tests.scenarios.guarded import GuardedStage, allow
 from tests.scenarios.lives import Lives
-from tests.scenarios.stage import Stage
+from tests.scenarios.stage import Stage, wall_clock_ms
 
 # -- names ------------------------------------------------------------------------------------------------------------
 
@@ -126,6 +126,41 @@ async def test_a_reply_to_subscribes_over_a_link_too() -> None:
         await asker.send("/queue/b.q", "x", **{"reply-to": "/temp-queue/t"})
         await replier.sent((await replier.next_message()).headers["reply-to"], "y")
         assert (await asker.next_message()).headers["subscription"] == "/temp-queue/t"
+
+
+# -- headers that the broker adds --------------------------------------------------------------------------------------
+
+
+async def test_messages_have_the_headers_of_jms_by_configuration(version: Version) -> None:
+    """Each says when it came; what its sender says stays."""
+    async with Stage(
+        {"/queue/jms.>": {"jms_headers": True, "expires_max_ms": 60_000}, "/topic/jms": {"jms_headers": True}}
+    ) as stage:
+        client, producer = await stage.connect(version), await stage.connect(version)
+        await client.subscribe("/queue/jms.a,/topic/jms,/queue/plain")
+
+        async def got(destination: str, **headers: str) -> list[str | None]:
+            await producer.sent(destination, "x", **headers)
+            message = await client.next_message()
+            assert message.text == "x"
+            return [message.headers.get(name) for name in ("timestamp", "priority", "expires")]
+
+        began_ms = wall_clock_ms()
+        assert await got("/topic/jms") == [str(began_ms), "4", "0"]
+        await trio.sleep(2)
+        assert await got("/topic/jms") == [str(began_ms + 2000), "4", "0"]
+        assert await got("/topic/jms", timestamp="7", priority="12", expires="-1") == ["7", "12", "-1"]
+        assert await got("/queue/jms.a", expiration="5000", priority="9") == [
+            str(began_ms + 2000), "9", str(began_ms + 7000)
+        ]  # fmt: skip
+        assert (await got("/queue/jms.a"))[2] == str(began_ms + 62_000)
+        assert await got("/queue/plain") == [None, None, None]
+        await producer.frame("BEGIN", {"transaction": "t"})
+        await producer.frame("SEND", {"destination": "/queue/jms.a,/queue/plain", "transaction": "t"}, "y")
+        await trio.sleep(1)
+        await producer.request("COMMIT", {"transaction": "t"})
+        dates = {each.headers["destination"]: each.headers.get("timestamp") for each in await client.next_messages(2)}
+        assert dates == {"/queue/jms.a": str(began_ms + 3000), "/queue/plain": None}
 
 
 # -- subscriptions -----------------------------------------------------------------------------------------------------
