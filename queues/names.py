@@ -5,7 +5,8 @@ bare `a` is `/queue/a`, but `topic/a` is a typing error; anything else that star
 that very name (clients can't make one whose prefix is probably a typing error, such as `/queu/`: `meant_by`). A comma
 joins several names into a composite.
 
-On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are separated by `.` or `/`.
+On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are separated by `.` or `/`. In the name of
+a topic `#` stands for any number of levels, with any separators, wherever it is.
 Source: DESIGN section 9; checklist b28, b31.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -48,7 +50,7 @@ class DestinationName:
     temporary_global: bool = False
     """`/remote-temp-…`: one connection's temporary destination, as others see it."""
     wildcard: bool = False
-    """Holds `*` or `>` as a level: fine on SUBSCRIBE only."""
+    """Holds `*`, `>` or (a topic) `#` as a level: fine on SUBSCRIBE only."""
 
     @property
     def is_temporary(self) -> bool:
@@ -79,6 +81,15 @@ _NEAR: Final = (*(prefix.strip("/") for prefix, *_rest in _PREFIXES), "sluiceway
 _LEVEL: Final = re.compile(r"[./]")
 _EDGE: Final = re.compile(r"[./][^./]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
+
+HASH: Final = "\0#"
+"""Level of an edge that stands for any number of edges. No name holds control characters."""
+
+HASH_LEVELS_MAX: Final = 32
+"""Levels of a pattern with a `#` before its end: matching one costs as many times the levels of a name."""
+
+_WITH_HASH: Final = ("/topic/", "/retained/")
+"""Prefixes of patterns in which a level `#` is a wildcard: elsewhere it is a name."""
 COMPOSITE_COUNT_MAX: Final = 100
 """Destinations in one composite: each costs its queue a copy of the message."""
 
@@ -186,7 +197,7 @@ def _parse(text: str) -> DestinationName:
         if text.startswith(prefix):
             if len(text) == len(prefix):
                 raise DestinationNameError(f"the destination {text!r} has no name after {prefix!r}")
-            wildcard = _is_wildcard(text[len(prefix) :])
+            wildcard = _is_wildcard(text[len(prefix) :]) or has_hash(text)
             if wildcard and (local or remote):
                 raise DestinationNameError(f"{text!r}: wildcards are not for temporary destinations, name one of them")
             return _checked(DestinationName(text, kind, local, remote, wildcard))
@@ -197,7 +208,7 @@ def _parse(text: str) -> DestinationName:
             f"{text!r} has no slash in front: did you mean {meant}? A queue that is really called so is /queue/{text}"
         )
     canonical = text if text.startswith("/") else f"/queue/{text}"
-    return _checked(DestinationName(canonical, Kind.QUEUE, wildcard=_is_wildcard(text)))
+    return _checked(DestinationName(canonical, Kind.QUEUE, wildcard=_is_wildcard(text) or has_hash(text)))
 
 
 def _checked(address: DestinationName) -> DestinationName:
@@ -229,29 +240,120 @@ def _is_wildcard(name: str) -> bool:
     return ("*" in name or ">" in name) and any(level in ("*", ">") for level in _LEVEL.split(name))
 
 
+def has_hash(pattern: str) -> bool:
+    """Return whether a full name or pattern has `#` as a level that is a wildcard. O(levels)."""
+    return "#" in pattern and pattern.startswith(_WITH_HASH) and "#" in _LEVEL.split(pattern)
+
+
 def edges_of(name: str) -> list[str]:
-    """The levels of a full name or pattern, each with the separator before it: `/queue`, `/a`, `.b`."""
-    return _EDGE.findall(name)
+    """The levels of a full name or pattern, each with the separator before it: `/queue`, `/a`, `.b`. A `#` that is a
+    wildcard has the level HASH; several in a row are one.
+    """
+    edges = _EDGE.findall(name)
+    if "#" not in name or not name.startswith(_WITH_HASH):
+        return edges
+    found: list[str] = []
+    for edge in edges:
+        if edge[1:] != "#":
+            found.append(edge)
+        elif found[-1][1:] != HASH:
+            found.append(edge[0] + HASH)
+    return found
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise DestinationNameError for a `>` level before the end, and in the name of a topic for a level `#`: with
-    RabbitMQ that is a wildcard, and here a subscription to it would wait for ever. (As the last level of a SUBSCRIBE it
-    is served, and does not come here.)
+    """Raise DestinationNameError for a `>` level before the end or beside `#`, and for a `#` before the end of a
+    pattern of many levels.
     """
-    if "#" in pattern and pattern.startswith("/topic/") and any(edge[1:] == "#" for edge in edges_of(pattern)):
-        raise DestinationNameError(
-            f"{pattern!r}: the level '#' is a wildcard only at the end of a SUBSCRIBE: write '>' as the last level, "
-            "for one level or more, and '*' for any other one"
-        )
-    if any(edge[1:] == ">" for edge in edges_of(pattern)[:-1]):
+    edges = edges_of(pattern)
+    if any(edge[1:] == ">" for edge in edges[:-1]):
         raise DestinationNameError(
             f"{pattern!r}: the wildcard '>' stands for all the rest, so it must be the last level"
         )
+    if not has_hash(pattern):
+        return
+    if edges[-1][1:] == ">":
+        raise DestinationNameError(
+            f"{pattern!r} has both '#' and '>': write '*.#' in place of the last, for one level or more"
+        )
+    if len(edges) > HASH_LEVELS_MAX and any(edge[1:] == HASH for edge in edges[:-1]):
+        raise DestinationNameError(
+            f"{pattern!r} has {len(edges)} levels: with a '#' before its end a pattern may have {HASH_LEVELS_MAX}"
+        )
+
+
+class HashPattern:
+    """A pattern with `#` levels, as the set of places in it that a name has come to: a bit for each. So a match costs
+    one step for each level of the name, however many `#` there are.
+
+    Behind a `#` either separator will do: what it stands for may be nothing.
+    """
+
+    __slots__ = ("_by_edge", "_end", "_loops", "_single", "_stars", "start")
+
+    def __init__(self, edges: Sequence[str]) -> None:
+        self._by_edge: dict[str, int] = {}
+        self._stars = {".": 0, "/": 0}
+        self._loops = 0
+        self._single: dict[int, str] = {}
+        """The edge that leads on from a set of one place, where there is only one."""
+        is_loose = False
+        for place, edge in enumerate(edges):
+            bit = 1 << place
+            level = edge[1:]
+            if level == HASH:
+                self._loops |= bit
+                is_loose = True
+                continue
+            for fitting in (f".{level}", f"/{level}") if is_loose else (edge,):
+                if level == "*":
+                    self._stars[fitting[0]] |= bit
+                else:
+                    self._by_edge[fitting] = self._by_edge.get(fitting, 0) | bit
+            if level != "*" and not is_loose:
+                self._single[bit] = edge
+            is_loose = False
+        self._end = 1 << len(edges)
+        self.start = self._closed(1)
+        """Places before the first edge of a name."""
+
+    def _closed(self, places: int) -> int:
+        return places | (places & self._loops) << 1
+
+    def after(self, places: int, edge: str) -> int:
+        """Return the places behind one more edge of a name; 0: it does not match."""
+        fitting = self._by_edge.get(edge, 0)
+        if len(edge) > 1:
+            fitting |= self._stars[edge[0]]
+        return self._closed((places & self._loops) | (places & fitting) << 1)
+
+    def is_match(self, places: int) -> bool:
+        """Return whether a name that ends here matches."""
+        return bool(places & self._end)
+
+    def only_edge(self, places: int) -> str | None:
+        """Return the only edge that leads on from these places; None: there may be several."""
+        return self._single.get(places)
+
+    def matches(self, edges: Iterable[str]) -> bool:
+        """Return whether a name matches. O(levels of the name)."""
+        places = self.start
+        for edge in edges:
+            places = self.after(places, edge)
+            if not places:
+                return False
+        return self.is_match(places)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> HashPattern:
+    return HashPattern(edges_of(pattern))
 
 
 def covers_name(pattern: str, name: str) -> bool:
-    """Return whether a pattern with `*` and `>` levels matches this full name, of any kind. O(levels)."""
+    """Return whether a pattern with wildcards matches this full name, of any kind. O(levels)."""
+    if has_hash(pattern):
+        return _compiled(pattern).matches(edges_of(name))
     wanted, found = edges_of(pattern), edges_of(name)
     for place, edge in enumerate(wanted):
         if place >= len(found):

@@ -3,7 +3,8 @@
 An *edge* is a level with the separator before it (`/queue`, `/a`, `.b`). In a trie of patterns `*` and `>` are edges
 like others; a name follows, at each level, its own edge and the `*` with its separator, and collects the things at a
 `>`. In a trie of names a pattern follows its edges, and all edges of a node where it has `*`. So a match costs the
-nodes that agree with the query so far, whatever else is in the trie.
+nodes that agree with the query so far, whatever else is in the trie. `#` has its own walks: in a trie of patterns each
+of its nodes is visited once for each level of the name at most, in a trie of names each node once.
 
 Subscriptions and destinations have a kind (`/queue/`, `/topic/` ...), which a wildcard never leaves: their tries begin
 with it (`path_of`). Patterns of policies and permissions cover names of all kinds, and begin at the first level.
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from .names import edges_of, prefix_of
+from .names import HASH, HashPattern, edges_of, prefix_of
 
 T = TypeVar("T", bound=Hashable)
 
@@ -57,12 +58,13 @@ class _PatternNode(Generic[T]):
 class PatternTrie(Generic[T]):
     """Things by patterns; asked for a name."""
 
-    __slots__ = ("_count", "_keep", "_root")
+    __slots__ = ("_count", "_hashes_count", "_keep", "_root")
 
     def __init__(self, keep: Keep | None = None) -> None:
         self._root: _PatternNode[T] = _PatternNode()
         self._keep = keep
         self._count = 0
+        self._hashes_count = 0
 
     def __len__(self) -> int:
         return self._count
@@ -76,6 +78,7 @@ class PatternTrie(Generic[T]):
             if child is None:
                 child = node.children[edge] = _PatternNode()
                 new_bytes += NODE_BYTES + len(edge)
+                self._hashes_count += edge[1:] == HASH
             node = child
         if new_bytes and self._keep is not None:
             self._keep(new_bytes)
@@ -100,6 +103,7 @@ class PatternTrie(Generic[T]):
             edge = path[len(nodes) - 1]
             del nodes[-1].children[edge]
             gone_bytes += NODE_BYTES + len(edge)
+            self._hashes_count -= edge[1:] == HASH
         if gone_bytes and self._keep is not None:
             self._keep(-gone_bytes)
 
@@ -108,6 +112,9 @@ class PatternTrie(Generic[T]):
         steps.
         """
         if not self._count:
+            return
+        if self._hashes_count:
+            yield from self._matching_hashes(path)
             return
         end = len(path)
         stack: list[tuple[_PatternNode[T], int]] = [(self._root, 0)]
@@ -126,6 +133,43 @@ class PatternTrie(Generic[T]):
                 stack.append((child, place + 1))
             if len(edge) > 1 and (child := children.get(star)) is not None:
                 stack.append((child, place + 1))
+
+    def _matching_hashes(self, path: Path) -> Iterator[T | None]:
+        """Do the same where patterns have `#`. No node is visited twice at the same place of the name."""
+        end = len(path)
+        stack: list[tuple[_PatternNode[T], int, bool]] = [(self._root, 0, False)]
+        entered: dict[_PatternNode[T], int] = {}
+        """The first place that each node of a `#` was entered at: from there on it has been visited at all places."""
+        while stack:
+            node, place, is_hash = stack.pop()
+            if place == end and not is_hash:
+                yield from tuple(node.things)
+            else:
+                yield None
+            children = node.children
+            for separator in "./":
+                child = children.get(separator + HASH)
+                if child is None:
+                    continue
+                before = entered.get(child, end + 1)
+                if before > end:
+                    yield from tuple(child.things)
+                if place < before:
+                    entered[child] = place
+                    if child.children:
+                        stack.extend((child, behind, True) for behind in range(place, min(before, end)))
+            if place == end:
+                continue
+            edge = path[place]
+            level = edge[1:]
+            if not is_hash and (level or place + 1 < end) and (rest := children.get(edge[:1] + ">")) is not None:
+                yield from tuple(rest.things)
+            wanted = []
+            if level not in ("*", ">", HASH):
+                wanted += [f".{level}", f"/{level}"] if is_hash else [edge]
+            if level not in ("", HASH):
+                wanted += [".*", "/*"] if is_hash else [edge[0] + "*"]
+            stack += [(child, place + 1, False) for each in wanted if (child := children.get(each)) is not None]
 
 
 class _NameNode(Generic[T]):
@@ -197,7 +241,10 @@ class NameTrie(Generic[T]):
         """
         walk: _Walk[T] = _Walk(self._keep)
         try:
-            yield from walk.run(self._root, path)
+            if any(edge[1:] == HASH for edge in path):
+                yield from walk.run_hashes(self._root, HashPattern(path))
+            else:
+                yield from walk.run(self._root, path)
         finally:
             walk.end()
 
@@ -246,6 +293,40 @@ class _Walk(Generic[T]):
             if level == ">" and empty is not None and empty.children is not None:
                 for each in empty.children.values():
                     self._push(tuple(each.values()), _BELOW)
+
+    def run_hashes(self, root: _NameNode[T], pattern: HashPattern) -> Iterator[T | None]:
+        """Walk with a pattern that has `#`."""
+        below: list[tuple[Iterator[tuple[str, _NameNode[T]]], int, int]] = []
+        """Stack of nodes with their edges, the places of the pattern before these, and the counted size of the copy."""
+        node, places = root, pattern.start
+        while True:
+            yield node.thing if pattern.is_match(places) else None
+            only = pattern.only_edge(places)
+            if only is not None:
+                if (child := node.child(only)) is not None:
+                    below.append((iter(((only, child),)), places, 0))
+            elif node.children is not None:
+                for same in node.children.values():
+                    size_bytes = 2 * POINTER_BYTES * len(same) if len(same) >= COUNTED_MIN else 0
+                    below.append((zip(tuple(same), tuple(same.values()), strict=True), places, size_bytes))
+                    if size_bytes:
+                        self._count(size_bytes)
+            found = None
+            while found is None:
+                if not below:
+                    return
+                nodes, before, size_bytes = below[-1]
+                edge_and_node = next(nodes, None)
+                if edge_and_node is None:
+                    below.pop()
+                    if size_bytes:
+                        self._count(-size_bytes)
+                    continue
+                edge, node = edge_and_node
+                if places := pattern.after(before, edge):
+                    found = node
+                else:
+                    yield None
 
     def _push(self, nodes: tuple[_NameNode[T], ...], place: int) -> None:
         size_bytes = POINTER_BYTES * len(nodes) if len(nodes) >= COUNTED_MIN else 0

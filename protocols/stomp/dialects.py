@@ -9,7 +9,6 @@ Source: the STOMP pages of RabbitMQ 4, ActiveMQ Classic 6 and Artemis 2, and the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
@@ -77,8 +76,7 @@ DESTINATIONS: Final = (
     Word("A,B", "A", Fate.SERVED, "a composite: all of them"),
     Word("`*` as a level", "RAX", Fate.SERVED, "one level, of SUBSCRIBE"),
     Word("`>` as the last level", "A", Fate.SERVED, "one level or more, of SUBSCRIBE"),
-    Word("`#` as the last level of a topic", "RX", Fate.SERVED, "any number of levels, none as well, of SUBSCRIBE"),
-    Word("`#` as another level of a topic", "RX", Fate.REFUSED, "write `*` for each level"),
+    Word("`#` as a level of a topic", "RX", Fate.SERVED, "any number of levels, none as well, of SUBSCRIBE"),
     Word("/amq/queue/NAME", "R", Fate.SERVED, "`/queue/NAME`, which MESSAGEs have as their `destination`"),
     Word("/exchange/amq.topic/KEY", "R", Fate.SERVED, "`/topic/KEY`"),
     Word("/exchange/amq.fanout", "R", Fate.SERVED, "`/topic/amq.fanout`, with a key behind it as well"),
@@ -414,27 +412,6 @@ def _known_as(written: str) -> str:
 
 
 FANOUT: Final = "/exchange/amq.fanout"
-_ANY_LEVELS: Final = re.compile(r"(/topic/(?:.*[./])?)#", re.DOTALL)
-
-
-def covered_by(destination: str) -> str:
-    """Return the destination of a SUBSCRIBE with a last level `#` as a composite: the name before it, and `>` for all
-    that continues it. O(length).
-    """
-    destination = known_as(destination)
-    if "#" not in destination or "/topic/" not in destination:
-        return destination
-    return ",".join(map(_without_hash, destination.split(",")))
-
-
-def _without_hash(written: str) -> str:
-    found = _ANY_LEVELS.fullmatch(written.strip())
-    if found is None:
-        return written
-    before = found[1]
-    return f"{before}>" if before == "/topic/" else f"{before[:-1]},{before}>"
-
-
 _KINDS: Final = {"anycast": "/queue/", "multicast": "/topic/"}
 
 
@@ -491,7 +468,7 @@ def leave_own_out(headers: dict[str, str], sender: str, *, lasts: bool) -> bool:
     """
     if not any(headers.get(name, "").strip().lower() == "true" for name in _NO_LOCAL):
         return False
-    destination = covered_by(typed(headers.get("destination", ""), headers, "subscription-type"))
+    destination = known_as(typed(headers.get("destination", ""), headers, "subscription-type"))
     if not all(part.strip().startswith("/topic/") for part in destination.split(",")):
         return False
     if not lasts and (is_durable(headers) or any(name in headers for name in (_NAMED, *_OTHER_NAMES))):
@@ -513,7 +490,7 @@ def subscribe_headers(headers: dict[str, str]) -> dict[str, str]:
     destination = headers["destination"]
     for name in ("subscription-type", "destination-type"):
         destination = typed(destination, headers, name)
-    headers["destination"] = covered_by(destination)
+    headers["destination"] = known_as(destination)
     _name_durable(headers)
     ack = headers.get("ack")
     if ack is not None and not ack.islower():
@@ -529,6 +506,6 @@ def unsubscribe_headers(headers: dict[str, str]) -> dict[str, str]:
     if destination:
         for name in ("subscription-type", "destination-type"):
             destination = typed(destination, headers, name)
-        headers["destination"] = covered_by(destination)
+        headers["destination"] = known_as(destination)
     _name_durable(headers)
     return headers

@@ -1,10 +1,12 @@
 """Patterns of permissions: matching of destinations, and comparison of two patterns.
 
-A pattern is a full destination, or one with `*` for one level and a last `>` for one or more; levels are separated by
-`.` or `/`, as in SUBSCRIBE. `/>` matches everything. `{user}` in a level stands for the name of the acting user.
+A pattern is a full destination, or one with `*` for one level and a last `>` for one or more, of topics also `#` for
+any number; levels are separated by `.` or `/`, as in SUBSCRIBE. `/>` matches everything. `{user}` in a level stands for
+the name of the acting user.
 
-`covers` and `overlaps` are exact: equal names have the same separators at the same places, so patterns can be compared
-level by level.
+`covers` and `overlaps` are exact without `#`: equal names have the same separators at the same places, so patterns can
+be compared level by level. With `#` the first may say no, and the second yes, where that is not so: of a wildcard that
+may be allowed, each destination is asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import re
 from typing import Final
 
 from sluiceway.protocols.stomp.dialects import is_foreign, known_as
-from sluiceway.queues.names import DestinationNameError
+from sluiceway.queues.names import HASH, DestinationNameError, edges_of, has_hash
 from sluiceway.queues.names import check_pattern as check_levels
 
 USER: Final = "{user}"
@@ -22,7 +24,7 @@ USER: Final = "{user}"
 EVERYTHING: Final = "/>"
 
 _SEPARATORS: Final = re.compile(r"([./])")
-_SPECIAL_IN_USER: Final = re.compile(r"[./*>,\s]")
+_SPECIAL_IN_USER: Final = re.compile(r"[./*>#,\s]")
 _TEMPORARY: Final = ("/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/remote-temp-topic/")
 
 
@@ -75,6 +77,8 @@ def for_user(pattern: str, user: str) -> str | None:
 
 def covers(wide: str, narrow: str) -> bool:
     """Return whether `wide` matches every name that `narrow` matches."""
+    if has_hash(wide) or has_hash(narrow):
+        return _covers_levels(_levels_of(wide, "*"), _levels_of(narrow, ">"))
     wide_pieces, narrow_pieces = _SEPARATORS.split(wide), _SEPARATORS.split(narrow)
     for place, piece in enumerate(wide_pieces):
         rest = narrow_pieces[place:]
@@ -92,6 +96,8 @@ def covers(wide: str, narrow: str) -> bool:
 
 def overlaps(one: str, other: str) -> bool:
     """Return whether some name is matched by both."""
+    if has_hash(one) or has_hash(other):
+        return _overlap_levels(_levels_of(one, "*"), _levels_of(other, "*"))
     ones, others = _SEPARATORS.split(one), _SEPARATORS.split(other)
     for place in range(max(len(ones), len(others))):
         rest, other_rest = ones[place:], others[place:]
@@ -112,3 +118,69 @@ def overlaps(one: str, other: str) -> bool:
 def _is_level(place: int) -> bool:
     """Return whether the place holds a level: levels and separators alternate."""
     return place % 2 == 0
+
+
+def _levels_of(pattern: str, beginning: str) -> list[tuple[str, str]]:
+    """Return separators and levels. A last `>` is one level, written as `beginning`, and any number of others."""
+    levels = [(edge[0], edge[1:]) for edge in edges_of(pattern)]
+    if levels and levels[-1][1] == ">":
+        levels[-1:] = [(levels[-1][0], beginning), (".", HASH)]
+    return levels
+
+
+def _covers_levels(wide: list[tuple[str, str]], narrow: list[tuple[str, str]]) -> bool:
+    """Do the work of `covers` with `#`, place by place of `narrow`, with the places of `wide` that it may have come to.
+    O(levels * levels).
+    """
+    places = _with_behind_hash(wide, {0})
+    for separator, level in narrow:
+        later = set()
+        for place in places:
+            if place == len(wide):
+                continue
+            own_separator, own = wide[place]
+            if own == HASH:
+                later.add(place)
+            elif level in (HASH, ">") or (own_separator != separator and not _is_behind_hash(wide, place)):
+                continue
+            elif own == level or (own == "*" and level):
+                later.add(place + 1)
+        places = _with_behind_hash(wide, later)
+    return len(wide) in places
+
+
+def _overlap_levels(ones: list[tuple[str, str]], others: list[tuple[str, str]]) -> bool:
+    """Do the work of `overlaps` with `#`: of separators it looks at none. O(levels * levels)."""
+    to_do = [(0, 0)]
+    seen = set(to_do)
+    while to_do:
+        one, other = to_do.pop()
+        left, right = one < len(ones), other < len(others)
+        if not (left or right):
+            return True
+        level = ones[one][1] if left else None
+        other_level = others[other][1] if right else None
+        following = []
+        if level == HASH:
+            following += [(one + 1, other), *([(one, other + 1)] if right else [])]
+        if other_level == HASH:
+            following += [(one, other + 1), *([(one + 1, other)] if left else [])]
+        if (
+            level is not None
+            and other_level is not None
+            and (level == other_level or (level == "*" and other_level) or (other_level == "*" and level))
+        ):
+            following.append((one + 1, other + 1))
+        for pair in following:
+            if pair not in seen:
+                seen.add(pair)
+                to_do.append(pair)
+    return False
+
+
+def _with_behind_hash(levels: list[tuple[str, str]], places: set[int]) -> set[int]:
+    return places | {place + 1 for place in places if place < len(levels) and levels[place][1] == HASH}
+
+
+def _is_behind_hash(levels: list[tuple[str, str]], place: int) -> bool:
+    return place > 0 and levels[place - 1][1] == HASH

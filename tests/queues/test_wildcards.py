@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.queues.names import DestinationNameError, covers_name, edges_of, parse
 from sluiceway.queues.wildcards import NameTrie, PatternTrie, path_of
 
-levels = st.sampled_from(("a", "b", "c", "", "*", ">", "a*"))
+levels = st.sampled_from(("a", "b", "c", "", "*", ">", "#", "a*"))
 separators = st.sampled_from("./")
 
 
@@ -161,3 +162,40 @@ def test_a_walk_counts_what_it_has_copied_until_that_is_gone_through() -> None:
     assert sum(kept) == 8000
     del walk
     assert sum(kept) == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covered", "others"),
+    [
+        ("/topic/a.#.z", ["a.z", "a.b.z", "a.b.z.c.z", "a.z.z", "a/b.z"], ["a", "z", "a.b", "b.a.z", "a.z.b"]),
+        ("/topic/#.error", ["error", "a.error", "a.b.error", "error.error"], ["error.a", "errors", "a"]),
+        ("/topic/#.*.#", ["a", "a.b"], []),
+        ("/topic/*.#.*", ["a.b", "a.b.c"], ["a"]),
+        ("/topic/#.a.#.b.#", ["a.b", "x.a.x.b.x", "a.a.b.b"], ["b.a", "a", "b"]),
+        ("/topic/a.#", ["a", "a.b", "a..b"], ["ab", "b.a"]),
+    ],
+)
+def test_a_hash_is_any_number_of_words(pattern: str, covered: list[str], others: list[str]) -> None:
+    """As in the topic exchanges of AMQP."""
+    address = parse(pattern)
+    assert address.wildcard
+    assert [name for name in (*covered, *others) if address.matches(f"/topic/{name}")] == covered
+    assert not any(address.matches(f"/queue/{name}") for name in covered)
+
+
+def test_hashes_do_not_multiply_the_work() -> None:
+    """At most one step for each place of the pattern and the name together, though it could be taken in 2**40 ways."""
+    pattern, name = "/topic/" + "#.a." * 15 + "b", "/topic/" + "a." * 500 + "c"
+    patterns: PatternTrie[int] = PatternTrie()
+    patterns.add(path_of(pattern), 1)
+    assert sum(1 for _ in patterns.matching(path_of(name))) < 33 * 502
+    assert not covers_name(pattern, name)
+    names: NameTrie[int] = NameTrie()
+    names.put(path_of(name), 1)
+    assert sum(1 for _ in names.matching(path_of(pattern))) <= 504
+
+
+@pytest.mark.parametrize("pattern", ["/topic/a.#.>", "/topic/#" + ".*" * 32])
+def test_patterns_that_are_dear_or_say_two_things_are_refused(pattern: str) -> None:
+    with pytest.raises(DestinationNameError):
+        parse(pattern)

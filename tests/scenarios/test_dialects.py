@@ -70,12 +70,33 @@ async def test_names_of_rabbitmq_keep_their_messages_over_a_restart() -> None:
         assert (await client.next_message()).headers["destination"] == "/queue/a"
 
 
+async def test_the_words_of_rabbitmq_are_those_of_permissions_limits_and_retained_messages() -> None:
+    rules = (allow("ann", "receive", "/topic/#.error"), allow("bob", "send create", "/topic/>"))
+    async with GuardedStage(*rules) as stage:
+        ann = await stage.connect(login="ann", passcode="ann")
+        bob = await stage.connect(login="bob", passcode="bob")
+        for name in ("a.error", "a.info"):
+            await bob.sent(f"/topic/{name}", name, retain="set")
+        await ann.subscribe("/topic/a.#")
+        await bob.sent("/topic/a.b.error", "a.b.error")
+        await bob.sent("/topic/a.b.info", "a.b.info")
+        assert await ann.next_texts(2) == ["a.error", "a.b.error"]
+        await ann.silence()
+        await ann.frame("SUBSCRIBE", {"destination": "/topic/#.info", "id": "2"})
+        await ann.expect_error("no permission")
+    async with Stage({"/topic/#.error": {"count_max": 7}}) as stage:
+        client = await stage.connect()
+        await client.subscribe("/topic/a.b.error,/topic/error,/topic/a")
+        found = {name: each.policy.count_max for name, each in stage.broker.registry.destinations.items()}
+        assert found == {"/topic/a.b.error": 7, "/topic/error": 7, "/topic/a": None}
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.2"])
 async def test_names_of_rabbitmq_find_their_hub(version: Version) -> None:
     async with TwoHubs() as hubs:
         client, other = await hubs.connect(version=version), await hubs.connect(version=version)
         await client.subscribe("/amq/queue/b.x", id="1")
-        await client.subscribe("/topic/b.#", id="2")
+        await client.subscribe("/topic/#.b.#", id="2")
         for written in ("/amq/queue/b.x", "/exchange/amq.topic/b", "/topic/b.c.d"):
             await other.sent(written, written)
         found = {each.headers["destination"] for each in await client.next_messages(3)}

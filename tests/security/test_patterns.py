@@ -44,6 +44,20 @@ def test_two_overlap_exactly_if_some_name_is_matched_by_both(one: str, other: st
     assert overlaps(one, other) == overlaps(other, one) == bool(matched(one) & matched(other))
 
 
+@given(
+    one=st.lists(st.sampled_from(("a", "*", "#")), min_size=1, max_size=3),
+    other=st.lists(st.sampled_from(("a", "b", "*", "#")), min_size=1, max_size=3),
+)
+def test_patterns_with_hashes_are_compared_on_the_safe_side(one: list[str], other: list[str]) -> None:
+    """One that covers another matches all of its names, and two that match one name overlap."""
+    wide, narrow = "/topic/" + ".".join(one), "/topic/" + ".".join(other)
+    names = [f"/topic{name}" for name in NAMES]
+    matched_by_wide, matched_by_narrow = ({n for n in names if covers_name(p, n)} for p in (wide, narrow))
+    assert covers(wide, wide) and covers("/>", narrow)
+    assert not covers(wide, narrow) or matched_by_narrow <= matched_by_wide
+    assert overlaps(wide, narrow) or not matched_by_wide & matched_by_narrow
+
+
 def test_all_there_is_covers_every_kind_of_name() -> None:
     for name in ("/queue/a", "/topic/a.b", "/log/x", "/anything", "/queue/>", "/*/a"):
         assert covers("/>", name)

@@ -188,7 +188,7 @@ class Routes:
 
 def is_pattern(destination: str) -> bool:
     """Return whether a destination header names a wildcard. Raises DestinationNameError."""
-    return ("*" in destination or ">" in destination) and any(each.wildcard for each in parse_composite(destination))
+    return any(sign in destination for sign in "*>#") and any(each.wildcard for each in parse_composite(destination))
 
 
 def _legs_with(names: Mapping[str, Sequence[str]]) -> Legs | None:

@@ -10,7 +10,6 @@ from sluiceway.protocols.stomp.dialects import (
     DESTINATIONS,
     TABLES,
     Fate,
-    covered_by,
     form_of,
     known_as,
     remedies,
@@ -76,22 +75,6 @@ def test_a_name_that_means_nothing_here_has_words(name: str) -> None:
 @pytest.mark.parametrize("name", ["/queue/a", "/topic/Consumer.A", "/queue/what?", "/shop/a", "/"])
 def test_plain_names_are_no_foreign_ones(name: str) -> None:
     assert form_of(name) == ""
-
-
-@pytest.mark.parametrize(
-    ("written", "covered"),
-    [
-        ("/topic/#", "/topic/>"),
-        ("/topic/a.#", "/topic/a,/topic/a.>"),
-        ("/topic/a/#, /queue/b", "/topic/a,/topic/a/>, /queue/b"),
-        ("/exchange/amq.topic/*.#", "/topic/*,/topic/*.>"),
-        ("/topic/a#", "/topic/a#"),
-        ("/queue/#", "/queue/#"),
-        ("/topic/a.#.b", "/topic/a.#.b"),
-    ],
-)
-def test_a_last_level_of_hash_covers_any_number_of_levels(written: str, covered: str) -> None:
-    assert covered_by(written) == covered == covered_by(covered)
 
 
 @pytest.mark.parametrize("name", ["/queue/a", "/exchange/amq.direct/a", "/exchange/amq.fanoutx", "/a/amq/queue/b"])
