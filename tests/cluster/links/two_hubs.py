@@ -21,6 +21,7 @@ from sluiceway.config import Config, DestinationPolicy, Listener, SecurityConfig
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.streams import ByteStream, MemoryStream, _Pipe
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client
 from tests.scenarios.stage import wall_clock_ms
 
@@ -132,10 +133,16 @@ class TwoHubs:
     """Hub `a`, to which clients connect, and hub `b`, which owns names that begin with `/queue/b` or `/topic/b`."""
 
     def __init__(
-        self, large_folder: Path | None = None, destinations: Sequence[DestinationPolicy] = (), **limits: Any
+        self,
+        large_folder: Path | None = None,
+        destinations: Sequence[DestinationPolicy] = (),
+        stored_at: Path | None = None,
+        **limits: Any,
     ) -> None:
-        """`large_folder`: folder of large bodies of the hub `b`."""
+        """`large_folder`: folder of large bodies of the hub `b`; `stored_at`: folder of logs of both hubs, which have
+        stores then."""
         self.network = Network()
+        self._stored_at = stored_at
         listener = Listener(address="127.0.0.1:0", limits=attrs.evolve(StompLimits(), **limits))
         config = Config(
             listeners=(listener,), security=SecurityConfig(default="allow"), destinations=tuple(destinations)
@@ -155,7 +162,10 @@ class TwoHubs:
         made = seat(self.network, name, {other: other}, self.owner_of)
         assert isinstance(made.placement, TablePlacement)
         self.placements.append(made.placement)
-        return Broker(config, now_ms=wall_clock_ms, seat=made, large_folder=large_folder)
+        stored: dict[str, Any] = {}
+        if self._stored_at is not None:
+            stored = {"engine": MemoryEngine(), "journal_folder": self._stored_at / name}
+        return Broker(config, now_ms=wall_clock_ms, seat=made, large_folder=large_folder, **stored)
 
     async def __aenter__(self) -> Self:
         self.network.hubs = {"b": self.b, "a": self.a}  # left in the other order

@@ -156,7 +156,7 @@ class MovingHubs:
         )
         config = Config(listeners=(Listener(address="127.0.0.1:0"),), security=SecurityConfig(default="allow"))
         now_ms = lambda: wall_clock_ms() + self._ahead_ms.get(name, 0)  # noqa: E731
-        broker = Broker(config, now_ms=now_ms, seat=seat, engine=engine_of)
+        broker = Broker(config, now_ms=now_ms, seat=seat, engine=engine_of, all_in_engine=True)
         ended = trio.Event()
         try:
             with trio.CancelScope() as scope:
