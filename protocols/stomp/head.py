@@ -407,6 +407,17 @@ class SendHead:
                 self._account.add(len(block) + BLOCKS_BYTES)
         return block
 
+    def for_answer(self, reply_to: str, size_bytes: int) -> SendHead:
+        """Return the head of the answer to this request: JSON of `size_bytes`."""
+        headers: dict[str, str | None] = dict.fromkeys(self.headers)
+        headers |= {
+            "destination": reply_to,
+            "content-type": "application/json",
+            "content-length": str(size_bytes),
+            "correlation-id": self.headers.get("correlation-id"),
+        }
+        return self.with_headers(headers)
+
     def lines_without(self, names: Container[str]) -> bytes:
         """The header lines that are forwarded but for these, as 1.2 writes them."""
         return _write_block({name: value for name, value in self.headers.items() if name not in names}, "1.2")

@@ -26,6 +26,7 @@ from .publishing import QueuePublisher
 from .replies import Replies
 from .routing import ADMIN_PREFIX, CREDIT_REQUEST, Router, about_send, send_error
 from .session_states import SessionState
+from .subscribe_headers import IN_FORCE
 from .temporary import TemporaryDestinations
 
 UNANSWERED_MAX: Final = 100
@@ -194,19 +195,15 @@ class SessionRequests:
             raise about_send(error, run) from None
         if place is not None and place[1] is not None:
             self._reply(head, place[0], place[1], json.dumps(in_force).encode())
+        if self._hub.ack_prefix:  # another hub has asked for its client, and makes the answer
+            for receipt_id in run.receipts or ():
+                self._replies.later(receipt_id, {IN_FORCE: json.dumps(in_force)})()
+            return
         self._replies.receipts(run.receipts)
 
     def _reply(self, head: SendHead, reply_to: str, destination: Destination, body: bytes) -> None:
         """The answer is a SEND of the one who asked: where it has no room, it waits in the asker's stash."""
-        asked = head.headers
-        headers: dict[str, str | None] = dict.fromkeys(asked)
-        headers |= {
-            "destination": reply_to,
-            "content-type": "application/json",
-            "content-length": str(len(body)),
-            "correlation-id": asked.get("correlation-id"),
-        }
-        reply = head.with_headers(headers)
+        reply = head.for_answer(reply_to, len(body))
         message = Message(reply, reply.block + b"\n\n" + body + b"\0", self._hub.take_numbers(1))
         size_bytes = len(message.wire)
         lane = self._lanes.lane(destination, destination.partition_for(reply))

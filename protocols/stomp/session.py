@@ -262,6 +262,7 @@ class Session:
                 pass_on_error=self._pass_on_error,
                 unsettled=lambda: self.unsettled_count,
                 is_live=self.subscriptions.live.__contains__,
+                set_credit=self.subscriptions.set_credit,
                 give_back=self.subscriptions.give_back,
                 client_id=lambda: self.subscriptions.client_id,
                 opening=self._opening,

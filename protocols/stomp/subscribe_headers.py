@@ -27,6 +27,14 @@ ORDERED_ONLY: Final = "sluiceway-ordered-only"
 """Header by which another hub says of a wildcard that it serves its clients itself, but for topics that go by way of
 their owner.
 """
+IF_ANY: Final = "sluiceway-if-any"
+"""Header by which another hub says of the UNSUBSCRIBE of a durable subscription that it may be elsewhere: the RECEIPT
+says whether it was here.
+"""
+FOUND: Final = "found"
+"""Header of that RECEIPT: `false` if it was not."""
+IN_FORCE: Final = "in-force"
+"""Header of the RECEIPT for another hub's request about credit: what is in force then, as JSON."""
 
 
 @attrs.frozen
@@ -79,6 +87,15 @@ def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str 
             "Give an id with durable:true, or activemq.subscriptionName (and client-id in CONNECT).",
         )
     return name
+
+
+def unknown_durable(name: str, client_id: str) -> ProtocolError:
+    """Return the refusal of an UNSUBSCRIBE of a durable subscription that is not there."""
+    return ProtocolError(
+        "unknown-subscription",
+        f"no durable subscription {name!r}" + (f" of client {client_id!r}" if client_id else ""),
+        "It has the name, and belongs to the client-id, with which it was made.",
+    )
 
 
 @attrs.frozen

@@ -59,6 +59,8 @@ from .routing import ADMIN_PREFIX
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
 from .subscribe_headers import (
     ACK_AUTO,
+    FOUND,
+    IF_ANY,
     ORDERED_ONLY,
     PAUSED,
     SubscriptionSpec,
@@ -68,6 +70,7 @@ from .subscribe_headers import (
     prefetch_of,
     rank_of,
     selecting,
+    unknown_durable,
 )
 from .temporary import REPLY_QUEUES, TemporaryDestinations
 from .transactions import Transactions
@@ -441,20 +444,21 @@ class Subscriptions:
             )
         )
 
-    def _remove_durable(self, name: str, destination: str | None, receipt_id: str | None) -> None:
-        """End a durable subscription, at its UNSUBSCRIBE."""
+    def _remove_durable(
+        self, name: str, destination: str | None, receipt_id: str | None, *, if_any: bool = False
+    ) -> None:
+        """End a durable subscription, at its UNSUBSCRIBE. `if_any`: the RECEIPT says whether it was here."""
         registry = self._hub.registry
         try:
             topic = None if destination is None else parse_composite(destination)[0].canonical
             durable = registry.durables.find(self.client_id, name, topic)
         except (DestinationNameError, DurableNameError) as error:
             raise ProtocolError("bad-destination", str(error)) from None
+        if durable is None and if_any:
+            self._replies.later(receipt_id, {FOUND: "false"})()
+            return
         if durable is None:
-            raise ProtocolError(
-                "unknown-subscription",
-                f"no durable subscription {name!r}" + (f" of client {self.client_id!r}" if self.client_id else ""),
-                "It has the name, and belongs to the client-id, with which it was made.",
-            )
+            raise unknown_durable(name, self.client_id)
         if durable.attached:
             raise ProtocolError(
                 "durable-in-use",
@@ -564,7 +568,8 @@ class Subscriptions:
         durable_name = durable_name_of(headers, name if subscription is None else subscription.destination)
         if durable_name is not None:
             if subscription is None:
-                self._remove_durable(durable_name, name, headers.get("receipt"))
+                if_any = IF_ANY in headers and bool(self._hub.ack_prefix)
+                self._remove_durable(durable_name, name, headers.get("receipt"), if_any=if_any)
             else:
                 self.work.do(self._ending_for_good(subscription, durable_name, headers.get("receipt")))
             return

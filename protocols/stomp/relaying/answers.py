@@ -40,6 +40,8 @@ class Answers:
         self._replies = near.replies
         self._awaited: dict[bytes, Callable[[], None]] = {}
         """RECEIPTs of other hubs for which something waits."""
+        self._asked: dict[bytes, Callable[[Mapping[str, str]], None]] = {}
+        """RECEIPTs of other hubs whose headers are an answer."""
         self.own_receipt = f"sluiceway-relay-{near.hub.new_session_id()}-"
         """See `FarOwner.own_receipt`."""
         self._own_bytes = self.own_receipt.encode()
@@ -63,6 +65,16 @@ class Answers:
         self._awaited[receipt_id.encode()] = callback
         return receipt_id
 
+    def asked_of_hub(self, callback: Callable[[Mapping[str, str]], None]) -> str:
+        """Return a receipt whose RECEIPT comes from another hub; the callback takes its headers."""
+        receipt_id = self._next()
+        self._asked[receipt_id.encode()] = callback
+        return receipt_id
+
+    def take_question_back(self, receipt_id: str) -> Callable[[Mapping[str, str]], None] | None:
+        """Return what waits for the headers of a RECEIPT, which does not come any more."""
+        return self._asked.pop(receipt_id.encode(), None)
+
     def told_here(self, asked: str | None, callback: Callable[[], None]) -> str:
         """Return a receipt for this hub, which is answered by a callback. `asked`: that of the client."""
         receipt_id = self._next()
@@ -76,6 +88,7 @@ class Answers:
     def close(self) -> None:
         """Wait for nothing any more."""
         self._awaited.clear()
+        self._asked.clear()
 
     # ------------------------------------------------------------------ what comes back
 
@@ -106,14 +119,20 @@ class Answers:
     def _own_receipted(self, receipt_id: bytes, frame: bytes) -> None:
         leg = self._replies.legs.pop(receipt_id.decode(), None)
         if leg is not None:
-            version = self._near.version
-            lines = (line.partition(b":") for line in frame.split(b"\n"))
-            headers = {name.decode(): unescape(value.decode(), version) for name, _colon, value in lines}
+            headers = self._headers_of(frame)
             leg.done(headers.get("durability", MEMORY), list(_places_of(headers)))
+            return
+        asked = self._asked.pop(receipt_id, None)
+        if asked is not None:
+            asked(self._headers_of(frame))
             return
         awaited = self._awaited.pop(receipt_id, None)
         if awaited is not None:
             awaited()
+
+    def _headers_of(self, frame: bytes) -> dict[str, str]:
+        lines = (line.partition(b":") for line in frame.split(b"\n"))
+        return {name.decode(): unescape(value.decode(), self._near.version) for name, _colon, value in lines}
 
     def _with_asked_receipt(self, frame: bytes) -> bytes:
         """Return an ERROR with the receipt that the client has asked for, in place of that of one leg of its SEND."""

@@ -205,6 +205,10 @@ class Far:
                 self.asked[key] = receipt_id
             else:
                 self.in_doubt[escape_value(receipt_id, version).encode()] = frame.command
+        self.send_again_safe(frame, version)
+
+    def send_again_safe(self, frame: Frame, version: Version) -> None:
+        """Send a frame without a body. Nothing is in doubt when the flow is lost: another one has its effect then."""
         self.send(encode_frame(frame.command, frame.headers.items(), version=version))
 
     def send_passed(self, run: PassedRun) -> None:

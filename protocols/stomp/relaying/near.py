@@ -42,6 +42,8 @@ class NearSession:
     """Number of deliveries of this hub that are not settled."""
     is_live: Callable[[str], bool]
     """Whether a local subscription has this id."""
+    set_credit: Callable[[Mapping[str, str]], dict[str, object]]
+    """Has a request about credit take effect at this hub; returns what is in force then. Raises ProtocolError."""
     give_back: Callable[[str], None]
     """Ends a local subscription without the client."""
     client_id: Callable[[], str]

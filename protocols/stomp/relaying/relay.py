@@ -46,7 +46,7 @@ class Relay:
         routes = self._routes = Routes(elsewhere)
         answers = self._answers = Answers(near)
         flows = self._flows = Flows(near, elsewhere, self, self.look)
-        self._subscriptions = FarSubscriptions(near, elsewhere, routes, flows, answers)
+        self._subscriptions = FarSubscriptions(near, elsewhere, routes, flows, answers, self._send)
         self._underway = Underway(near, reading, lambda: self._subscriptions.acks or bool(near.unsettled()))
         copying = self._copying = Copying(near, self._topics, self._underway)
         self._transactions = FarTransactions(near, routes, flows, copying, answers, self.look)

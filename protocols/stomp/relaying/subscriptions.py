@@ -6,14 +6,15 @@ A subscription to topics that is not durable stays at this hub, which tells the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 import attrs
 
 from ....flow.latch import Latch
-from ....queues.durables import DurableNameError
+from ....queues.durables import DurableNameError, names_client
 from ....queues.logs.table import PREFIX as LOG_PREFIX
 from ....queues.names import DestinationNameError, parse_composite
 from ..browsing import wants_to_browse
@@ -22,7 +23,18 @@ from ..frames import Frame, SendRun
 from ..placement import Elsewhere
 from ..replies import Owed
 from ..routing import CREDIT_REQUEST, about_send
-from ..subscribe_headers import ACK_AUTO, ORDERED_ONLY, CreditChange, credit_change_of, durable_name_of
+from ..subscribe_headers import (
+    ACK_AUTO,
+    FOUND,
+    IF_ANY,
+    IN_FORCE,
+    ORDERED_ONLY,
+    PAUSED,
+    CreditChange,
+    credit_change_of,
+    durable_name_of,
+    unknown_durable,
+)
 from .answers import Answers
 from .far import Far
 from .flows import Away, Flows
@@ -60,8 +72,18 @@ class _Orphan:
 class FarSubscriptions:
     """Subscriptions of one client, wherever they are."""
 
-    def __init__(self, near: NearSession, elsewhere: Elsewhere, routes: Routes, flows: Flows, answers: Answers) -> None:
+    def __init__(
+        self,
+        near: NearSession,
+        elsewhere: Elsewhere,
+        routes: Routes,
+        flows: Flows,
+        answers: Answers,
+        send: Callable[[SendRun], None],
+    ) -> None:
+        """`send`: sends the answer to a request, wherever that goes. Raises ProtocolError."""
         self._near = near
+        self._send = send
         self._elsewhere = elsewhere
         self._topics = elsewhere.topics
         self._routes = routes
@@ -73,6 +95,8 @@ class FarSubscriptions:
         self._orphans: list[_Orphan] = []
         self._heard: dict[str, list[str]] = {}
         """Topics and patterns of each subscription that this hub has told the others."""
+        self._credit_asked: dict[str, str] = {}
+        """Receipts of requests about credit that are not back, with the hub of each."""
 
     # ------------------------------------------------------------------ what others ask
 
@@ -237,7 +261,8 @@ class FarSubscriptions:
             if name is not None and durable_name is not None:
                 legs = self._routes.homes(name)
             elif durable_name is not None:
-                legs = self._legs_of_durable(durable_name)
+                self._unsubscribe_by_name(frame, durable_name)
+                return
         except (DestinationNameError, DurableNameError):
             legs = None
         if legs is None or len(legs) != 1:
@@ -248,19 +273,43 @@ class FarSubscriptions:
         except Away:
             raise no_owner(name or "") from None
 
-    def _legs_of_durable(self, durable_name: str) -> Legs | None:
-        """Return the hub of a durable subscription whose topic is not named; None: this one. Raises ProtocolError."""
+    def _unsubscribe_by_name(self, frame: Frame, durable_name: str) -> None:
+        """End a durable subscription whose topic is not named: at this hub, or at whichever other one has it. Raises
+        ProtocolError and DurableNameError.
+        """
+        near = self._near
         others = self._elsewhere.placement.others()
-        durables = self._near.hub.registry.durables
-        if not others or durables.find(self._near.client_id(), durable_name, None) is not None:
-            return None
-        if len(others) > 1:
+        client_id = near.client_id()
+        if not others or near.hub.registry.durables.find(client_id, durable_name, None) is not None:
+            near.take(frame)
+            return
+        if len(others) > 1 and not names_client(client_id):
             raise ProtocolError(
                 "missing-header",
-                f"UNSUBSCRIBE of the durable subscription {durable_name!r} without its topic",
-                "The topic tells the hub that has it: add the header destination.",
+                f"UNSUBSCRIBE of the durable subscription {durable_name!r} without a client-id and without its topic",
+                "Topics of several hubs may have one of this name: add the header destination.",
             )
-        return ((others[0], ""),)
+        try:
+            fars = [self._flows.to(hub) for hub in others]
+        except Away:
+            raise no_owner(f"the durable subscription {durable_name!r}") from None
+        asked = frame.headers.get("receipt")
+        found: list[bool] = []
+
+        def answered(headers: Mapping[str, str]) -> None:
+            found.append(headers.get(FOUND) != "false")
+            if len(found) < len(fars):
+                return
+            if any(found):
+                near.replies.receipt(asked)
+            else:
+                error = unknown_durable(durable_name, client_id)
+                error.identify("UNSUBSCRIBE", frame.headers)
+                near.fail(error)
+
+        for far in fars:
+            headers = {**frame.headers, "receipt": self._answers.asked_of_hub(answered), IF_ANY: "true"}
+            far.send_frame(Frame("UNSUBSCRIBE", headers), near.version)
 
     # ------------------------------------------------------------------ credit
 
@@ -280,12 +329,12 @@ class FarSubscriptions:
                 change = credit_change_of(headers, asked_bytes_max=near.limits.credit_bytes_max)
                 self._here[key] = _changed(frame, change)
             return
-        if run.head.reply_to is not None:
+        if run.head.reply_to is not None and not sub.hubs:
             raise about_send(
                 ProtocolError(
-                    "not-supported",
-                    f"subscription {key[:200]!r} is at other hubs, which do not answer to reply-to",
-                    "Ask for a receipt instead.",
+                    "no-owner",
+                    f"no hub that can be reached has subscription {key[:200]!r} now, and could answer",
+                    "Ask again in a while, or ask for a receipt instead.",
                 ),
                 run,
             )
@@ -299,19 +348,57 @@ class FarSubscriptions:
             for orphan in self._orphans
         ]
         request = {"destination": CREDIT_REQUEST, "id": headers["id"], **change.headers()}
-        latches = [Latch(len(sub.hubs) + 1, partial(near.replies.receipt, each)) for each in run.receipts or ()]
+        in_force: dict[str, object] = {"id": headers["id"], "paused": sub.frame.headers.get(PAUSED) == "true"}
+        if change.count is not None:
+            in_force |= {"credit_count": change.count, "credit_bytes": change.size_bytes}
+        done = Latch(len(sub.hubs) + 1, partial(self._credit_is_set, run, in_force))
+        is_asked = run.receipts is not None or run.head.reply_to is not None
         for hub in sorted(sub.hubs):
-            far = None if hub == HERE else self._flows.at(hub)
             if hub == HERE:
-                near.take(SendRun(run.head, run.wires[:1], len(run.wires[0]), None))
-            elif far is not None:
+                try:
+                    in_force |= near.set_credit(headers)
+                except ProtocolError as error:
+                    raise about_send(error, run) from None
+                done()
+            elif (far := self._flows.at(hub)) is None:
+                done()
+            else:
                 if (frame := far.subs.get(key)) is not None:
                     far.subs[key] = _changed(frame, change)
-                asked = {"receipt": self._answers.told_by_hub(partial(_call_all, latches))} if latches else {}
-                far.send_frame(Frame("SEND", {**request, **asked}), near.version)
-            if far is None:
-                _call_all(latches)
-        _call_all(latches)
+                asked: dict[str, str] = {}
+                if is_asked:
+                    asked = {"receipt": self._ask_in_force(hub, in_force, done)}
+                far.send_again_safe(Frame("SEND", {**request, **asked}), near.version)
+        done()
+
+    def _ask_in_force(self, hub: str, in_force: dict[str, object], done: Callable[[], None]) -> str:
+        """Return a receipt for a request about credit to another hub, whose answer goes into `in_force`."""
+
+        def answered(headers: Mapping[str, str]) -> None:
+            self._credit_asked.pop(receipt_id, None)
+            if IN_FORCE in headers:
+                in_force.update(json.loads(headers[IN_FORCE]))
+            done()
+
+        receipt_id = self._answers.asked_of_hub(answered)
+        self._credit_asked[receipt_id] = hub
+        return receipt_id
+
+    def _credit_is_set(self, run: SendRun, in_force: dict[str, object]) -> None:
+        """Answer a request about credit that is in force at all hubs."""
+        near = self._near
+        if run.head.reply_to is not None:
+            body = json.dumps(in_force).encode()
+            head = run.head.for_answer(run.head.reply_to, len(body))
+            wire = head.block + b"\n\n" + body + b"\0"
+            try:
+                self._send(SendRun(head, [wire] * len(run.wires), len(wire) * len(run.wires), None))
+                near.flush()
+            except ProtocolError as error:
+                near.fail(about_send(error, run))
+                return
+        for receipt_id in run.receipts or ():
+            near.replies.receipt(receipt_id)
 
     # ------------------------------------------------------------------ homes that are lost and found
 
@@ -358,7 +445,10 @@ class FarSubscriptions:
             self._orphans.append(_Orphan(key, frame, None))
 
     def lost(self, far: Far) -> None:
-        """Have what was at a hub look for another home: its flow is lost."""
+        """Have what was at a hub look for another home: its flow is lost. Credit is in force when it is made again."""
+        for receipt_id in [each for each, hub in self._credit_asked.items() if hub == far.hub]:
+            if (answered := self._answers.take_question_back(receipt_id)) is not None:
+                answered({})
         for key, frame in far.subs.items():
             self._live[key].hubs.discard(far.hub)
             made = None
@@ -450,11 +540,6 @@ def _without_receipt(frame: Frame) -> Frame:
 def _changed(subscribe: Frame, change: CreditChange) -> Frame:
     """Return the SUBSCRIBE with another credit."""
     return Frame("SUBSCRIBE", change.applied_to(subscribe.headers))
-
-
-def _call_all(callbacks: Iterable[Callable[[], None]]) -> None:
-    for callback in callbacks:
-        callback()
 
 
 def _end_of(subscribe: Frame) -> Frame:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import trio.testing
 
 from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.queues.shard_hash import shard_of
 from tests.cluster.links.two_hubs import TwoHubs
+from tests.cluster.moves.moving_hubs import SHARDS, MovingHubs
 
 CREDIT = "/sluiceway/credit"
 BOTH_HUBS = "/queue/a.x,/queue/b.x"
@@ -54,24 +58,51 @@ async def test_pause_outlives_the_link() -> None:
         await client.silence()
 
 
-async def test_pause_follows_a_destination_that_moves() -> None:
+@pytest.mark.parametrize(("first", "then"), [("b", "a"), ("a", "b")])
+async def test_pause_follows_a_destination_that_moves(first: str, then: str) -> None:
+    """From another hub to that of the client, and away from it, with the window."""
+    async with MovingHubs() as hubs:
+        shard = shard_of("/queue/moves", SHARDS)
+        await hubs.member("a").move(shard, first)
+        await hubs.until(lambda: hubs.owners()[shard] == first)
+        client, sender = await hubs.connect("a"), await hubs.connect("b")
+        await client.subscribe("/queue/moves", ack="client-individual")
+        await client.sent(CREDIT, id="s", credit="2", paused="true")
+        await hubs.member("a").move(shard, then)
+        await hubs.until(lambda: hubs.owners()[shard] == then)
+        for text in "01234":
+            await sender.sent("/queue/moves", text, persistent="true")
+        await client.silence()
+        await client.sent(CREDIT, id="s", paused="false")
+        assert await client.next_texts(2) == ["0", "1"]
+        await client.silence()
+
+
+@pytest.mark.parametrize("destination", ["/queue/b.x", BOTH_HUBS])
+async def test_the_answer_says_what_is_in_force_at_another_hub(destination: str) -> None:
+    """Also where the link is lost before it came: the subscription is made again with this credit."""
     async with TwoHubs() as hubs:
         client, sender = await hubs.connect(), await hubs.connect("b")
-        await client.subscribe("/queue/a.x")
-        await client.sent(CREDIT, id="s", credit="0")
-        await client.subscribe("/queue/b.x", id="t")
-        await client.sent(CREDIT, id="t", credit="0")
-        await sender.send_all("/queue/b.x", range(2))
+        await client.subscribe(destination, ack="client")
+        await client.subscribe("/temp-queue/answers", id="a")
+        asked = {"id": "s", "credit": "7,8000", "reply_to": "/temp-queue/answers", "correlation_id": "c"}
+        for is_cut in (False, True):
+            await client.send(CREDIT, **asked)
+            if is_cut:
+                hubs.network.cut()
+            answer = await client.next_message()
+            assert answer.headers["correlation-id"] == "c"
+            assert json.loads(answer.body) == {"id": "s", "paused": False, "credit_count": 7, "credit_bytes": 8000}
+        await hubs.linked()
+        await sender.send_all("/queue/b.x", range(10))
+        assert await client.next_texts(7) == [f"{number}" for number in range(7)]
         await client.silence()
-        await client.sent(CREDIT, id="t", credit="10")
-        assert await client.next_texts(2) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
         ({"id": "s", "credit": "x"}, "bad-credit"),
-        ({"id": "s", "credit": "1", "reply_to": "/temp-queue/a"}, "not-supported"),
         ({"id": "t", "credit": "1"}, "unknown-subscription"),
         ({"id": "s"}, "missing-header"),
     ],
