@@ -221,7 +221,7 @@ class Destination:
     @property
     def is_deletable(self) -> bool:
         """Whether the destination is empty, neither paused nor with changed limits, and has no senders and no consumers
-        but those of wildcards. O(partitions).
+        but those of wildcards; and whether no producer may still repeat what it sent. O(partitions).
         """
         return (
             self.producers_count == 0
@@ -230,6 +230,7 @@ class Destination:
             and self.queue.attachments_count == self._wildcards_count
             and self.queue.is_empty
             and (self.delay_queues is None or all(queue.is_empty for queue in self.delay_queues.values()))
+            and not any(queue.producers is not None and queue.producers.is_wanted for queue in self.queues)
         )
 
     def close(self, reason: str, *, keep: bool) -> None:

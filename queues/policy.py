@@ -340,6 +340,27 @@ class QueuePolicy:
         "next delayed message until others are due.",
         positive,
     )
+    producers_max: int = field(
+        1000,
+        "count",
+        "Producers that number what they send (`producer-id`, [sending each "
+        "message once](safety.md#sending-each-message-once)) and that a queue or topic remembers. The one that was "
+        "quiet for longest is forgotten for a new one; each takes half a kilobyte of memory.",
+        positive,
+    )
+    duplicate_ids_max: int = field(
+        10_000,
+        "count",
+        "Ids of single messages (`_AMQ_DUPL_ID`) that a queue or topic remembers, the last ones.",
+        positive,
+    )
+    producers_keep_seconds: float = field(
+        24 * 3600.0,
+        "seconds",
+        "How long a producer, or the id of a message, is remembered after its last SEND. An empty queue is not "
+        "forgotten before. The default rides out a night in which a client can't reach the broker.",
+        positive,
+    )
     auto_delete_seconds: float | None = field(
         30.0,
         "seconds",

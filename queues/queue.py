@@ -33,11 +33,12 @@ from .expiry import EXPIRE_COUNT, Expiry
 from .full_actions import ACTIONS, FullAction
 from .held_turns import HeldTurns
 from .intake import Intake, ResidencyLimits, Run
-from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
+from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message, wire_bytes_of
 from .names import name_of_part
 from .observer import Observer
 from .paging import Pager
 from .policy import LIMITS, QueuePolicy
+from .producers import ProducerTable
 from .selectors.selector import Selection
 from .statistics import FIGURES, QueueStatistics
 from .storage import QueueStorage, Restored, Saved
@@ -146,6 +147,8 @@ class MessageQueue(FlowResource):
         self._store = environment.store
         self.storage: QueueStorage | None = None
         """Stored side of the queue, made when it is first needed (`open_storage`)."""
+        self.producers: ProducerTable | None = None
+        """The producers that say which messages they repeat; None: there are none."""
         self.may_keep = self._store is not None and lasting
         """Persistent messages may outlive the broker."""
         self.keeps = self.may_keep and self.keeps_persistent
@@ -250,6 +253,9 @@ class MessageQueue(FlowResource):
                 base = index << BLOCK_BITS
                 self.expiry.note(outside.dates.earliest_ms, base, base + outside.length)
         self.elements.next_sequence = max(self.elements.next_sequence, found.next_sequence)
+        if found.producers:
+            self.producers = self._make_producers()
+            self.producers.restore(found.producers)
         if self.observer is not None:
             self.observer.restored(self.elements.next_sequence if found.outside else 0)
 
@@ -279,6 +285,53 @@ class MessageQueue(FlowResource):
     def rejects(self) -> bool:
         """Whether `add` may raise QueueFullError."""
         return self.intake.action.refuses
+
+    def open_producers(self) -> ProducerTable:
+        """Return the table of its producers, made if need be."""
+        if self.producers is None and self.keeps:
+            self.open_storage()  # an earlier run may have left one
+        if self.producers is None:
+            self.producers = self._make_producers()
+        return self.producers
+
+    def _make_producers(self) -> ProducerTable:
+        return ProducerTable(lambda: self.policy, self.environment.now_ms, self.keep)
+
+    def take_once(self, messages: list[Message], take: Callable[[list[Message]], bool]) -> bool:
+        """Have `take` put those of these messages into the queue that it has not had before, whatever their origin.
+        Returns what `take` does; True if there are none.
+        """
+        table = self.open_producers()
+        fresh = table.fresh(messages)
+        if fresh:
+            first = self.elements.next_sequence
+            if not take(fresh):
+                return False
+            self.produced(fresh, first)
+        table.duplicates_count += len(messages) - len(fresh)
+        return True
+
+    def offer_once(self, messages: list[Message], source: SourceController) -> bool:
+        """`offer` those that the queue has not had before."""
+        return self.take_once(messages, lambda fresh: self.offer(fresh, wire_bytes_of(fresh), source))
+
+    def produced(self, messages: SequenceOf[Message], first: int) -> None:
+        """Note the origins of messages just taken in, of which all or none are persistent, from element `first` on. In
+        the very step that takes them in.
+        """
+        end = self.elements.next_sequence
+        if first >= end:
+            return  # dropped: they may come again
+        table = self.open_producers()
+        stored = self.keeps and messages[0].head.persistent
+        noted = table.note(messages, first, stored=stored)
+        if noted and self.storage is not None:
+            self.storage.produced(first, end, noted, table.take_gone())
+
+    @property
+    def duplicates_count(self) -> int:
+        """SENDs that were confirmed and not taken, for they had been before."""
+        return 0 if self.producers is None else self.producers.duplicates_count
 
     def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
         """Hook of the kinds: see IntakeOwner."""

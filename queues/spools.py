@@ -38,6 +38,7 @@ from .atomic_offer import offer_together
 from .intake import Run
 from .message import Message, size_of
 from .names import parse, split_part
+from .producers import origin_of
 from .queue import MessageQueue
 from .registry import DestinationRegistry
 from .storage import Confirms
@@ -226,19 +227,29 @@ class SpoolDrain:
         if self._persistent_only:
             messages = [message for message in messages if message.head.persistent]
         first = queue.elements.next_sequence
-        runs = runs_of(messages)
         persistent = any(message.head.persistent for message in messages)
+        has_origins = any(origin_of(message) is not None for message in messages)
+        if has_origins:
+            fresh = queue.open_producers().fresh(messages)
+            repeated_count, messages = len(messages) - len(fresh), fresh
+        runs = runs_of(messages)
         if persistent and queue.kind is ResourceKind.RELAY:
             if not queue.intake.must_wait(len(messages), self.source, persistent=True):
                 queue.intake.charge_ahead(runs, self.source)
                 spool, place = self._pieces[0]
                 self._writing_count += 1
+                if has_origins:
+                    queue.open_producers().note(messages, first, stored=False)
                 spool.moved(place, queue, first, persistent=True, done=partial(self._deleted, runs, count))
             self.source.end_turn()
             return
         if runs and not offer_together(queue, runs, self.source):
             self.source.end_turn()
             return
+        if has_origins:
+            queue.open_producers().duplicates_count += repeated_count
+            for run in runs:
+                queue.produced(run.messages, first)
         self._count -= count
         self._piece_moved(queue, first, runs, persistent=persistent)
         self.source.end_turn()

@@ -45,6 +45,8 @@ class QueueStatistics:
     expired_count: int
     """Number of expired messages, dead-lettered ones included."""
     rejected_count: int
+    duplicates_count: int
+    """SENDs that were confirmed and not taken: their producer had sent them before."""
     idle_seconds: float
     """Seconds since an element was added or settled."""
 

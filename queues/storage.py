@@ -19,6 +19,7 @@ from .blocks import Outside
 from .durables import DurableReader
 from .message import Message
 from .observer import Observer
+from .producers import Remembered
 
 Saved = Callable[[str], None]
 """Callback that is called once with the durability of elements: DISK, SHARED or CONSUMED."""
@@ -74,6 +75,10 @@ class Restored(Protocol):
     @property
     def due(self) -> Set[int]:
         """Blocks with elements that must not be delivered before a time."""
+
+    @property
+    def producers(self) -> Mapping[str, Remembered]:
+        """Memory of producers, by name on disk, the one that was quiet for longest first."""
 
     @property
     def cursors(self) -> Mapping[int, RestoredCursor]:
@@ -194,6 +199,11 @@ class QueueStorage(Confirms, Protocol):
         when the disk has them. After a crash before that they would come again from there, unmarked.
         """
 
+    def produced(self, first: int, end: int, noted: Mapping[str, Remembered], gone: SequenceOf[str]) -> None:
+        """Note what is remembered of producers, by name on disk, and which are `gone`: in the batch that saves elements
+        `first` to `end - 1`, just added, which are held as by `hold`.
+        """
+
     def reader_moved(self, durable_id: int, *, is_new: bool = False) -> None:
         """Note that this durable subscription begins here (`is_new`), or has settled something."""
 
@@ -282,6 +292,10 @@ class StoredWork(Protocol):
 
 class Store(StoredWork, Protocol):
     """The store of one shard."""
+
+    @property
+    def durability(self) -> str:
+        """Durability of what is written and synced: DISK or SHARED."""
 
     @property
     def paged(self) -> Room:

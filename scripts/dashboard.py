@@ -176,13 +176,14 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             ),
             Panel(
                 "What did not arrive",
-                "Expired, dropped, given up, rejected, and published to topics that nobody listened to.",
+                "Expired, dropped, given up, rejected, sent again, and published to topics that nobody listened to.",
                 "per second",
                 (
                     Query(f"sum({_rate('sluiceway_messages_expired_total')})", "expired"),
                     Query(f"sum({_rate('sluiceway_messages_dropped_total')})", "dropped"),
                     Query(f"sum({_rate('sluiceway_messages_dead_lettered_total')})", "dead letters"),
                     Query(f"sum({_rate('sluiceway_messages_rejected_total')})", "rejected"),
+                    Query(f"sum({_rate('sluiceway_messages_duplicate_total')})", "duplicates"),
                     Query(f"sum({_rate('sluiceway_messages_unheard_total')})", "unheard"),
                 ),
             ),

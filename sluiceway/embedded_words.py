@@ -18,6 +18,7 @@ _SHOWN_UNLESS_0: Final = (
     "dropped_count",
     "expired_count",
     "rejected_count",
+    "duplicates_count",
     "dead_lettered_count",
     "subscriptions_count",
     "producers_count",

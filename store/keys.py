@@ -50,11 +50,12 @@ LOG: Final = b"j"
 EXTENT: Final = b"b"
 BODY: Final = b"y"
 PIECE: Final = b"w"
+PRODUCER: Final = b"k"
 
 FAMILIES: Final = frozenset(
     {META, QUEUE, HEAD, CHUNK, PAGED, SUMMARY, STATE, DURABLE, CURSOR, TRANSACTION, SPOOL, VALUE}
     | {OWNER, PAGE_RANGES, PREFERENCES, SUBSCRIPTION}
-    | {LOG, EXTENT, BODY, PIECE}
+    | {LOG, EXTENT, BODY, PIECE, PRODUCER}
 )
 
 META_FORMAT_KEY: Final = META + b"format"
@@ -86,7 +87,7 @@ _TEXT_END: Final = b"\xff"
 """Above every UTF-8 text."""
 
 _PLACED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY, STATE, VALUE})
-_QUEUE_FAMILIES: Final = _PLACED_FAMILIES | {QUEUE, HEAD, CURSOR}
+_QUEUE_FAMILIES: Final = _PLACED_FAMILIES | {QUEUE, HEAD, CURSOR, PRODUCER}
 
 
 class StoreFormatError(Exception):
@@ -146,6 +147,15 @@ def cursor_key(queue_id: int, durable_id: int) -> bytes:
     hold its elements.
     """
     return _pack(_PAIR, CURSOR, queue_id, durable_id)
+
+
+def producer_key(queue_id: int, name: str) -> bytes:
+    """Return the key of what a queue remembers of a producer, or of the id of a message (`name`: at least one
+    character, as `Origin.name_on_disk` has it).
+    """
+    if not name:
+        raise KeyFormatError(f"a producer of queue {queue_id} without a name has no key")
+    return _pack(_ONE, PRODUCER, queue_id) + _encoded(name)
 
 
 def transaction_key(transaction_id: int, place: int) -> bytes:
@@ -237,6 +247,15 @@ def parse_cursor_key(key: bytes) -> tuple[int, int]:
     return queue_id, durable_id
 
 
+def parse_producer_key(key: bytes) -> tuple[int, str]:
+    """Return (queue_id, name) of the key of a producer. Raises KeyFormatError for any other key."""
+    queue_id = int(_unpack(_ONE, key[: _ONE.size], "the key of a producer", (PRODUCER,))[1])
+    name = _decoded(key, _ONE.size, len(key))
+    if not name:
+        raise KeyFormatError(f"key {_shown(key)} names no producer")
+    return queue_id, name
+
+
 def parse_transaction_key(key: bytes) -> tuple[int, int]:
     """Return (transaction_id, place) of a key of a spooled transaction. Raises KeyFormatError for any other key."""
     _family, transaction_id, place = _unpack(_TRANSACTION, key, "a transaction key", (TRANSACTION,))
@@ -319,7 +338,7 @@ def family_range(family: bytes) -> Range:
 
 
 def queue_range(family: bytes, queue_id: int) -> Range:
-    """All keys of one queue in a family that begins with the queue_id: q, h, m, p, i, s, f. Else KeyFormatError."""
+    """All keys of one queue in a family that begins with the queue_id: q, h, m, p, i, s, f, k. Else KeyFormatError."""
     if family not in _QUEUE_FAMILIES:
         raise KeyFormatError(f"keys of family {_shown(family)} do not begin with a queue")
     start = _pack(_ONE, family, queue_id)

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final
 from ..queues.blocks import bit_range, bits_of
 from ..queues.durables import DurableReader
 from ..queues.message import Message
+from ..queues.producers import Remembered
 from ..queues.storage import PulledQueue, Saved
 from . import keys
 from .batch import ChunkRecord, PageOut, StoreBatch
@@ -42,7 +43,7 @@ from .kept_bodies import KeptBodies
 from .keys import BLOCK_BITS, BLOCK_SIZE
 from .loading import load_block
 from .reader_places import ReaderPlaces
-from .states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue
+from .states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_producer, encode_queue
 from .stored_block import StoredBlock
 from .write_fence import NOTHING_BEGUN, WriteFence
 
@@ -72,6 +73,7 @@ class QueueRecords:
         "_fence",
         "_forgotten",
         "_has_paged",
+        "_has_producers",
         "_holds_back",
         "_is_saved",
         "_known",
@@ -123,7 +125,7 @@ class QueueRecords:
         self.written_count = 0
         self._known = known
         self._forgotten = False
-        self._has_paged = False
+        self._has_paged = self._has_producers = False
         self._mark = self.saved_to
         self._blocks: dict[int, StoredBlock] = {}
         self._touched: set[int] = set()
@@ -252,6 +254,19 @@ class QueueRecords:
         if first < end:
             self.attach(first, end, [])
 
+    def produced(self, first: int, end: int, noted: Mapping[str, Remembered], gone: SequenceOf[str]) -> None:
+        if self._forgotten:
+            return
+        changes = [
+            put(keys.producer_key(self.queue_id, name), encode_producer(*remembered))
+            for name, remembered in noted.items()
+        ]
+        changes += [delete(keys.producer_key(self.queue_id, name)) for name in gone]
+        if not self._known:  # its elements may be gone before they are written: then this alone names the queue
+            changes.append(self._description())
+        self._has_producers = True
+        self.attach(first, end, changes)
+
     def _let_through(self) -> None:
         """Elements that were held are on disk."""
         if self._holds_back and not self._forgotten:
@@ -336,7 +351,8 @@ class QueueRecords:
         self._waiting_saves.clear()
         self._bodies.all_left()
         waiting, self._waiting_settled = [*self._waiting_settled, *self._bodies.take_released()], []
-        self._store.bequeath(self, self._fence.take_all(), waiting)
+        attached = [each for each in self._fence.take_all() if not _is_of_producers(each.changes)]
+        self._store.bequeath(self, attached, waiting)
         self._store.forget(self)
         self._store.paged.forget([block.paged for block in self._blocks.values()])
         self._blocks.clear()
@@ -367,7 +383,7 @@ class QueueRecords:
     @property
     def has_records(self) -> bool:
         """Whether the disk may have records of this queue."""
-        return self._known or self._has_paged
+        return self._known or self._has_paged or self._has_producers
 
     @property
     def elements_end(self) -> int:
@@ -539,9 +555,12 @@ class QueueRecords:
         """Write the record that describes the queue, before its first elements."""
         if not self._known:
             self._known = True
-            kind = KIND_TOPIC if self.topic else KIND_QUEUE
-            value = encode_queue(kind, self._queue.priority, self._queue.name_on_disk)
-            batch.add(put(keys.queue_key(self.queue_id), value), len(value))
+            change = self._description()
+            batch.add(change, len(change[2]))
+
+    def _description(self) -> Change:
+        kind = KIND_TOPIC if self.topic else KIND_QUEUE
+        return put(keys.queue_key(self.queue_id), encode_queue(kind, self._queue.priority, self._queue.name_on_disk))
 
     def _store_page_outs(self, batch: StoreBatch) -> None:
         """Write the blocks that are to be paged out, with their elements that are not persistent."""
@@ -699,3 +718,8 @@ class QueueRecords:
         elif self._blocks:
             value = encode_head(self._queue.elements.next_sequence, 0)
             batch.add(put(keys.head_key(self.queue_id), value), len(value))
+
+
+def _is_of_producers(changes: list[Change]) -> bool:
+    """Return whether attached changes say what a queue remembers of producers: that goes with the queue."""
+    return bool(changes) and changes[0][1][:1] == keys.PRODUCER

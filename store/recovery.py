@@ -28,6 +28,7 @@ import attrs
 from ..flow.bounds import UNBOUNDED
 from ..queues.blocks import Dates, Outside, bit_range
 from ..queues.message import DelayedMessage, Envelope
+from ..queues.producers import Remembered
 from ..queues.spools import BegunAt, SpoolTarget
 from . import keys
 from .chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
@@ -46,6 +47,7 @@ from .states import (
     decode_durable,
     decode_head,
     decode_numbers,
+    decode_producer,
     decode_queue,
     decode_state,
     encode_clean,
@@ -87,6 +89,8 @@ class RecoveredQueue:
     """Cursors of durable subscriptions, by their ids."""
     due: set[int] = attrs.field(factory=set)
     """Blocks with elements that must not be delivered before a time."""
+    producers: dict[str, Remembered] = attrs.field(factory=dict)
+    """Memory of producers, by name on disk, the one that was quiet for longest first."""
     larges: dict[int, int] = attrs.field(factory=dict)
     """Files of the large bodies of elements that are alive, by sequence."""
 
@@ -260,6 +264,7 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
                 effect = f"durable subscription {found.durables[durable_id].name} begins with the oldest message"
                 found.faults.append(BadRecord(key, value, str(error), effect))
             by_id[queue_id].cursors[durable_id] = record
+    _read_producers(engine, by_id, found)
     for damage in DamageSearch(engine).found():
         what = f"{damage.where}: {damage.what}"
         found.faults.append(BadRecord(damage.key, damage.value or b"", what, damage.effect, damage.changes))
@@ -294,6 +299,24 @@ def _read_durables(engine: Engine, found: Recovered) -> None:
             found.durables[durable_id] = record
         except StateError as error:
             found.faults.append(BadRecord(key, value, str(error), "a durable subscription is lost"))
+
+
+def _read_producers(engine: Engine, by_id: dict[int, RecoveredQueue], found: Recovered) -> None:
+    for key, value in engine.iterate(*keys.family_range(keys.PRODUCER)):
+        try:
+            queue_id, name = keys.parse_producer_key(key)
+            remembered = decode_producer(value)
+        except StoreFormatError as error:
+            effect = "what this producer repeats may be taken a second time"
+            found.faults.append(BadRecord(key, value, str(error), effect, (delete(key),)))
+            continue
+        queue = by_id.get(queue_id)
+        if queue is None:
+            found.tidying.append(delete(key))
+        else:
+            queue.producers[name] = remembered
+    for queue in by_id.values():
+        queue.producers = dict(sorted(queue.producers.items(), key=lambda item: item[1][1]))
 
 
 def _wipe(engine: Engine, start: bytes, stop: bytes) -> None:

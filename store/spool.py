@@ -421,8 +421,10 @@ class StoreSpool:
                 self._spools.store.change(changes, written)  # synced
                 return
             shelf, end = queue.storage, queue.elements.next_sequence
-            if isinstance(shelf, QueueRecords) and first < end:
-                shelf.attach(first, end, changes, written, done)  # undone: it is there after the next start
+            if isinstance(shelf, QueueRecords):
+                # Undone: it is there after the next start. None of it was taken (first is end), for it was before: it
+                # goes when that is on the disk.
+                shelf.attach(first, end, changes, written, done)
                 return
         self._spools.store.change(changes, written=written)
 

@@ -32,6 +32,7 @@ RUNS: Final = 1
 
 CURSOR_LAYOUT: Final = 1
 DURABLE_LAYOUT: Final = 1
+PRODUCER_LAYOUT: Final = 1
 
 KIND_QUEUE: Final = 0
 KIND_TOPIC: Final = 1
@@ -362,6 +363,28 @@ def decode_head(value: bytes) -> tuple[int, int]:
 def _check_queue(kind: int, priority: int) -> None:
     if kind not in (KIND_QUEUE, KIND_TOPIC) or not 0 <= priority <= 9:
         raise StateError(f"queue record: there is no kind {kind} with priority {priority}")
+
+
+# ---------------------------------------------------------------------- producers
+
+
+def encode_producer(sequence: int, used_ms: int) -> bytes:
+    """Encode what a queue remembers of a producer: its last sequence (-1: the name is the id of one message), and when
+    that was sent, in milliseconds since the epoch. Raises StateError for numbers that do not fit.
+    """
+    try:
+        return _PLACED.pack(PRODUCER_LAYOUT, sequence + 1, used_ms)
+    except StructError as error:
+        raise StateError(f"producer: sequence {sequence} at {used_ms}: {error}") from error
+
+
+def decode_producer(value: bytes) -> tuple[int, int]:
+    """Sequence and time, as `encode_producer` was given them. Raises StateError for anything malformed."""
+    _check_size(value, _PLACED, "producer")
+    layout, end, used_ms = _PLACED.unpack(value)
+    if layout != PRODUCER_LAYOUT:
+        raise StateError(f"producer: unknown layout {layout}: it is damaged, or of a later version")
+    return end - 1, used_ms
 
 
 # ---------------------------------------------------------------------- the store itself

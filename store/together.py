@@ -344,7 +344,7 @@ class Together:
 
 def records_of(queue_id: int) -> list[Change]:
     """Return the changes that delete all records of a queue."""
-    families = (keys.CHUNK, keys.PAGED, keys.SUMMARY, keys.STATE, keys.CURSOR)
+    families = (keys.CHUNK, keys.PAGED, keys.SUMMARY, keys.STATE, keys.CURSOR, keys.PRODUCER)
     changes = [delete_range(*keys.queue_range(family, queue_id)) for family in families]
     return [*changes, delete(keys.queue_key(queue_id)), delete(keys.head_key(queue_id))]
 

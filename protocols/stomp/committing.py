@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
 
 from ...flow.graph import at_once
 from ...queues.intake import Run
-from ...queues.message import MESSAGE_OVERHEAD_BYTES
+from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from ...queues.spools import Spool
 from ...queues.storage import Joint
 from ..reading import Hold
@@ -526,7 +527,10 @@ class Committer:
             messages, size_bytes = self._sender.messages(run, forwarded, lane)
             charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * count
             commit.promise.use(queue, count, charge_bytes)
-            queue.intake.take_together([Run(messages, charge_bytes)], lane.source)
+            if run.head.origin is None:
+                queue.intake.take_together([Run(messages, charge_bytes)], lane.source)
+            else:
+                queue.take_once(messages, partial(_take_together, lane))
 
     def _pay(self, commit: Commit, size_bytes: int) -> None:
         """Release `size_bytes` of a COMMIT: they are charged elsewhere from now on."""
@@ -605,6 +609,11 @@ class Committer:
 def _in_steps(work: Generator[None, None, T], in_steps: bool) -> Generator[None, None, T]:
     """`work`, all of it in one step if not `in_steps`."""
     return (yield from work) if in_steps else at_once(work)
+
+
+def _take_together(lane: Lane, messages: list[Message]) -> bool:
+    lane.queue.intake.take_together([Run(messages, size_of(messages))], lane.source)
+    return True
 
 
 def _without_receipts(run: SendRun) -> SendRun:

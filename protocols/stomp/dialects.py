@@ -166,6 +166,20 @@ SEND: Final = (
         Fate.SERVED,
         "`MULTICAST`: a bare name is a topic; `ANYCAST`: a queue. An ERROR if the name says another kind",
     ),
+    Word(
+        "_AMQ_DUPL_ID",
+        "X",
+        Fate.SERVED,
+        "a message with an id that is known is confirmed and not taken a second time; `duplicate_ids_max` of the "
+        "destination is how many are remembered, like `id-cache-size` there",
+    ),
+    Word(
+        "producer-id, producer-sequence",
+        "",
+        Fate.SERVED,
+        "likewise, by the last number of each producer: [sending each message "
+        "once](safety.md#sending-each-message-once)",
+    ),
     Word("_AMQ_LVQ_NAME, _AMQ_GROUP_ID", "X", Fate.PASSED_ON, "use `JMSXGroupID` for groups"),
     Word("`any other`", "RAX", Fate.PASSED_ON, ""),
 )

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from typing import Final, Protocol
 
 from .dialects import (
@@ -100,11 +101,22 @@ _UNLIMITED: Final = StompLimits(header_count_max=2**31, header_line_bytes_max=2*
 _GROUP_NAMES: Final = ("group", "JMSXGroupID")
 _DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
 _REPEAT_NAMES: Final = ("AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT")
+_PRODUCER_ID: Final = "producer-id"
+_PRODUCER_SEQUENCE: Final = "producer-sequence"
+_DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+_ORIGIN_NAMES: Final = (_PRODUCER_ID, _PRODUCER_SEQUENCE, _DUPLICATE_ID)
 _SPECIAL_NAMES: Final = frozenset(
     {"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES, *_REPEAT_NAMES, *RETAIN_NAMES}
+    | {*_ORIGIN_NAMES}
 )
+NAME_BYTES_MAX: Final = 200
+"""Longest name of a producer, and longest id of a message, in bytes."""
+NO_SEQUENCE: Final = -1  # as in queues/producers.py, which the machine does not know
+Origin = tuple[str, int]
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 
-_FOREIGN_NAMES: Final = frozenset({TRANSFORMATION, "AMQ_SCHEDULED_TIME", "destination-type"})
+_LOOKED_AT_NAMES: Final = frozenset({TRANSFORMATION, "AMQ_SCHEDULED_TIME", "destination-type", *_ORIGIN_NAMES})
+"""Headers of a SEND that are checked, or change its destination, when it comes; stored ones are read as they are."""
 
 
 def _lines_named(names: frozenset[str]) -> re.Pattern[bytes]:
@@ -228,6 +240,8 @@ def whole_number(
 HEAD_BYTES: Final = 320
 """Memory of a head beside the bytes of its block and its texts: the object (192), the heads of bytes and strings."""
 TEXT_BYTES: Final = 56
+ORIGIN_BYTES: Final = 144
+"""Memory of a pair of a text and a number, beside the characters."""
 BLOCKS_BYTES: Final = 300
 """Additional memory of a head with a block for another version."""
 
@@ -262,6 +276,7 @@ class SendHead:
         "group",
         "marked",
         "neutral",
+        "origin",
         "persistent",
         "priority",
         "reply_to",
@@ -316,6 +331,8 @@ class SendHead:
         self.delay_ms: int = 0
         #: `set` or `remove`: what becomes of the topic's retained message. None: nothing.
         self.retain: str | None = None
+        #: Its producer, and its number among what that one sent; or its own id, and NO_SEQUENCE. None: not told.
+        self.origin: Origin | None = None
         if not _SPECIAL_NAMES.isdisjoint(headers):
             self._read_special(headers)
         #: True if the block reads the same under every version, so that it can go to any subscriber as it is.
@@ -331,6 +348,8 @@ class SendHead:
         self.group = next((headers[name] for name in _GROUP_NAMES if name in headers), None)
         self.delay_ms = next((whole_number(headers, name, _MS_MAX) for name in _DELAY_NAMES if name in headers), 0)
         self.retain = retain_of(headers)
+        with suppress(ProtocolError):  # of a stored message: an earlier version took any
+            self.origin = _origin_of(headers)
         for name in _REPEAT_NAMES:
             if headers.get(name, "0").strip() not in ("", "0"):
                 raise ProtocolError(
@@ -349,7 +368,8 @@ class SendHead:
         """
         headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
         destination = headers.get("destination", "")
-        if not _FOREIGN_NAMES.isdisjoint(headers) or is_foreign(destination):
+        if not _LOOKED_AT_NAMES.isdisjoint(headers) or is_foreign(destination):
+            _origin_of(headers)
             if TRANSFORMATION in headers:
                 refuse_transformation(headers[TRANSFORMATION])
             if "AMQ_SCHEDULED_TIME" in headers:
@@ -447,6 +467,7 @@ class SendHead:
         head.group = self.group
         head.delay_ms = self.delay_ms
         head.retain = self.retain
+        head.origin = self.origin
         head.neutral = self.neutral
         head._blocks = None
         head.count(self._account)
@@ -488,6 +509,8 @@ class SendHead:
             for text in (self.group, self.reply_to, self.transaction, self.content_type):
                 if text is not None:
                     size_bytes += TEXT_BYTES + len(text)
+            if self.origin is not None:
+                size_bytes += ORIGIN_BYTES + len(self.origin[0])
             self._account = account
             self._counted_bytes = size_bytes
             account.add(size_bytes)
@@ -498,6 +521,38 @@ class SendHead:
 
     def __repr__(self) -> str:
         return f"<SendHead {self.destination!r} {len(self.block)} bytes, {self.version}>"
+
+
+def _origin_of(headers: Mapping[str, str]) -> Origin | None:
+    """Return who sent a SEND, by its headers; None: they do not say. Raises `ProtocolError`."""
+    duplicate_id, producer_id = headers.get(_DUPLICATE_ID), headers.get(_PRODUCER_ID)
+    if producer_id is not None or _PRODUCER_SEQUENCE in headers:
+        if producer_id is None or _PRODUCER_SEQUENCE not in headers:
+            there, missing = (
+                (_PRODUCER_ID, _PRODUCER_SEQUENCE) if producer_id is not None else (_PRODUCER_SEQUENCE, _PRODUCER_ID)
+            )
+            raise ProtocolError(
+                "bad-producer",
+                f"header {there} without {missing}",
+                "A producer that wants each message taken once gives both: its name, and the number of the message.",
+            )
+        _check_origin(_PRODUCER_ID, producer_id)
+        return producer_id, whole_number(headers, _PRODUCER_SEQUENCE, _MS_MAX)
+    if duplicate_id is None:
+        return None
+    _check_origin(_DUPLICATE_ID, duplicate_id)
+    return duplicate_id, NO_SEQUENCE
+
+
+def _check_origin(header: str, name: str) -> None:
+    """Raise `ProtocolError` for a name of a producer, or an id of a message, that can't be kept."""
+    size_bytes = len(name.encode())
+    if not 0 < size_bytes <= NAME_BYTES_MAX or _CONTROLS.search(name) is not None:
+        raise ProtocolError(
+            "bad-producer",
+            f"header {header} has {size_bytes} bytes, or characters that do not print: {name[:40]!r}",
+            f"Give a name of 1 to {NAME_BYTES_MAX} bytes that is the same whenever the message is sent again.",
+        )
 
 
 def _is_neutral(block: bytes) -> bool:

@@ -24,6 +24,8 @@ from ...queues.logs.log import Log
 from ...queues.logs.offers import RefusedSendError
 from ...queues.message import Message, wire_bytes_of
 from ...queues.message_sink import MessageSink, SinkOwner
+from ...queues.producers import origin_of
+from ...queues.queue import MessageQueue
 from .lanes import Lane, Lanes, ParkedRun
 
 SESSION_BYTES: Final = 20 * 1024
@@ -302,6 +304,12 @@ class LeftBehind(FlowResource):
             return True
         if run.shared is not None:
             messages, size_bytes = run.shared.rewritten(messages)
+        if isinstance(inlet, MessageQueue) and origin_of(messages[0]) is not None:
+            try:
+                return inlet.offer_once(messages, lane.source)
+            except QueueFullError:
+                self.dropped_count += len(messages)
+                return True
         if inlet.rejects and not inlet.fits(len(messages), size_bytes):
             return self._send_what_fits(inlet, messages, lane.source)
         try:

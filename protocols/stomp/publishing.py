@@ -15,8 +15,9 @@ from ...queues.full_actions import QueueFullError
 from ...queues.intake import Run as QueueRun
 from ...queues.logs.log import GONE
 from ...queues.logs.offers import RefusedSendError
-from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
+from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of, wire_bytes_of
 from ...queues.names import parse
+from ...queues.producers import Origin, origin_of
 from ...queues.registry import DestinationLimitError, DestinationRegistry
 from ...queues.retained import SET, RetainedLimitError, retained_name
 from ...queues.storage import DISK
@@ -43,9 +44,61 @@ class QueuePublisher:
         """Put messages into their queue, and see to the receipt: at once, or when what must be on disk is there. False:
         the queue has no room now, and will resume the lane. Raises ProtocolError if the queue refuses a message.
         """
-        if getattr(messages[0].head, "retain", None) is not None:
+        head = messages[0].head
+        if origin_of(messages[0]) is not None:
+            return self._publish_once(lane, messages, owed)
+        if getattr(head, "retain", None) is not None:
             return self._publish_retained(lane, messages, size_bytes, owed)
         return self._publish(lane, messages, size_bytes, owed)
+
+    def _publish_once(self, lane: Lane, messages: list[Message], owed: Owed | None) -> bool:
+        """Publish the first of these messages, of one origin, unless it was before; the RECEIPT of one that was is as
+        true as that of the first.
+        """
+        queue, message = lane.queue, messages[0]
+        origin = origin_of(message)
+        assert origin is not None, "asked for before"
+        table = queue.open_producers()
+        if table.knows(origin):
+            table.seen_again(origin, len(messages))
+            lane.sent_count += len(messages)
+            self._confirm_again(lane, table.place_of(origin), owed, persistent=message.head.persistent)
+            return True
+        if not table.has(origin):
+            self._check_producer(origin, queue.name, message, owed)
+        first = queue.elements.next_sequence
+        publish = self._publish if getattr(message.head, "retain", None) is None else self._publish_retained
+        if not publish(lane, [message], len(message.wire), owed):
+            return False
+        queue.produced([message], first)
+        table.duplicates_count += len(messages) - 1
+        return True
+
+    def _check_producer(self, origin: Origin, name: str, message: Message, owed: Owed | None) -> None:
+        """Raise ProtocolError if there is no memory for one more producer."""
+        try:
+            self._registry.check_upkeep(f"producer {origin[0][:40]} of {name}")
+        except DestinationLimitError as error:
+            refusal = ProtocolError(error.code, str(error))
+            headers = {"destination": message.head.destination}
+            refusal.identify("SEND", headers if owed is None else {**headers, "receipt": owed.receipt_ids[0]})
+            raise refusal from None
+
+    def _confirm_again(self, lane: Lane, place: int, owed: Owed | None, *, persistent: bool) -> None:
+        """Answer a SEND that is not taken, for it was before, as an element from `place` on."""
+        queue = lane.queue
+        if owed is None:
+            self._replies.unconfirmed = self._replies.unconfirmed or queue.keeps
+        elif not (queue.keeps and persistent):
+            self._replies.leg_done(owed)
+        elif place < 0:
+            store = queue.environment.store
+            assert store is not None, "what is kept is in a store"
+            self._replies.leg_done(owed, store.durability)
+        else:
+            owed_bytes = owed.size_bytes
+            self._replies.owe(owed_bytes)
+            queue.when_saved(place, partial(self._saved, owed, owed_bytes))
 
     def _publish(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
         if owed is None or not (lane.inlet.keeps and messages[0].head.persistent):
@@ -127,8 +180,12 @@ class QueuePublisher:
 
     def publish_committed(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
         """Put a part of a COMMIT into its queue, which must not refuse any of it. False: it has to wait on."""
-        run = QueueRun(messages, size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages))
-        if not offer_together(lane.queue, [run], lane.source):
+        if origin_of(messages[0]) is not None:
+            if not lane.queue.take_once(messages, partial(_take_together, lane)):
+                return False
+        elif not offer_together(
+            lane.queue, [QueueRun(messages, size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages))], lane.source
+        ):
             return False
         self._replies.leg_done(owed)
         return True
@@ -242,6 +299,10 @@ class LogPublisher:
                 owed.indexes.append((name, indexes))
             self._replies.leg_done(owed, how)
         self._replies.paid(owed_bytes)
+
+
+def _take_together(lane: Lane, messages: list[Message]) -> bool:
+    return offer_together(lane.queue, [QueueRun(messages, size_of(messages))], lane.source)
 
 
 def refused_by_log(refusal: RefusedSendError, messages: list[Message], owed: Owed | None) -> ProtocolError:

@@ -118,6 +118,7 @@ class Sender:
             or head.group is not None
             or head.expires_at_ms
             or head.ttl_ms
+            or head.origin is not None
             or (lane.is_log and is_batch(head))
         ):
             self.flush()

@@ -312,6 +312,7 @@ _DESTINATIONS: Final[Sequence[Column]] = (
     ("dead_lettered_count", "dead letters", _count),
     ("expired_count", "expired", _count),
     ("rejected_count", "rejected", _count),
+    ("duplicates_count", "duplicates", _count),
     ("oldest_age_seconds", "oldest", _age),
 )
 _LOG: Final[Column] = ("log", "log", str)

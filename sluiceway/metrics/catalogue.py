@@ -114,6 +114,11 @@ SECTIONS: Final = (
         ),
         ("sluiceway_messages_dead_lettered_total", "Messages that were dead-lettered.", DESTINATION),
         ("sluiceway_messages_rejected_total", "Messages that were rejected by the full policy `reject`.", DESTINATION),
+        (
+            "sluiceway_messages_duplicate_total",
+            "Messages that were confirmed and not taken: their producer had sent them before.",
+            DESTINATION,
+        ),
         ("sluiceway_messages_unheard_total", "Topics: messages without a subscriber.", DESTINATION),
     ),
     _section(

@@ -27,6 +27,7 @@ _COUNTED: Final = {
     "sluiceway_messages_dropped_total": "dropped_count",
     "sluiceway_messages_dead_lettered_total": "dead_lettered_count",
     "sluiceway_messages_rejected_total": "rejected_count",
+    "sluiceway_messages_duplicate_total": "duplicates_count",
     "sluiceway_messages_unheard_total": "unheard_count",
 }
 COUNTERS: Final = (*_COUNTED, "sluiceway_destination_blocked_seconds_total")

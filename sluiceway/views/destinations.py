@@ -29,6 +29,7 @@ HELD: Final = (
     "overflow_count",
     "expired_count",
     "rejected_count",
+    "duplicates_count",
 )
 """Figures of all queues, of those in front of a topic too, whose messages have yet to be published; see
 QueueStatistics.

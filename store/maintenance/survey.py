@@ -45,6 +45,7 @@ from ..states import (
     decode_format,
     decode_head,
     decode_numbers,
+    decode_producer,
     decode_queue,
     decode_state,
     encode_clean,
@@ -206,6 +207,30 @@ class StoreSurvey:
                 )
         yield from self._durable_records()
         yield from self._cursor_records()
+        yield from self._producer_records()
+
+    def _producer_records(self) -> Iterator[StoreFault]:
+        for key, value in self._engine.iterate(*keys.family_range(keys.PRODUCER)):
+            try:
+                queue_id, producer = keys.parse_producer_key(key)
+            except KeyFormatError:
+                self._note_bad_key(key, value)
+                continue
+            queue = self.queues.get(queue_id)
+            if queue is None:
+                yield self._of_no_queue(key, queue_id, f"a record of producer {producer[1:]!r}")
+                continue
+            try:
+                decode_producer(value)
+            except StoreFormatError as error:
+                yield StoreFault(
+                    "corrupt-producer",
+                    queue.name,
+                    f"of {producer[1:]!r}: {error}",
+                    "moved to quarantine: what this producer sends again may be taken a second time",
+                    changes=(delete(key),),
+                    aside=((f"producer-{key.hex()}", value),),
+                )
 
     def _durable_records(self) -> Iterator[StoreFault]:
         names: dict[DurableKey, int] = {}

@@ -22,7 +22,8 @@ from sluiceway.queues.blocks import Outside, bits_of, dates_of
 from sluiceway.queues.cursored import BLOCK_BITS
 from sluiceway.queues.durables import DurableReader
 from sluiceway.queues.message import Message
-from sluiceway.queues.storage import Confirms, PulledQueue, Saved
+from sluiceway.queues.producers import Remembered
+from sluiceway.queues.storage import DISK, Confirms, PulledQueue, Saved
 from tests.queues.rig import World
 
 LEASE_COUNT = 1000
@@ -48,6 +49,7 @@ class StoredQueue:
     messages: dict[int, Message] = attrs.field(factory=dict)
     attempts: dict[int, int] = attrs.field(factory=dict)
     cursors: dict[int, StoredReader] = attrs.field(factory=dict)
+    producers: dict[str, Remembered] = attrs.field(factory=dict)
 
     def block(self, index: int) -> dict[int, Message]:
         return {sequence: message for sequence, message in self.messages.items() if sequence >> BLOCK_BITS == index}
@@ -90,6 +92,7 @@ class MemoryStorage:
         self._saved_to = queue.elements.next_sequence
         self._held_to = self._trimmed_to = 0
         self._left: set[int] = set()
+        self._produced: list[tuple[Mapping[str, Remembered], SequenceOf[str]]] = []
         self._returned: dict[int, int] = {}
         self._moved: set[int] = set()
         self._gone: set[int] = set()
@@ -120,6 +123,10 @@ class MemoryStorage:
     def hold(self, first: int, end: int) -> None:
         if first < end:
             self._held_to = end
+
+    def produced(self, first: int, end: int, noted: Mapping[str, Remembered], gone: SequenceOf[str]) -> None:
+        self.hold(first, end)
+        self._produced.append((noted, gone))
 
     def may_hand_over(self, position: int, end: int, reader: DurableReader | None = None) -> bool:
         lease = self.stored.handed_to if reader is None else reader.lease
@@ -196,6 +203,13 @@ class MemoryStorage:
         stored.messages, stored.attempts = alive, {n: count for n, count in attempts.items() if n in alive}
         stored.handed_to = 0 if exactly else queue.handed_to + (LEASE_COUNT if queue.is_consumed else 0)
         self._write_readers(answers, exactly=exactly)
+        for noted, gone in self._produced:
+            for name in gone:
+                stored.producers.pop(name, None)
+            for name, remembered in noted.items():
+                stored.producers.pop(name, None)
+                stored.producers[name] = remembered
+        self._produced.clear()
         if self._waits_for_note:
             answers.append(queue.may_go_on)
         for index, done, refused in self._page_outs:
@@ -299,6 +313,8 @@ class Gate(FlowResource):
 
 class MemoryStore(Gate):
     """The store of one world. Satisfies Store."""
+
+    durability = DISK
 
     def __init__(self, world: World, disk: Disk | None = None) -> None:
         """Make the store, and give it to the world's environment."""

@@ -213,6 +213,11 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
         lambda _key, reads: states.encode_durable(states.DurableRecord(*reads)),
     ),
     "cursor": (lambda key: keys.cursor_key(*keys.parse_cursor_key(key)), cursor_reads, cursor_again),
+    "producer": (
+        lambda key: keys.producer_key(*keys.parse_producer_key(key)),
+        lambda _key, value: states.decode_producer(value),
+        lambda _key, reads: states.encode_producer(*reads),
+    ),
     "piece": (lambda key: keys.transaction_key(*keys.parse_transaction_key(key)), piece_reads, piece_again),
     "commit": (
         lambda key: keys.spool_key(keys.parse_spool_key(key)),

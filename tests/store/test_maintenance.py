@@ -249,6 +249,7 @@ DAMAGES = {
     "corrupt-durable": (written(put(keys.durable_key(1), b"?")), 0, {1: 10}),
     "corrupt-preferences": (damaged_durable(b"?"), 0, {1: 10}),
     "missing-preferences": (damaged_durable(None), 0, {1: 10}),
+    "corrupt-producer": (written(put(keys.producer_key(1, "pa"), b"?")), 0, {1: 10}),
     "corrupt-cursor": (written(put(keys.cursor_key(2, 1), b"?")), 0, {1: 10}),
     "low-numbers": (written(put(keys.META_NUMBERS_KEY, states.encode_numbers(5))), 0, {1: 10}),
     "missing-meta": (written(delete(keys.META_NUMBERS_KEY)), 0, {1: 10}),
