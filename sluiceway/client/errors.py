@@ -17,7 +17,7 @@ Reason = Literal["no-answer", "unknown-host"]
 
 AWAY: Final = "shard-away"
 """Code of ERRORs and of replies to requests about what no hub has at the moment."""
-PASSING: Final = frozenset((AWAY, "in-doubt"))
+PASSING: Final = frozenset((AWAY, "in-doubt", "no-owner"))
 
 
 class ClientError(Exception):

@@ -90,7 +90,8 @@ class Client:
         self.stream = stream
         self._machine = ClientMachine()
         self._numbers = count(1)
-        self._receipts: set[str] = set()
+        self._receipts: dict[str, Mapping[str, str]] = {}
+        """Headers of RECEIPTs that no call has waited for yet."""
         self._subscriptions: dict[str, Subscription] = {}
         self._failure: Exception | None = None
         self._changed = trio.lowlevel.ParkingLot()
@@ -242,7 +243,14 @@ class Client:
         await self._send(command, {**headers, "receipt": receipt}, body, timeout_seconds)
         what = f"no RECEIPT came for {command} {headers.get('destination', '')}".rstrip()
         await self.wait_until(lambda: receipt in self._receipts, deadline - trio.current_time(), what)
-        self._receipts.discard(receipt)
+        del self._receipts[receipt]
+
+    async def receipt(self, name: str, timeout_seconds: float = TIMEOUT_SECONDS) -> Mapping[str, str]:
+        """Wait for the RECEIPT that a frame has asked for with its own header `receipt`, and return its headers. Raises
+        RefusedError, ConnectionLostError, TimeoutError.
+        """
+        await self.wait_until(lambda: name in self._receipts, timeout_seconds, f"no RECEIPT {name} came")
+        return self._receipts.pop(name)
 
     async def settle(
         self, command: str, message: Message, transaction: str | None, headers: Headers | None = None
@@ -301,7 +309,7 @@ class Client:
             if subscription is not None:
                 subscription.arrived.append(message_of(event))
         elif event.command == "RECEIPT":
-            self._receipts.add(headers["receipt-id"])
+            self._receipts[headers["receipt-id"]] = dict(headers.items())
         elif event.command == "ERROR":
             self._fail(RefusedError.of(self.name, headers, event.body))
         self._changed.unpark_all()

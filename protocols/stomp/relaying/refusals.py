@@ -29,6 +29,15 @@ def in_doubt(what: str) -> ProtocolError:
     )
 
 
+def lost_place(destination: str) -> ProtocolError:
+    """Return the end of a connection with a subscription that can't be made again where it was."""
+    return ProtocolError(
+        "shard-away",
+        f"the reader of {destination} has lost its place: the hub that has it can't be reached",
+        "Connect again, and read on from the place that you have kept. A browser begins again.",
+    )
+
+
 def not_retained(head: SendHead) -> ProtocolError:
     """Return the refusal of a SEND that is to be retained."""
     return ProtocolError(

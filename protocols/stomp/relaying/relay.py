@@ -25,7 +25,7 @@ from .far import Far
 from .flows import Flows
 from .large_sends import LargeSends
 from .near import NearSession
-from .refusals import in_doubt, not_retained
+from .refusals import in_doubt, lost_place, not_retained
 from .routes import Routes
 from .sends import Sends
 from .subscriptions import FarSubscriptions
@@ -146,6 +146,10 @@ class Relay:
             return
         if far.in_doubt:
             self._near.fail(in_doubt(f"{next(iter(far.in_doubt.values()))} was not confirmed"))
+            return
+        place = self._subscriptions.place_lost(far)
+        if place is not None and self._leaving is None:
+            self._near.fail(lost_place(place))
             return
         self._transactions.lost(far)
         if self._leaving is None:

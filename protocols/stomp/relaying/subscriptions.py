@@ -460,6 +460,15 @@ class FarSubscriptions:
                     frame.headers.pop("receipt")
             self._orphans.append(_Orphan(key, frame, made))
 
+    def place_lost(self, far: Far) -> str | None:
+        """Return the destination of a subscription whose place is lost with a flow: made again it would begin again,
+        unmarked. None: there is none.
+        """
+        for key, frame in far.subs.items():
+            if key not in far.asked and _has_place(frame.headers):
+                return frame.headers["destination"]
+        return None
+
     def forget_orphans(self) -> None:
         """Make no subscription any more that waits for a home: the client leaves."""
         self._orphans.clear()
@@ -472,7 +481,7 @@ class FarSubscriptions:
             headers = frame.headers
             if key in self._live and len(self._live[key].hubs) > 1:
                 return False
-            if wants_to_browse(headers) or (headers["destination"].startswith(LOG_PREFIX) and "group" not in headers):
+            if _has_place(headers):
                 return False
         return True
 
@@ -531,6 +540,11 @@ class FarSubscriptions:
                 new = tuple((hub, name) for hub, name in legs if hub not in sub.hubs)
                 if new:
                     self._subscribe_at(key, Frame("SUBSCRIBE", {**sub.frame.headers}), new, None)
+
+
+def _has_place(headers: dict[str, str]) -> bool:
+    """Return whether a subscription has read up to a place that no hub keeps: a browser, a reader of a log alone."""
+    return wants_to_browse(headers) or (headers["destination"].startswith(LOG_PREFIX) and "group" not in headers)
 
 
 def _without_receipt(frame: Frame) -> Frame:

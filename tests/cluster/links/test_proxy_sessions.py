@@ -125,6 +125,34 @@ async def test_the_receipt_of_a_composite_waits_for_all_hubs() -> None:
         assert [hubs.depth_count(hub, f"/queue/{hub}.x") for hub in "ab"] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("destination", "headers"), [("/log/b.x", {"from": "earliest"}), ("/queue/b.x", {"browser": "true"})]
+)
+async def test_what_has_a_place_is_not_begun_again_when_its_link_is_lost(
+    destination: str, headers: dict[str, str]
+) -> None:
+    """All that was read would come once more, unmarked: the client is told, and knows where it was."""
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.sent(destination, "first")
+        await client.subscribe(destination, **headers)
+        assert (await client.next_message()).text == "first"
+        hubs.network.cut()
+        error = await client.expect_error("has lost its place")
+        assert error.headers["code"] == "shard-away"
+
+
+async def test_a_group_of_a_log_continues_when_its_link_is_lost() -> None:
+    async with TwoHubs() as hubs:
+        client = await hubs.connect()
+        await client.sent("/log/b.x", "first")
+        await client.subscribe("/log/b.x", ack="client", group="all", **{"from": "earliest"})
+        assert (await client.next_message()).text == "first"
+        hubs.network.cut()
+        again = await client.next_message()
+        assert (again.text, again.redelivered) == ("first", True)
+
+
 async def test_a_lost_link_costs_no_part_of_a_composite() -> None:
     """The part that was on its way is sent again, and the RECEIPT comes."""
     async with TwoHubs() as hubs:
