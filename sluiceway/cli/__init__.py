@@ -19,7 +19,7 @@
     progress   display of progress
     spark      doctor: can Spark run here?
     permissions  the entry that decides about a user's action
-    migrate    the configuration of another broker, as ours
+    migrate    the configuration of another broker, as ours; its messages, moved
     secret     hashes of passcodes
     settings   config and version
     suggestions  suggestions for a mistyped command

@@ -21,6 +21,10 @@ class Findings:
     """Name of the other broker, with its version."""
     destinations: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     """Settings by pattern, in their order."""
+    sections: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    """Settings of tables such as `broker`."""
+    listeners: list[str] = attrs.field(factory=list)
+    """Addresses to listen at."""
     users: list[str] = attrs.field(factory=list)
     groups: dict[str, list[str]] = attrs.field(factory=dict)
     permissions: list[dict[str, Any]] = attrs.field(factory=list)
@@ -36,15 +40,31 @@ class Findings:
         """Add settings for destinations."""
         self.destinations.setdefault(pattern, {}).update(settings)
 
+    def section(self, name: str, **settings: Any) -> None:
+        """Add settings of a table."""
+        self.sections.setdefault(name, {}).update(settings)
+
+    def listen(self, address: str) -> None:
+        """Add an address to listen at, once."""
+        if address not in self.listeners:
+            self.listeners.append(address)
+
     def allow(self, users: Sequence[str], action: str, destinations: Sequence[str] = ()) -> None:
-        """Add a permission; one for the same users and destinations is extended."""
+        """Add a permission of users; one for the same users and destinations is extended."""
+        self._allow("users", users, action, destinations)
+
+    def allow_groups(self, groups: Sequence[str], action: str, destinations: Sequence[str] = ()) -> None:
+        """Add a permission of groups, as `allow` does."""
+        self._allow("groups", groups, action, destinations)
+
+    def _allow(self, whose: str, names: Sequence[str], action: str, destinations: Sequence[str]) -> None:
         for entry in self.permissions:
-            same = entry.get("users") == list(users) and entry.get("destinations", []) == list(destinations)
+            same = entry.get(whose) == list(names) and entry.get("destinations", []) == list(destinations)
             if same and "connect" not in entry["actions"] and action != "connect":
                 if action not in entry["actions"]:
                     entry["actions"].append(action)
                 return
-        entry = {"users": list(users), "actions": [action]}
+        entry = {whose: list(names), "actions": [action]}
         if destinations:
             entry["destinations"] = list(destinations)
         self.permissions.append(entry)
@@ -53,6 +73,10 @@ class Findings:
         """Return the configuration, with the report as comments at its head."""
         lines = [f"# Made from {_printable(self.source)} by `sluiceway migrate`. Not carried over, or to be decided:"]
         lines += [f"#   - {_printable(line)}" for line in self.report] or ["#   nothing"]
+        for name, settings in self.sections.items():
+            lines += ["", f"[{name}]", *_settings(settings)]
+        for address in self.listeners:
+            lines += ["", "[[listeners]]", f"address = {_toml(address)}"]
         for pattern, settings in self.destinations.items():
             lines += ["", "[[destinations]]", f"match = {_toml(pattern)}", *_settings(settings)]
         if self.users:

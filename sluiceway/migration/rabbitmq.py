@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import attrs
+
 from sluiceway.migration.findings import Findings, SourceError
 from sluiceway.queues.names import DestinationNameError, parse
 from sluiceway.security.patterns import EVERYTHING, check_pattern
@@ -41,6 +43,24 @@ def read(document: Any, vhost: str = "/") -> Findings:
         if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
             raise SourceError(f"{part} is no list of tables: is the file complete?")
     return _Reader(document, vhost).read()
+
+
+@attrs.frozen
+class Queues:
+    """Names of the queues of a virtual host."""
+
+    plain: list[str]
+    streams: list[str]
+
+
+def queues(document: Any, vhost: str = "/") -> Queues:
+    """Return the queues in definitions that `read` takes."""
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for queue in document["queues"]:
+        if queue.get("vhost", vhost) == vhost:
+            is_stream = _table(queue.get("arguments")).get("x-queue-type") == "stream"
+            names[is_stream].append(str(queue.get("name", "")))
+    return Queues(names[False], names[True])
 
 
 class _Reader:
