@@ -14,8 +14,8 @@ class Exit(IntEnum):
     OK = 0
     INCOMPLETE = 1
     """receive, log tail: fewer messages arrived than --count asked for. browse: the end did not arrive. log tail: the
-    log was deleted, or records are gone (--on-gap error). compliance: a duty is not kept. All: interrupted (click's own
-    code for Ctrl-C), unless that is the usual end.
+    log was deleted, or records are gone (--on-gap error). compliance: a duty is not kept. migrate --messages: something
+    is left, or in question. All: interrupted (click's own code for Ctrl-C), unless that is the usual end.
     """
     USAGE = 2
     """A wrong argument or configuration (click's own code for it). compliance: also no session with the broker."""
@@ -28,8 +28,8 @@ class Exit(IntEnum):
     STORE = 6
     """serve, store: the data folder can't be used."""
     FAULTY = 7
-    """store: the store, or the file to be imported, has faults. doctor: there is a problem. spark doctor: something
-    that Spark needs is missing.
+    """store: the store, or the file to be imported, has faults. migrate: so has the configuration that should be read.
+    doctor: there is a problem. spark doctor: something that Spark needs is missing.
     """
 
 

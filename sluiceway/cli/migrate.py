@@ -86,6 +86,8 @@ def rabbitmq(
     if messages:
         _move_from_rabbitmq(source, vhost, definitions, id_header, address, move)
         return
+    if definitions is not None or id_header is not None:
+        raise click.UsageError("--definitions and --id-header are for --messages: add it")
     _write(_rabbitmq_read(_definitions(source), vhost), output)
 
 

@@ -43,6 +43,10 @@ def message_options(command: Callable[..., None]) -> Callable[..., None]:
         source_passcode: str | None,
         **others: Any,
     ) -> None:
+        if not others["messages"] and (queues or dry_run or persistent):
+            raise click.UsageError("--queue, --dry-run and --persistent are for --messages: add it")
+        if others["messages"] and others["output"] is not None:
+            raise click.UsageError("--output is for a configuration: leave it out with --messages")
         command(
             move=MoveOptions(queues, ledger, idle_seconds, credit_count, persistent, dry_run, source_passcode), **others
         )

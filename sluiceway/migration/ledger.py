@@ -32,6 +32,8 @@ from typing import Any, Final
 import attrs
 
 VERSION: Final = 1
+_TITLE: Final = b'{"ledger":'
+"""Beginning of the first line."""
 EXACT: Final = "="
 """First character of exact keys."""
 
@@ -189,7 +191,8 @@ class Ledger:
         whole_bytes = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file):
-                if not line.endswith(b"\n"):
+                is_whole = line.endswith(b"\n")
+                if not is_whole and (number or _TITLE.startswith(line[: len(_TITLE)])):
                     break  # torn: the run was killed while it wrote, before it acted on it
                 self._read_line(number, line, title)
                 whole_bytes += len(line)

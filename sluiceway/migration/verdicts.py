@@ -44,10 +44,9 @@ def outcome(
     if trouble:
         lacking.append(trouble)
     if left_count:
-        lacking.append(
-            f"{left_count:,} left there: they came meanwhile, or another consumer (an exclusive one) has them"
-        )
-    if open_count:
+        whose = "" if trouble else ": they came meanwhile, or another consumer (an exclusive one) has them"
+        lacking.append(f"{left_count:,} left there{whose}")
+    elif open_count:
         lacking.append(f"{count_in_words(open_count, 'message')} in question: run the command again")
     doubt_count = tally.doubt.total()
     if doubt_count and not (trouble or left_count):

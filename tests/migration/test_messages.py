@@ -259,10 +259,11 @@ def test_a_ledger_is_of_one_move_at_a_time_and_survives_a_torn_line(tmp_path: Pa
     with pytest.raises(LedgerError, match="line 6, is damaged"):
         Ledger(path, "old", "new")
     other = tmp_path / "other"
-    other.write_text("[broker]\n")
-    with pytest.raises(LedgerError, match="of no ledger"):
-        Ledger(other, "old", "new")
-    assert other.read_text() == "[broker]\n", "a file that is no ledger is left as it was"
+    for content in ("[broker]\n", "no end of a line"):
+        other.write_text(content)
+        with pytest.raises(LedgerError, match="of no ledger"):
+            Ledger(other, "old", "new")
+        assert other.read_text() == content, "a file that is no ledger is left as it was"
 
 
 def test_verdicts_follow_from_the_counts() -> None:
@@ -364,6 +365,7 @@ def _vanishing(server: socket.socket) -> None:
     [
         ("definitions.json", ["--queue", "a"], 2, "it is the STOMP address of the other broker"),
         ("stomp://127.0.0.1:1", [], 2, "no queue is named"),
+        ("stomp://127.0.0.1:1", ["--output", "x"], 2, "leave it out with --messages"),
         ("stomp://127.0.0.1:1", ["--queue", "a"], 4, "no broker answers at stomp://127.0.0.1:1: when it is back"),
     ],
 )
