@@ -54,7 +54,7 @@ class Move:
         self._options = options
         self._left = left
         self._troubles: dict[str, str] = {}
-        """Why queues were not finished, by name there."""
+        """Reasons of queues that were not finished, by name there."""
         self._uncountable: set[str] = set()
         """Queues that the source does not let this login read, by name there."""
         self._code = Exit.OK

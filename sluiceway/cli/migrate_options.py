@@ -13,13 +13,13 @@ from sluiceway.cli.connecting import broker_options
 
 IDLE_SECONDS: Final = 3.0
 CREDIT_COUNT_MAX: Final = 500
-"""As of sluiceway.migration.moving, which is not imported for a list of options."""
+"""Limit of sluiceway.migration.moving, which is not imported for a list of options."""
 LEDGER: Final = Path("sluiceway-migrate.ledger")
 
 
 @attrs.frozen
 class MoveOptions:
-    """What the options say."""
+    """Values of the options."""
 
     queues: tuple[str, ...]
     ledger: Path

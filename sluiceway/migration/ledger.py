@@ -49,7 +49,7 @@ class Tally:
     seen_count: int = 0
     """Different messages that came from the source."""
     moved_count: int = 0
-    """Of these, those that the target has confirmed."""
+    """Messages among these that the target has confirmed."""
     doubled_count: int = 0
     """Messages that were sent again, since it was not known whether they had arrived: each may be there twice."""
     known_count: int = 0
@@ -69,12 +69,12 @@ class Arrival:
 
 
 class Standing(Enum):
-    """What is known of a message that came."""
+    """Knowledge of a message that came."""
 
     FRESH = "fresh"
     """New."""
     AGAIN = "again"
-    """In doubt: to be sent again."""
+    """Message in doubt: to be sent again."""
     TWICE = "twice"
     """Landed, as far as its content tells: to be sent again, since another one may have the same."""
     KNOWN = "known"
@@ -100,7 +100,7 @@ class Ledger:
         """
         self.path = path
         self.tallies: dict[str, Tally] = {}
-        """By queue, in the order in which they came."""
+        """Counts by queue, in the order in which they came."""
         self.is_continued = False
         """Whether there was an earlier run."""
         self._open: dict[int, _Batch] = {}

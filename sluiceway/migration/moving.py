@@ -41,7 +41,7 @@ class MoveError(Exception):
     def __init__(self, at_source: bool, cause: Exception, about: str = "") -> None:
         super().__init__(str(cause))
         self.at_source = at_source
-        """Whether it was the source that failed, or the target."""
+        """Whether the source failed, or the target."""
         self.cause = cause
         self.about = about
         """The message that it is about, in words; empty: about none."""
@@ -49,7 +49,7 @@ class MoveError(Exception):
 
 @attrs.define
 class Progress:
-    """How far a run is. Written by the thread that moves, read by others."""
+    """Counts of a run so far. Written by the thread that moves, read by others."""
 
     moved_count: int = 0
     """Messages that were acknowledged at the source in this run."""
@@ -75,7 +75,7 @@ class Mover:
         progress: Progress | None = None,
         tell: Callable[[int], None] = lambda _count: None,
     ) -> None:
-        """Both links are open. `credit_count`: messages in question at most. `idle_seconds`: time without a message
+        """Take two open links. `credit_count`: messages in question at most. `idle_seconds`: time without a message
         after which a queue counts as empty. `persistent`: make all messages persistent. `tell`: called with the number
         of messages that were moved.
         """

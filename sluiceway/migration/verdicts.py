@@ -1,4 +1,4 @@
-"""What became of each queue in a move of messages: counts from the ledger, and a verdict that follows from them."""
+"""Report of a move of messages: for each queue counts from the ledger, and a verdict that follows from them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Verdict(Enum):
     """Verdict on one queue."""
 
     COMPLETE = "complete"
-    """All that came is here, and the other broker says that nothing is left."""
+    """Everything that came is here, and the other broker says that nothing is left."""
     UNVERIFIED = "unverified"
-    """All that came is here; what is left is not known."""
+    """Everything that came is here; what is left is not known."""
     INCOMPLETE = "incomplete"
 
 
