@@ -1,8 +1,9 @@
 """What holds for the whole suite: property tests run the same examples every time, trio runs tasks in the same order,
 logging is for one test only, and no test leaves anything in the checkout.
 
-`HYPOTHESIS_PROFILE=explore scripts/test tests/...` looks for new examples instead, ten times as many, and
-`SLUICEWAY_TASK_ORDER=7 scripts/test tests/...` runs tasks in another order.
+`SLUICEWAY_TEST_TIMES=20 scripts/test tests/...` plays twenty times as many rounds, seeds, examples and kills
+(see how_often.py), `HYPOTHESIS_PROFILE=explore scripts/test tests/...` looks for new examples instead of
+the usual ones, and `SLUICEWAY_TASK_ORDER=7 scripts/test tests/...` runs tasks in another order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from tests import bare_names, checkout
 from tests.chromium import browser
 from tests.client_threads import client_threads, still_running
+from tests.how_often import rounds
 from tests.log_lines import log_lines
 from tests.task_order import settle_task_order
 
@@ -32,8 +34,8 @@ _CLIENT_ENDS_SECONDS: Final = 20.0
 
 bare_names.refuse()
 
-settings.register_profile("repeatable", derandomize=True, **_PATIENT)
-settings.register_profile("explore", max_examples=1000, print_blob=True, **_PATIENT)
+settings.register_profile("repeatable", max_examples=rounds(40), derandomize=True, **_PATIENT)
+settings.register_profile("explore", max_examples=rounds(1000), print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 

@@ -122,6 +122,8 @@ def _parser(*, hyphens: bool) -> Lark:
 
 def prepare() -> None:
     """Import Lark and make both parsers. For any thread; a second call does nothing."""
+    if is_prepared():
+        return
     for hyphens in (False, True):
         parse("a = 1", hyphens=hyphens)
 

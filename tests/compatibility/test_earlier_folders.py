@@ -41,9 +41,16 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(params=ENDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def end(request: pytest.FixtureRequest) -> str:
+    """How the broker of a folder ended."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def folder(end: str, tmp_path: Path) -> Path:
     """One of the folders, unpacked. Its broker was killed on this machine since it was started, if it was."""
-    unpack(request.param, tmp_path)
+    unpack(end, tmp_path)
     for head in tmp_path.glob("data/logs/*/head"):
         move_to_this_machine(head)
     return tmp_path
@@ -100,7 +107,7 @@ def indexes(messages: list[RawFrame]) -> list[int]:
     return [int(message["index"]) for message in messages]
 
 
-def test_queues_and_durable_subscriptions_of_an_earlier_version(folder: Path) -> None:
+def test_queues_durable_subscriptions_claims_and_commits_of_an_earlier_version(folder: Path) -> None:
     with start(folder) as process:
         plain = taken(process, "/queue/plain", 7)
         assert texts(plain) == numbered(3, 10)
@@ -116,13 +123,14 @@ def test_queues_and_durable_subscriptions_of_an_earlier_version(folder: Path) ->
                 audit.join(TOPIC, durable="true", id="audit")
                 assert texts(audit.take(8)) == numbered(2, 10)
                 audit.leave()
+        claims_and_commits_go_on(process)
         stop(process, "in order")
         assert '"level": "error"' not in process.log
 
 
-@pytest.mark.parametrize("end", ["in order", "killed"])
 def test_groups_of_an_earlier_version_go_on_where_they_were(folder: Path, end: str) -> None:
-    """Over a second end of the broker as well, which has written their places its own way by then."""
+    """Over a second end of the broker as well, the other one, which has written their places its own way by then."""
+    again = {"ordered": "killed", "killed": "in order"}[end]
     left = [index for index in range(LOG_COUNT) if index not in SETTLED]
     with start(folder) as process:
         held = taken(process, LOG, len(left), settle=False, group="g")
@@ -140,7 +148,7 @@ def test_groups_of_an_earlier_version_go_on_where_they_were(folder: Path, end: s
             receipt = peer.ask("SEND", b"new", destination=LOG)
             assert receipt["index"] == str(LOG_COUNT)
             peer.came.clear()
-        stop(process, end)
+        stop(process, again)
     with start(folder) as process:
         expected = left[:10] + left[20:] + [LOG_COUNT]
         assert indexes(taken(process, LOG, len(expected), group="g")) == expected
@@ -148,6 +156,7 @@ def test_groups_of_an_earlier_version_go_on_where_they_were(folder: Path, end: s
         assert '"level": "error"' not in process.log
 
 
+@pytest.mark.parametrize("end", ["killed"])
 def test_logs_keep_their_identity_and_their_batches(folder: Path) -> None:
     ids = {path.parent.name: path.read_text(encoding="ascii").strip() for path in folder.glob("data/logs/*/id")}
     for _ in range(2):
@@ -182,8 +191,8 @@ def read(process: BrokerProcess, claimed: Mapping[str, Any]) -> list[str]:
     return texts(found)
 
 
-def test_claims_and_commits_of_an_earlier_version_go_on(folder: Path) -> None:
-    with start(folder) as process, planner(process.address) as asker:
+def claims_and_commits_go_on(process: BrokerProcess) -> None:
+    with planner(process.address) as asker:
         about = {"queue": "/queue/work", "group": "c"}
         assert read(process, asker.request("claim/claim", claim=2, max=2, **about)) == ["2", "3"]
         assert read(process, asker.request("claim/claim", claim=3, max=9, **about)) == ["4", "5"]

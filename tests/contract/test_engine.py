@@ -20,6 +20,7 @@ from tests.contract.engines import (
     MakesPostgresql,
     MakesValueLogs,
 )
+from tests.how_often import rounds
 
 KINDS = ("leveldb", "memory", "faulty", "values", "faulty-values", "postgresql")
 LAST = b"\xff" * 8
@@ -218,8 +219,8 @@ def test_delete_range_of_nothing_deletes_nothing(engine: Engine, start: bytes, s
 
 def test_many_keys(engine: Engine) -> None:
     """Put in any order, half of them deleted one by one, the rest as a range."""
-    keys = [(place * 7919 % 20_000).to_bytes(8, "big") for place in range(20_000)]
-    for at in range(0, len(keys), 5000):
+    keys = [(place * 7919 % 4_000).to_bytes(8, "big") for place in range(4_000)]
+    for at in range(0, len(keys), 1000):
         fill(engine, *keys[at : at + 5000])
     assert keys_of(engine) == sorted(keys)
     engine.write([delete(key) for key in sorted(keys)[::2]], sync=False)
@@ -345,7 +346,7 @@ def model(values: dict[bytes, bytes], changes: Sequence[Change]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=rounds(20))
 @given(batches=st.lists(st.tuples(st.lists(CHANGES, max_size=60), st.booleans()), max_size=6), start=KEYS, stop=KEYS)
 def test_an_engine_is_a_dict_in_order(
     kind: str, batches: list[tuple[list[Change], bool]], start: bytes, stop: bytes

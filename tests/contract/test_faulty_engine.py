@@ -18,6 +18,7 @@ from sluiceway.store.engine import (
     delete_range,
     put,
 )
+from tests.how_often import rounds
 from tests.store.faulty import Failure, FaultyEngine, WriteTimes
 
 LAST = b"\xff" * 8
@@ -50,7 +51,7 @@ def test_an_empty_synced_batch_syncs_what_was_written_before() -> None:
 
 def test_a_power_cut_leaves_every_prefix_of_whole_batches_and_nothing_else() -> None:
     found = set()
-    for seed in range(60):
+    for seed in range(rounds(20)):
         engine = FaultyEngine(Random(seed))
         write(engine, "a", sync=True)
         write(engine, "b1", "b2")
@@ -80,7 +81,7 @@ def test_what_survives_a_power_cut_is_all_up_to_the_last_sync_and_a_prefix_after
 def test_what_survived_a_power_cut_may_still_be_lost_in_the_next() -> None:
     """Until it is synced: the engine does not claim more than it knows."""
     sizes = set()
-    for seed in range(60):
+    for seed in range(rounds(20)):
         engine = FaultyEngine(Random(seed))
         write(engine, "a")
         first = engine.power_cut()

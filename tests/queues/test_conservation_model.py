@@ -29,6 +29,7 @@ from sluiceway.queues.partitioned import Attachment, PartitionedQueue, by_priori
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, Selector, compile_selector
 from sluiceway.queues.shared import SharedDistribution, shared_queue
+from tests.how_often import rounds
 from tests.queues.rig import Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS
@@ -402,6 +403,6 @@ class ExclusiveConservationMachine(ConservationMachine):
 TestSharedQueue = ConservationMachine.TestCase
 TestSelectors = SelectingConservationMachine.TestCase
 TestExclusiveQueue = ExclusiveConservationMachine.TestCase
-TestSharedQueue.settings = settings(max_examples=200, stateful_step_count=50)
-TestSelectors.settings = settings(max_examples=60, stateful_step_count=50)
-TestExclusiveQueue.settings = settings(max_examples=60, stateful_step_count=40)
+TestSharedQueue.settings = settings(max_examples=rounds(50), stateful_step_count=50)
+TestSelectors.settings = settings(max_examples=rounds(25), stateful_step_count=50)
+TestExclusiveQueue.settings = settings(max_examples=rounds(25), stateful_step_count=40)

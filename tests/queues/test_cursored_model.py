@@ -13,6 +13,7 @@ from sluiceway.queues.blocks import Gone
 from sluiceway.queues.cursored import CursoredQueue
 from sluiceway.queues.cursors import Cursor, TrackingCursor
 from sluiceway.queues.message import Message
+from tests.how_often import rounds
 from tests.queues.rig import Head
 
 COUNTS = st.integers(1, 9)
@@ -279,4 +280,4 @@ class TrackingMachine(_Small):
 
 TestConsuming = ConsumingMachine.TestCase
 TestTracking = TrackingMachine.TestCase
-TestConsuming.settings = TestTracking.settings = settings(max_examples=100, stateful_step_count=40)
+TestConsuming.settings = TestTracking.settings = settings(max_examples=rounds(30), stateful_step_count=40)

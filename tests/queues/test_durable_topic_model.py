@@ -36,6 +36,7 @@ from sluiceway.queues.selectors import Selection, Selector, compile_selector
 from sluiceway.queues.subscription import Subscription
 from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
+from tests.how_often import rounds
 from tests.queues.rig import Delivery, FakeConsumer, Head, World, assert_exact, make_policy
 from tests.store.rig import OfferingProducer, StoreWorld, tight
 
@@ -610,5 +611,5 @@ def _ignore(*_arguments: object, **_options: object) -> None:
 
 TestDurableTopic = pytest.mark.timeout(240)(DurableTopicMachine.TestCase)
 TestPagingDurableTopic = pytest.mark.timeout(240)(PagingDurableTopicMachine.TestCase)
-TestDurableTopic.settings = settings(max_examples=150, stateful_step_count=60)
-TestPagingDurableTopic.settings = settings(max_examples=80, stateful_step_count=60)
+TestDurableTopic.settings = settings(max_examples=rounds(40), stateful_step_count=60)
+TestPagingDurableTopic.settings = settings(max_examples=rounds(25), stateful_step_count=60)

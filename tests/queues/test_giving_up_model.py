@@ -9,10 +9,11 @@ from random import Random
 
 import pytest
 
+from tests.how_often import rounds
 from tests.queues.rig import Delivery, FakeConsumer
 from tests.queues.test_redelivery_limits import GRAVE, Estate
 
-ROUNDS = 60
+ROUNDS = rounds(30)
 STEPS = 120
 
 

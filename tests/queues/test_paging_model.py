@@ -38,6 +38,7 @@ from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, Selector, compile_selector
 from sluiceway.queues.shared import SharedDistribution
 from sluiceway.queues.subscription import Subscription
+from tests.how_often import rounds
 from tests.queues.rig import Delivery, FakeConsumer, Head, make_policy
 from tests.store.faulty import Failure, FaultyEngine
 from tests.store.rig import OfferingProducer, StoreWorld, tight
@@ -633,7 +634,7 @@ TestSharedQueue = PagingMachine.TestCase
 TestSelectors = SelectingPagingMachine.TestCase
 TestExclusiveQueue = ExclusivePagingMachine.TestCase
 TestFullQueue = FullPagingMachine.TestCase
-TestSharedQueue.settings = settings(max_examples=120, stateful_step_count=50)
-TestSelectors.settings = settings(max_examples=80, stateful_step_count=50)
-TestExclusiveQueue.settings = settings(max_examples=50, stateful_step_count=50)
-TestFullQueue.settings = settings(max_examples=100, stateful_step_count=50)
+TestSharedQueue.settings = settings(max_examples=rounds(30), stateful_step_count=50)
+TestSelectors.settings = settings(max_examples=rounds(25), stateful_step_count=50)
+TestExclusiveQueue.settings = settings(max_examples=rounds(20), stateful_step_count=50)
+TestFullQueue.settings = settings(max_examples=rounds(30), stateful_step_count=50)

@@ -18,6 +18,7 @@ from sluiceway.queues.selectors.selector import Selection
 from sluiceway.store.maintenance.export import destination_filter
 from sluiceway.store.maintenance.records import QueueName
 from sluiceway.store.states import KIND_QUEUE, decode_queue, encode_queue
+from tests.how_often import rounds
 from tests.queues.rig import FakeConsumer, Head, World, make_policy
 
 PARTS = 4
@@ -227,7 +228,7 @@ class _Life:
     attachment: Attachment
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(rounds(12)))
 def test_order_of_equal_values_holds_whoever_comes_and_goes(seed: int) -> None:
     """Until it is settled no other consumer gets anything of its value, and each value is settled in order."""
     random = Random(seed)

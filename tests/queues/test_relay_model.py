@@ -21,12 +21,13 @@ from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.shared import SharedDistribution
 from sluiceway.queues.subscription import Subscription
+from tests.how_often import rounds
 from tests.queues.rig import Delivery, FakeConsumer, Head, World, assert_exact, make_policy
 from tests.queues.test_redelivery_limits import GRAVE, rewrite
 from tests.queues.test_relay import Sender
 from tests.queues.test_seeking import selection
 
-ROUNDS = 120
+ROUNDS = rounds(40)
 STEPS = 120
 R = "/queue/r"
 SELECTORS = (None, None, "color = 'red'", "color = 'blue'", "color IN ('red', 'blue')")

@@ -15,6 +15,7 @@ from sluiceway.flow.waiting import SHARE_INTERVAL_COUNT
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.topic import Topic
+from tests.how_often import rounds
 from tests.queues.rig import FakeConsumer, World, make_policy
 
 
@@ -128,7 +129,7 @@ def test_busy_queue_neither_loses_its_turn_nor_keeps_it() -> None:
     assert while_busy.count(busy.name) > 20 and while_busy.count(calm.name) > 20
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(20), deadline=None)
 @given(
     priorities=st.lists(st.sampled_from([0, 4, 9]), min_size=2, max_size=5),
     window=st.integers(1, 12),

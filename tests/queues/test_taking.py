@@ -18,6 +18,7 @@ from sluiceway.queues.shared import shared_queue
 from sluiceway.queues.taking import DRAIN_SECONDS, PATIENCE_SECONDS, Taking
 from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
+from tests.how_often import rounds
 from tests.queues.rig import Head
 from tests.store.rig import OfferingProducer, StoreWorld, tight
 
@@ -178,7 +179,7 @@ def test_nor_do_bursts_of_the_producer(burst_seconds: float, rest_seconds: float
     assert got >= possible / 2 - MEMORY_COUNT
 
 
-@settings(max_examples=30)
+@settings(max_examples=rounds(8))
 @given(
     pause_seconds=st.floats(0.0, 8.0),
     run_seconds=st.floats(0.1, 8.0),

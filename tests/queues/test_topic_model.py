@@ -15,6 +15,7 @@ from sluiceway.queues.delayed import backoff_ms
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, compile_selector
 from sluiceway.queues.subscription import Subscription
+from tests.how_often import rounds
 from tests.queues.rig import CHARGE_BYTES, Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS
@@ -357,7 +358,7 @@ TestExpiringTopic = pytest.mark.timeout(240)(ExpiringTopicMachine.TestCase)
 TestDelayingTopic = pytest.mark.timeout(240)(DelayingTopicMachine.TestCase)
 TestSelectingTopic = pytest.mark.timeout(240)(SelectingTopicMachine.TestCase)
 TestSteppingTopic = pytest.mark.timeout(240)(SteppingTopicMachine.TestCase)
-TestSelectingTopic.settings = TestSteppingTopic.settings = settings(max_examples=60, stateful_step_count=50)
+TestSelectingTopic.settings = TestSteppingTopic.settings = settings(max_examples=rounds(30), stateful_step_count=50)
 TestTopic.settings = TestExpiringTopic.settings = TestDelayingTopic.settings = settings(
-    max_examples=150, stateful_step_count=50
+    max_examples=rounds(40), stateful_step_count=50
 )

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway.protocols.stomp.escaping import SUPPORTED_VERSIONS, Version
+from tests.how_often import rounds
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.conftest import run_in_virtual_time
 from tests.scenarios.stage import Stage
@@ -302,7 +303,7 @@ async def play(policy: dict[str, Any], everybodys_habits: list[Habits], script: 
         await play.close_the_books()
 
 
-@settings(max_examples=80)
+@settings(max_examples=rounds(30))
 @given(
     policy=st.sampled_from(POLICIES),
     everybodys_habits=st.lists(habits, min_size=len(EVERYBODY), max_size=len(EVERYBODY)),

@@ -19,6 +19,7 @@ from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.store.memory import MemoryEngine
 from tests.faults.logs.whole import IN_QUEUE, Books
 from tests.faults.logs.whole import OUT_QUEUES as OUT
+from tests.how_often import rounds
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 from tests.scenarios.tiny_steps import tiny_steps
@@ -155,7 +156,7 @@ class Play:
 
 
 @pytest.mark.parametrize("kind", ["in memory", "spooled", "not persistent", "no store"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(rounds(4)))
 async def test_each_is_carried_out_whole_or_not_at_all(seed: int, kind: str) -> None:
     chance = random.Random(seed)
     limits = {"transaction_bytes_max": 1_500} if kind == "spooled" else {}
@@ -217,7 +218,7 @@ class Crashes:
 
 
 @pytest.mark.parametrize("effect", ["at once", "in steps"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(rounds(1)))
 async def test_a_crash_behind_any_batch_finds_each_whole_or_not_at_all(seed: int, effect: str) -> None:
     """All batches are gathered in steps. Small transactions of others, some of them spooled, take effect in between."""
     chance = random.Random(seed)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.how_often import rounds
 from tests.scenarios.random_books import Books, BrokenClaimError, Entry, Reader
 from tests.scenarios.random_sessions import run_round
 
-PARTS_COUNT = 5
+PARTS_COUNT = rounds(2)
 ROUNDS_PER_PART = 10
 
 

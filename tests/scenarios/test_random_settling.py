@@ -7,11 +7,12 @@ import random
 import pytest
 import trio
 
+from tests.how_often import rounds
 from tests.scenarios.random_settling import DEAD, Crowd, OneConsumer, Q, make_small
 from tests.scenarios.stage import Stage
 
-ONE_SEEDS = range(24)
-CROWD_SEEDS = range(24)
+ONE_SEEDS = range(rounds(10))
+CROWD_SEEDS = range(rounds(9))
 
 
 @pytest.fixture(autouse=True, params=["small bites", "as it comes"])

@@ -1,20 +1,20 @@
 """Whatever the moment of death: a claim reads the same or nothing, no message is lost, a batch is published once (see
 claim_cut.py).
 
-`FAULT_ROUNDS=5000 scripts/test tests/faults/logs/test_claim_cut.py` plays so many rounds; one that fails says the
-command that plays it again.
+`SLUICEWAY_TEST_TIMES=50 scripts/test tests/faults/logs/test_claim_cut.py` plays fifty times as many rounds; one that
+fails says the command that plays it again.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import pytest
 
 from tests.faults.logs.claim_cut import run_round
+from tests.how_often import rounds
 
-ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "12"))
+ROUNDS_COUNT: Final = rounds(3)
 ROUNDS_AT_ONCE: Final = 3
 KNOWN: Final = (2, 19)
 """Rounds that found a fault once, at the time."""

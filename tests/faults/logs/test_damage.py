@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults.broker_log import BrokerLog
 from tests.faults.logs.lives import LogLives, everything, index_of, records, told
+from tests.how_often import rounds
 
 LOG: Final = "/log/hurt"
 OTHER: Final = "/log/well"
@@ -109,7 +110,7 @@ async def test_a_page_file_that_is_gone_or_cut_short(
 
 @pytest.mark.parametrize("end", ["in order", "crash"])
 @pytest.mark.parametrize("kind", ["data", "index"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(rounds(5)))
 async def test_flipped_bytes_in_a_page(tmp_path: Path, kind: str, seed: int, end: str) -> None:
     """Wherever they are: in stamps, values, offsets, items, or the space that is not used yet."""
     lives = await filled(tmp_path, end=end)
@@ -122,7 +123,7 @@ async def test_flipped_bytes_in_a_page(tmp_path: Path, kind: str, seed: int, end
     await check(lives)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(rounds(4)))
 async def test_flipped_bytes_while_the_broker_runs(tmp_path: Path, seed: int) -> None:
     """Nobody looked when it was opened: whoever reads finds out."""
     lives = await filled(tmp_path)
@@ -148,7 +149,7 @@ async def test_flipped_bytes_while_the_broker_runs(tmp_path: Path, seed: int) ->
             assert (await stage.ask(producer, request, log=LOG))["ok"], request
 
 
-@pytest.mark.parametrize("place", range(0, 600, 29))
+@pytest.mark.parametrize("place", range(0, 600, 83))
 async def test_a_damaged_list_of_gaps_hides_nothing(tmp_path: Path, place: int) -> None:
     """What is missing is found anew, and what is there is served."""
     lives = await filled(tmp_path)
@@ -211,7 +212,7 @@ async def test_one_damaged_slot_of_a_head_costs_nothing(tmp_path: Path, slot: in
     assert await check(lives, may_miss=False) == 0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(rounds(8)))
 async def test_flipped_bytes_in_a_head(tmp_path: Path, seed: int) -> None:
     """Wherever they are: the log is whole, or refused."""
     lives = await filled(tmp_path)

@@ -1,19 +1,19 @@
 """A real broker with logs and its real PostgreSQL, killed at random moments under load: all promises are kept.
 
-`FAULT_KILLS=500 scripts/test tests/faults/logs/test_postgresql_kill.py` kills so often.
+`SLUICEWAY_TEST_TIMES=50 scripts/test tests/faults/logs/test_postgresql_kill.py` kills fifty times as often.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.faults.logs.postgresql_kill import run_round
+from tests.how_often import rounds
 
-KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "2"))
+KILLS_COUNT: Final = rounds(2)
 KILLS_AT_ONCE: Final = 2
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(240)]

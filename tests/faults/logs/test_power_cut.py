@@ -1,19 +1,19 @@
 """Whatever the moment at which the power fails or the process dies: all promises of logs are kept (see claims.py).
 
-`FAULT_ROUNDS=5000 scripts/test tests/faults/logs/test_power_cut.py` plays so many rounds; one that fails says the
-command that plays it again.
+`SLUICEWAY_TEST_TIMES=50 scripts/test tests/faults/logs/test_power_cut.py` plays fifty times as many rounds; one that
+fails says the command that plays it again.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import pytest
 
 from tests.faults.logs.power_cut import run_round
+from tests.how_often import rounds
 
-ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "40"))
+ROUNDS_COUNT: Final = rounds(15)
 ROUNDS_AT_ONCE: Final = 5
 KNOWN: Final = (0, 8, 9, 104)
 """Rounds that found a fault once, at the time."""

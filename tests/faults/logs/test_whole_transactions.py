@@ -1,12 +1,11 @@
 """A transaction that acknowledges records, messages of queues and of durable subscriptions, and sends: all or nothing
 of it is there after a crash or a power cut at any moment, in memory or spooled.
 
-`FAULT_ROUNDS=500 scripts/test tests/faults/logs/test_whole_transactions.py` plays so many seeds.
+`SLUICEWAY_TEST_TIMES=50 scripts/test tests/faults/logs/test_whole_transactions.py` plays fifty times as many seeds.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 
@@ -15,10 +14,11 @@ import trio
 
 from tests.faults.logs.lives import LogLives, LogStage
 from tests.faults.logs.whole import IN_LOG, IN_QUEUE, IN_TOPIC, OTHER_LOG, OUT, OUTPUTS, SOURCES, Books
+from tests.how_often import rounds
 from tests.scenarios.client import Client, Delivery, UnexpectedError
 from tests.scenarios.tiny_steps import tiny_steps
 
-ROUNDS_COUNT = int(os.environ.get("FAULT_ROUNDS", "24"))
+ROUNDS_COUNT = rounds(9)
 INPUTS_COUNT = 12
 SPOOL_BYTES = 6_000
 

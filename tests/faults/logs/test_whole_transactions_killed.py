@@ -1,12 +1,11 @@
 """`kill -9` of a real broker while transactions take records, messages and durable ones, and send: each of them is
 there whole, or not at all.
 
-`FAULT_KILLS=100 scripts/test tests/faults/logs/test_whole_transactions_killed.py` kills so often.
+`SLUICEWAY_TEST_TIMES=50 scripts/test tests/faults/logs/test_whole_transactions_killed.py` kills fifty times as often.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +14,12 @@ from random import Random
 import pytest
 
 from tests.faults.logs.whole import IN_LOG, IN_QUEUE, IN_TOPIC, OTHER_LOG, OUTPUTS, SOURCES, Books
+from tests.how_often import rounds
 from tests.interop.raw_client import RawClient, RawFrame, frame
 from tests.sluiceway.broker_process import BrokerProcess
 
-KILLS_COUNT = int(os.environ.get("FAULT_KILLS", "6"))
-KILLS_AT_ONCE = 3
+KILLS_COUNT = rounds(2)
+KILLS_AT_ONCE = 2
 INPUTS_COUNT = 300
 ANSWER_SECONDS = 60.0
 PATIENCE_SECONDS = 5.0

@@ -1,7 +1,7 @@
 """Whatever the moment at which the power fails: a broker on a real data folder, with LevelDB, keeps all promises.
 
-`FAULT_ROUNDS=1000 scripts/test tests/faults/store/test_folder_cut.py` plays so many rounds; one that fails says where
-its folders are, and the command that tries it again.
+`SLUICEWAY_TEST_TIMES=50 scripts/test tests/faults/store/test_folder_cut.py` plays fifty times as many rounds; one that
+fails says where its folders are, and the command that tries it again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from tests.faults.store.folder_cut import FolderDisk, run_round
 from tests.faults.store.leveldb_cut import SMALL_BUFFER
 from tests.faults.store.power_cut import LARGE_SEEDS
 from tests.faults.store.watched_folder import WatchedFolder
+from tests.how_often import rounds
 
-ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "20"))
+ROUNDS_COUNT: Final = rounds(10)
 ROUNDS_AT_ONCE: Final = 5
 
 

@@ -1,11 +1,10 @@
 """`kill -9` of a real broker on LevelDB, at random moments under load: all promises are kept (see claims.py).
 
-`FAULT_KILLS=500 scripts/test tests/faults/store/test_kill.py` kills so often.
+`SLUICEWAY_TEST_TIMES=50 scripts/test tests/faults/store/test_kill.py` kills fifty times as often.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +12,10 @@ import pytest
 
 from sluiceway.queues.shard_hash import shard_of
 from tests.faults.store.kill import QUEUES, run_round
+from tests.how_often import rounds
 
-KILLS_COUNT: Final = int(os.environ.get("FAULT_KILLS", "9"))
-KILLS_AT_ONCE: Final = 3
+KILLS_COUNT: Final = rounds(2)
+KILLS_AT_ONCE: Final = 2
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(180)]
 

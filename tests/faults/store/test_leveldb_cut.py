@@ -15,6 +15,7 @@ from sluiceway.store.leveldb import LevelDbEngine
 from sluiceway.store.segments import SegmentFiles
 from sluiceway.store.values import SUFFIX, ValueLog, ValueOptions
 from tests.faults.store.leveldb_cut import SMALL_BUFFER, WatchedLevelDb, reopened
+from tests.how_often import rounds
 
 PIECES = [b"piece %04d" % number for number in range(100)]
 EVERYTHING = (b"", b"\xff")
@@ -160,7 +161,7 @@ def drawn(random: Random, number: int) -> list[Change]:
     return [*changes, put(keys.transaction_key(1, number), other), put(keys.META_NUMBERS_KEY, b"%d" % number)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(rounds(5)))
 def test_a_power_cut_leaves_a_prefix_of_whole_batches_with_all_that_was_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

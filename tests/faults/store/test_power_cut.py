@@ -1,19 +1,19 @@
 """Whatever the moment at which the power fails or the process dies: all promises to clients are kept (see claims.py).
 
-`FAULT_ROUNDS=5000 scripts/test tests/faults/store/test_power_cut.py` plays so many rounds; one that fails says the
-command that plays it again.
+`SLUICEWAY_TEST_TIMES=50 scripts/test tests/faults/store/test_power_cut.py` plays fifty times as many rounds; one that
+fails says the command that plays it again.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import pytest
 
 from tests.faults.store.power_cut import LARGE_COUNT, LARGE_SEEDS, RELAY_SEEDS, run_round
+from tests.how_often import rounds
 
-ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "100"))
+ROUNDS_COUNT: Final = rounds(30)
 ROUNDS_AT_ONCE: Final = 10
 LARGE_AT_ONCE: Final = 4
 KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1060, 1111, 10_016, 20_167, 20_200, 30_009)
@@ -26,13 +26,13 @@ def test_promises_are_kept_through_crashes_and_power_cuts(first: int) -> None:
         run_round(seed)
 
 
-@pytest.mark.parametrize("first", range(LARGE_SEEDS, LARGE_SEEDS + ROUNDS_COUNT // 12, LARGE_AT_ONCE))
+@pytest.mark.parametrize("first", range(LARGE_SEEDS, LARGE_SEEDS + rounds(LARGE_AT_ONCE), LARGE_AT_ONCE))
 def test_promises_are_kept_through_ends_in_the_midst_of_large_transactions(first: int) -> None:
     for seed in range(first, first + LARGE_AT_ONCE):
         run_round(seed)
 
 
-@pytest.mark.parametrize("first", range(RELAY_SEEDS, RELAY_SEEDS + ROUNDS_COUNT // 24, LARGE_AT_ONCE))
+@pytest.mark.parametrize("first", range(RELAY_SEEDS, RELAY_SEEDS + rounds(LARGE_AT_ONCE), LARGE_AT_ONCE))
 def test_promises_are_kept_beside_a_relay(first: int) -> None:
     """What it hands on comes once, or marked, also of transactions that waited for it on the disk."""
     for seed in range(first, first + LARGE_AT_ONCE):

@@ -9,6 +9,7 @@ import pytest
 from sluiceway.store import keys
 from sluiceway.store.engine import Change, Engine, EngineError, delete, delete_range, put
 from sluiceway.store.values import ValueLog, ValueOptions
+from tests.how_often import rounds
 from tests.store.faulty import Failure, FaultyEngine, FaultySegments
 
 LIVES = 6
@@ -60,7 +61,7 @@ def written(log: ValueLog, changes: list[Change], sync: bool, *fail_to_read: Fau
         disk.fail_at_rate(Failure.READ, 0)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(rounds(15)))
 def test_what_is_found_is_a_prefix_of_whole_batches_with_all_that_was_synced(seed: int) -> None:
     random = Random(seed)
     engine, segments = FaultyEngine(Random(random.random())), FaultySegments(Random(random.random()))

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.ports import GroupState
+from tests.how_often import rounds
 from tests.queues.logs.rig import LogReader, LogWorld
 from tests.queues.logs.test_by_key import join, keyed, leave
 from tests.queues.rig import Delivery
@@ -167,5 +168,7 @@ class KeyMachine(RuleBasedStateMachine):
         assert len(lost) <= self.given_up_count, lost
 
 
-KeyMachine.TestCase.settings = settings(settings.get_profile("repeatable"), max_examples=20, stateful_step_count=30)
+KeyMachine.TestCase.settings = settings(
+    settings.get_profile("repeatable"), max_examples=rounds(20), stateful_step_count=30
+)
 TestByKey = KeyMachine.TestCase

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sluiceway.queues.logs.codecs import Codec
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.ports import GroupState
+from tests.how_often import rounds
 from tests.queues.logs.rig import LogReader, LogWorld
 
 READERS_MAX = 4
@@ -190,5 +191,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.group.lag_count == 0
 
 
-GroupMachine.TestCase.settings = settings(settings.get_profile("repeatable"), max_examples=120, stateful_step_count=40)
+GroupMachine.TestCase.settings = settings(
+    settings.get_profile("repeatable"), max_examples=rounds(40), stateful_step_count=40
+)
 TestGroup = GroupMachine.TestCase

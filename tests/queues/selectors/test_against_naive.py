@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway.queues.selectors import compile_selector
+from tests.how_often import rounds
 from tests.queues.selectors.test_truth import message
 
 Env = dict[str, str]
@@ -149,7 +150,7 @@ conditions: st.SearchStrategy[Condition] = st.recursive(
 environments = st.dictionaries(names, st.one_of(TEXTS, st.text(alphabet="ab", max_size=6)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=rounds(60))
 @given(condition=conditions, envs=st.lists(environments, min_size=1, max_size=4))
 def test_a_selector_says_what_the_plain_evaluator_says(condition: Condition, envs: list[Env]) -> None:
     """All three values: the selector, and its negation."""

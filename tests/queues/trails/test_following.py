@@ -16,6 +16,7 @@ from sluiceway.queues.trails import Found, Trails, TrailSearch, Wanted, run
 from sluiceway.queues.trails.locating import READS_MAX, Elements, Step, locate
 from sluiceway.queues.trails.recording import MOMENT_SECONDS, WHO_MAX, QueueTrail
 from sluiceway.queues.trails.rings import EVENT_BYTES, LISTED_BYTES_MAX
+from tests.how_often import rounds
 from tests.queues.rig import Head, World
 
 
@@ -183,7 +184,7 @@ def test_blocks_that_are_closed_early_leave_gaps_between_sequences() -> None:
     assert [number for number in range(60) if world.story(number)] == [*range(20), 30, 31, 32, 40, 41, 50]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(25), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["send", "ack", "nack", "wait", "expire"]), st.integers(1, 40)), max_size=40))
 def test_each_trail_is_what_happened_to_that_message(work: list[tuple[str, int]]) -> None:
     """Model: for each number a list of what was done to it, in order."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sluiceway.queues.logs.codecs import Codec
+from tests.how_often import rounds
 from tests.store.bigarray.twin import EPOCH_MS, SMALL, Twin
 
 CODECS = st.sampled_from(list(Codec))
@@ -119,4 +120,4 @@ class ArrayMachine(RuleBasedStateMachine):
 
 
 TestArrayMachine = ArrayMachine.TestCase
-TestArrayMachine.settings = settings(max_examples=40, stateful_step_count=30)
+TestArrayMachine.settings = settings(max_examples=rounds(15), stateful_step_count=30)

@@ -10,6 +10,7 @@ import pytest
 
 from sluiceway.queues.logs.codecs import Codec
 from sluiceway.store.bigarray import ArrayError, ArrayFailedError, ArrayFullError
+from tests.how_often import rounds
 from tests.store.bigarray.twin import Twin
 
 
@@ -92,7 +93,7 @@ def test_a_full_disk_and_a_broken_one_are_different_errors(tmp_path: Path) -> No
 
 def test_after_a_failed_sync_the_next_one_writes_all_again(tmp_path: Path) -> None:
     """The kernel takes what it could not write for written: to sync once more is not enough."""
-    for seed in range(20):
+    for seed in range(rounds(4)):
         twin = Twin(tmp_path / str(seed), seed)
         twin.open()
         for place in range(30):
@@ -138,7 +139,7 @@ def _no_memory(_file: int) -> None:
 
 def test_what_a_failed_append_left_is_not_taken_for_what_came_in_its_place(tmp_path: Path) -> None:
     """Same place, same size, same time: only that it was cut off, and synced, before tells the one from the other."""
-    for seed in range(30):
+    for seed in range(rounds(8)):
         twin = Twin(tmp_path / str(seed), seed)
         twin.open()
         twin.append([b"first"], keys=None, head=b"", codec=Codec.NONE)
@@ -155,7 +156,7 @@ def test_what_a_failed_append_left_is_not_taken_for_what_came_in_its_place(tmp_p
 
 def test_no_page_outlives_the_head_of_an_array_whose_creation_failed_in_between(tmp_path: Path) -> None:
     """The next open finds the head that the disk may not have yet."""
-    for seed in range(20):
+    for seed in range(rounds(4)):
         for at in range(1, 12):
             twin = Twin(tmp_path / f"{seed}-{at}", seed)
             twin.files.fail(at, errno.EIO)

@@ -13,6 +13,7 @@ from sluiceway.queues.logs.batches import encode
 from sluiceway.queues.logs.codecs import Codec
 from sluiceway.store.bigarray import ArrayError, ArrayGap, ArrayGapError, ArrayOptions, BigArray
 from sluiceway.store.bigarray.head import SLOT_BYTES, SLOT_OFFSETS, newest
+from tests.how_often import rounds
 from tests.store.bigarray.twin import Twin
 
 OPTIONS = ArrayOptions(index_page_items=100, data_page_bytes=1 << 16, lease_items=1000)
@@ -77,8 +78,8 @@ def expected(place: int, starts: list[int]) -> int:
 
 @pytest.mark.parametrize("boot", ["boot 0", "another"])
 def test_a_torn_batch_ends_what_is_kept(torn: Torn, boot: str) -> None:
-    """Any eight bytes that are lost cost the append that they are in, and those behind; the next index is new."""
-    for place in range(torn.positions[0], torn.end_offset, 8):
+    """Eight bytes that are lost cost the append that they are in, and those behind; the next index is new."""
+    for place in range(torn.positions[0], torn.end_offset, 40):
         old = torn.whole["data-0000000000"][place : place + 8]
         torn.changed("data-0000000000", place, bytes(byte ^ 0xFF for byte in old))
         with torn.opened(boot=boot) as array:
@@ -159,7 +160,7 @@ def test_either_slot_may_be_torn_after_a_flush(tmp_path: Path, slot: int) -> Non
 
 def test_what_a_crash_left_behind_the_head_is_gone_before_it_is_overwritten(tmp_path: Path) -> None:
     """Same place, same size, same time: nothing else would tell the one from the other after a power cut."""
-    for seed in range(60):
+    for seed in range(rounds(12)):
         twin = Twin(tmp_path / str(seed), seed, attrs.evolve(OPTIONS, lease_items=10))
         twin.open()
         twin.append([b"first"], keys=None, head=b"", codec=Codec.NONE)
