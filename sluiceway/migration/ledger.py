@@ -24,7 +24,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,8 @@ from typing import Any, Final
 import attrs
 
 VERSION: Final = 1
+REMEMBERED_SECONDS: Final = 12 * 3600
+"""Time for which the target surely knows the id of a message: half of what `producers_keep_seconds` is by default."""
 _TITLE: Final = b'{"ledger":'
 """Beginning of the first line."""
 EXACT: Final = "="
@@ -52,6 +54,8 @@ class Tally:
     """Messages among these that the target has confirmed."""
     doubled_count: int = 0
     """Messages that were sent again, since it was not known whether they had arrived: each may be there twice."""
+    resent_count: int = 0
+    """Messages that were sent again, and that the target has taken once: it knows their ids."""
     known_count: int = 0
     """Messages that came again and were known to have arrived: acknowledged, and not sent again."""
     doubt: Counter[str] = attrs.field(factory=Counter)
@@ -75,6 +79,8 @@ class Standing(Enum):
     """New."""
     AGAIN = "again"
     """Message in doubt: to be sent again."""
+    RESENT = "resent"
+    """Message in doubt whose id the target knows if it has it: to be sent again, and taken once."""
     TWICE = "twice"
     """Landed, as far as its content tells: to be sent again, since another one may have the same."""
     KNOWN = "known"
@@ -94,15 +100,22 @@ class _Batch:
 class Ledger:
     """The file, open for one run. A context manager that closes it."""
 
-    def __init__(self, path: Path, source: str, target: str) -> None:
-        """Open or make it. `source` and `target`: the two brokers, as they are shown. Raises LedgerError: it is in use,
-        of other brokers, damaged, or not a ledger.
+    def __init__(self, path: Path, source: str, target: str, *, clock: Callable[[], float] = time.time) -> None:
+        """Open or make it. `source` and `target`: the two brokers, as they are shown. `clock`: seconds since the epoch.
+        Raises LedgerError: it is in use, of other brokers, damaged, or not a ledger.
         """
         self.path = path
         self.tallies: dict[str, Tally] = {}
         """Counts by queue, in the order in which they came."""
         self.is_continued = False
         """Whether there was an earlier run."""
+        self._clock = clock
+        self._run_at_seconds = 0.0
+        """Start of the run that is read, or of this one."""
+        self._doubt_since_seconds: float | None = None
+        """Start of the first run that left messages in doubt which have not come since; None: there are none."""
+        self._is_recent = False
+        """Whether the target still knows the ids of all messages in doubt."""
         self._open: dict[int, _Batch] = {}
         self._next_batch = 1
         try:
@@ -150,10 +163,10 @@ class Ledger:
         """`used`: what messages of the same batch have been taken for."""
         queue, key = arrival.queue, arrival.key
         # Whether the source says that it has delivered it before does not count: not all of them are careful with that.
-        tally = self.tally(queue)
+        tally, is_exact = self.tally(queue), key.startswith(EXACT)
         for name, counts, standing in (
-            ("landed", tally.landed, Standing.KNOWN if key.startswith(EXACT) else Standing.TWICE),
-            ("doubt", tally.doubt, Standing.AGAIN),
+            ("landed", tally.landed, Standing.KNOWN if is_exact else Standing.TWICE),
+            ("doubt", tally.doubt, Standing.RESENT if is_exact and self._is_recent else Standing.AGAIN),
         ):
             if counts[key] > used[queue, key, name]:
                 used[queue, key, name] += 1
@@ -200,7 +213,10 @@ class Ledger:
         if not whole_bytes:
             self._write(title)
         self._end_run()
-        self._write({"run": int(time.time())})
+        self._run_at_seconds = self._clock()
+        since = self._doubt_since_seconds
+        self._is_recent = since is not None and 0 <= self._run_at_seconds - since < REMEMBERED_SECONDS
+        self._write({"run": int(self._run_at_seconds)})
         self._sync()
         folder = os.open(self.path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -225,6 +241,7 @@ class Ledger:
                 self._take_batch(int(entry["batch"]), entry["queue"], part)
             elif "run" in entry:
                 self._end_run()
+                self._run_at_seconds = float(entry["run"])
             elif "moved" in entry:
                 self._take_moved(entry["moved"])
             else:
@@ -245,6 +262,10 @@ class Ledger:
                     is_landed = batch.is_moved or standing in (Standing.TWICE, Standing.KNOWN)
                     (tally.landed if is_landed else tally.doubt).update(keys)
         self._open.clear()
+        if not any(tally.doubt for tally in self.tallies.values()):
+            self._doubt_since_seconds = None
+        elif self._doubt_since_seconds is None:
+            self._doubt_since_seconds = self._run_at_seconds
 
     def _take_batch(self, number: int, queue: str, part: Part) -> None:
         tally = self.tally(queue)
@@ -254,6 +275,9 @@ class Ledger:
                     tally.seen_count += len(keys)
                 case Standing.AGAIN:
                     tally.doubled_count += len(keys)
+                    tally.doubt = tally.doubt - Counter(keys)
+                case Standing.RESENT:
+                    tally.resent_count += len(keys)
                     tally.doubt = tally.doubt - Counter(keys)
                 case Standing.TWICE:
                     tally.doubled_count += len(keys)
@@ -268,7 +292,8 @@ class Ledger:
         batch = self._open[number]
         batch.is_moved = True
         for queue, part in batch.parts.items():
-            self.tally(queue).moved_count += len(part.get(Standing.FRESH, ())) + len(part.get(Standing.AGAIN, ()))
+            confirmed = (Standing.FRESH, Standing.AGAIN, Standing.RESENT)
+            self.tally(queue).moved_count += sum(len(part.get(standing, ())) for standing in confirmed)
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         data = memoryview(json.dumps(entry, separators=(",", ":")).encode() + b"\n")

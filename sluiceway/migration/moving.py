@@ -19,8 +19,8 @@ import attrs
 
 from sluiceway.client.errors import ClientError, ConnectionLostError
 from sluiceway.client.link import Link
-from sluiceway.migration.ledger import Arrival, Ledger, Standing
-from sluiceway.migration.translation import Translation, queue_here
+from sluiceway.migration.ledger import EXACT, Arrival, Ledger, Standing
+from sluiceway.migration.translation import DUPLICATE_ID, Translation, queue_here
 from sluiceway.protocols.stomp.encoder import encode_frame
 from sluiceway.protocols.stomp.frames import Frame
 
@@ -147,7 +147,7 @@ class Mover:
         waiting: dict[str, Frame] = {}
         for frame, arrival, standing in zip(frames, arrivals, standings, strict=True):
             if standing is not Standing.KNOWN:
-                self._send(frame, arrival.queue, waiting)
+                self._send(frame, arrival, waiting)
         while waiting:
             with _at(source=False, waiting=waiting):
                 receipt = self._target.next_frame()
@@ -167,12 +167,15 @@ class Mover:
             last = [("id", frames[-1].headers["ack"]), ("receipt", receipt_id)]
             self._source.write(encode_frame("ACK", last, version="1.2"))
 
-    def _send(self, frame: Frame, queue: str, waiting: dict[str, Frame]) -> None:
+    def _send(self, frame: Frame, arrival: Arrival, waiting: dict[str, Frame]) -> None:
         receipt_id = f"sent-{self.progress.sent_count}"
         waiting[receipt_id] = frame
         headers = self._translation.headers(frame.headers, persistent=self._persistent)
+        headers["receipt"] = receipt_id
+        if arrival.key.startswith(EXACT):
+            headers[DUPLICATE_ID] = arrival.key
         with _at(source=False, waiting=waiting):
-            self._target.send(queue, frame.body, headers | {"receipt": receipt_id})
+            self._target.send(arrival.queue, frame.body, headers)
         self.progress.sent_count += 1
 
     def _settle(self) -> None:

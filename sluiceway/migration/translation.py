@@ -20,6 +20,8 @@ from sluiceway.protocols.stomp.head import FORGEABLE_HEADERS
 from sluiceway.queues.names import DestinationNameError, parse
 
 ORIGINAL: Final = "original-"
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+"""Header with an id of a message, by which a queue here takes it once."""
 _OF_DELIVERY: Final = frozenset(
     {"subscription", "ack", "destination", "content-length", "receipt", "transaction", "message-id", "redelivered"}
 )
@@ -33,9 +35,12 @@ _ORDERS: Final = frozenset(
         "AMQ_SCHEDULED_PERIOD",
         "AMQ_SCHEDULED_REPEAT",
         "AMQ_SCHEDULED_TIME",
+        DUPLICATE_ID,
         "ActiveMQ.Retain",
         "delay",
         "destination-type",
+        "producer-id",
+        "producer-sequence",
         "retain",
         "transformation",
         "x-delay",
