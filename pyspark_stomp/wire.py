@@ -317,6 +317,8 @@ class _Reading:
         self._batch_bytes = batch_bytes
         self._verify = verify
         self._id = ""
+        self._skips = False
+        """Whether compaction removes records of the log: the broker passes over them in silence."""
 
     def begin(self) -> list[Batch | Gap]:
         """Subscribe, and return the parts of the first MESSAGE. May be repeated. Raises what `read_batches` does."""
@@ -350,7 +352,7 @@ class _Reading:
                         return [self._gap(end, headers.get("gap-reason", "lost"))]
                     continue
                 if headers.get("range-end") == "true":
-                    return [] if self._place >= self._stop else [self._gap(self._stop, "lost")]
+                    return [] if self._skips or self._place >= self._stop else [self._gap(self._stop, "lost")]
                 connection.log_id = headers["message-id"].rpartition("-")[0]
                 return self._batches(frame)
             except (KeyError, ValueError) as error:
@@ -369,6 +371,7 @@ class _Reading:
             return "deleted"
         if self._log_id and described.get("log_id", self._log_id) != self._log_id:
             return OTHER_LOG
+        self._skips = described.get("compacts") is True
         stop = min(self._stop, int(described["next"]))
         if stop <= self._place:
             return "lost"
@@ -395,6 +398,8 @@ class _Reading:
         parts: list[Batch | Gap] = []
         body = memoryview(frame.body)
         first, count = int(frame.headers["index"]), int(frame.headers["count"])
+        if first > self._place and self._skips:
+            self._place = first
         if first != self._place:
             raise DamagedError(
                 f"{self._connection.address} sent records from {first} of {self._log}, not {self._place}"

@@ -383,6 +383,20 @@ class QueuePolicy:
         " does. None: time and the disk are the limits.",
         or_none(positive),
     )
+    log_compact: bool = field(
+        False,
+        "",
+        "Logs: whether of the records with one key only the last one is kept. Older ones are removed in the background "
+        "from files that are full (`data_page_bytes` of `[logs]`); indexes stay as they are. Records without a key "
+        "stay. `log_retention_seconds` and `log_retention_bytes` do not apply then. Not with logs in a database.",
+    )
+    log_tombstone_seconds: float = field(
+        24 * 3600.0,
+        "seconds",
+        "Logs with `log_compact`: how long an empty record with the header `tombstone:true`, which removes its key, is "
+        "kept for readers before it goes, too.",
+        not_negative,
+    )
     log_sync: str = field(
         "receipt",
         "",

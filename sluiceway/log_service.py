@@ -265,6 +265,7 @@ def open_logs(
         logs_max=config.logs_max,
         delete_passcode=config.delete_passcode,
         warn=log.warning,
+        compaction_bytes_max=config.compaction_bytes_max,
     )
     for part in parts.values():
         table.restore(part.opened, part.groups)

@@ -484,6 +484,10 @@ class EngineLog:
         whole = len(parts) == 1 and size_bytes * 2 >= len(first.data)  # a small view would keep all of it
         return ExtentCut(parts[0] if whole else memoryview(b"".join(parts)), first_index, end_index)
 
+    def end_of_live(self, start: int, stop: int) -> int:
+        """Return `stop`: logs in a database are not compacted."""
+        return stop
+
     def find_closest_index(self, timestamp_ms: int) -> int:
         """Return the first record that is not older; `next_index` if all are older. O(log n). Raises AwayError if an
         extent has to be looked at that is away.

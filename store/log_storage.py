@@ -5,8 +5,8 @@ out of the folder. It is a BigArray, whose identity is that of the log, permanen
 clients that continue at an index compare it. Earlier versions kept it in the file `id`: from there it moves into the
 head.
 
-Four threads: one makes the files of new logs, one appends (and prunes), one syncs, one reads ahead; none waits for
-another, and the dispatch loop for none. Within each, jobs run in the order given.
+Five threads: one makes the files of new logs, one appends (and prunes), one syncs, one reads ahead, one compacts; none
+waits for another, and the dispatch loop for none. Within each, jobs run in the order given.
 
 Without a data folder logs are kept in a temporary one, which goes when the broker does.
 """
@@ -94,6 +94,13 @@ class LogStorageConfig:
         "bytes",
         "Records of all logs that are kept as they go to readers, so that many readers at one place cost little more "
         "than one.",
+        at_least(1),
+    )
+    compaction_bytes_max: int = field(
+        16 * MIB,
+        "bytes",
+        "Memory for the keys of a log that is compacted (`log_compact`), 224 bytes each; one log at a time. A log with "
+        "more keys is compacted in several rounds, each of which reads all of it.",
         at_least(1),
     )
     logs_max: int = field(
@@ -346,23 +353,25 @@ def _earlier_id(folder: Path) -> str:
 class LogDisk:
     """The threads of logs. Satisfies `sluiceway.queues.logs.ports.Disk`."""
 
-    def __init__(self, making: Runner, appending: Runner, syncing: Runner, reading: Runner) -> None:
+    def __init__(self, making: Runner, appending: Runner, syncing: Runner, reading: Runner, compacting: Runner) -> None:
         self.then: Callable[[], None] = _nothing
         """Called on the loop before the result of a job that appends or reads is handed over."""
         self._making = making
         self._appending = appending
         self._syncing = syncing
         self._reading = reading
+        self._compacting = compacting
 
     @classmethod
     def threads(cls, submit: Callable[[Callable[[], None]], None]) -> LogDisk:
         """The real ones; each begins with its first job."""
-        return cls(*(IoThread(f"sluiceway log {what}", submit) for what in ("maker", "writer", "syncer", "reader")))
+        kinds = ("maker", "writer", "syncer", "reader", "compactor")
+        return cls(*(IoThread(f"sluiceway log {kind}", submit) for kind in kinds))
 
     @classmethod
     def inline(cls, schedule: Callable[[Callable[[], None]], None]) -> LogDisk:
         """Return a disk that works on the loop, for tests in virtual time."""
-        return cls(*(InlineRunner(schedule) for _ in range(4)))
+        return cls(*(InlineRunner(schedule) for _ in range(5)))
 
     def make(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
         self._making.put(Job(_told(work), done))
@@ -376,13 +385,16 @@ class LogDisk:
     def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
         self._reading.put(_LogJob(_told(work), done, self.then))
 
+    def compact(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        self._compacting.put(Job(_told(work), done))
+
     def room(self, size_bytes: int) -> mmap:
         """A bytearray would be filled with zeros first: 50 ms for 60 MB, in which no other thread runs."""
         return mmap(-1, size_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
 
     def close(self) -> None:
         """Finish all given jobs, and wait for that."""
-        for runner in (self._making, self._reading, self._appending, self._syncing):
+        for runner in (self._compacting, self._making, self._reading, self._appending, self._syncing):
             runner.close()
 
 

@@ -355,12 +355,18 @@ class Batch:
         """
         if not self.has_keys:
             return None
+        offsets, begin = self.key_offsets()
+        return self._cut(memoryview(self.plain())[begin:], offsets, start, stop)
+
+    def key_offsets(self) -> tuple[SequenceOf[int], int]:
+        """Return the count + 1 offsets of the keys, and the byte of the expanded body that they count from. For batches
+        with keys. Raises BatchError.
+        """
         if self._keys is None:
             for _step in self._finding_keys():
                 pass
         assert self._keys is not None
-        offsets, begin = self._keys
-        return self._cut(memoryview(self.plain())[begin:], offsets, start, stop)
+        return self._keys
 
     def check(self, *, plain_bytes_max: int, room: Room = bytearray) -> None:
         """Check a batch of a producer completely before it is appended: checksum, codec, expanded size, record table.

@@ -135,10 +135,10 @@ class Group(LogReaders):
             self._by_key.let_go(start, end)
         super().passed(start, end)
 
-    def tell_missing(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
+    def pass_missing(self, start: int, end: int) -> None:
         if self._by_key is not None:
             self._by_key.gone(start, end)
-        super().tell_missing(subscription, start, end, reason)
+        super().pass_missing(start, end)
 
     # ------------------------------------------------------------------ positions
 

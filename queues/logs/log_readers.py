@@ -433,6 +433,9 @@ class LogReaders(FlowResource):
         self, error: Unreadable | IndexError | DiskError, subscription: Subscription, start: int, end: int
     ) -> int:
         """Deal with an error of reading `start`; return the cost, STALLED if it has to be read again."""
+        if isinstance(error, Unreadable) and error.is_compacted:
+            self.pass_missing(start, max(start + 1, min(error.end_index, end)))
+            return GAP_COST
         if isinstance(error, Unreadable):
             self.tell_missing(subscription, start, max(start + 1, min(error.end_index, end)), "damaged")
             return GAP_COST
@@ -590,16 +593,20 @@ class LogReaders(FlowResource):
 
     def tell_missing(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
         """Tell a consumer of missing records, and settle them."""
+        self.pass_missing(start, end)
+        self.gap_count += 1
+        self.log.gap_count += 1
+        consumer: Any = subscription.consumer
+        consumer.tell_gap(subscription, start, end, reason)
+
+    def pass_missing(self, start: int, end: int) -> None:
+        """Settle missing records, and continue behind them."""
         self._again.drop_between(start, end)
         if self.position < end:
             self.position = end
         if self.refused is not None:
             self.refused.forget(start, end)
         self._settle(start, end)
-        self.gap_count += 1
-        self.log.gap_count += 1
-        consumer: Any = subscription.consumer
-        consumer.tell_gap(subscription, start, end, reason)
 
     def tell_other(self, subscription: Subscription, start: int) -> None:
         """Report that the consumer or its group would continue at `start` of a deleted log, and begins anew in this

@@ -12,6 +12,9 @@ from .batches import Batch
 
 T = TypeVar("T")
 
+COMPACTED: Final = "compacted"
+"""Reason for records that compaction has removed."""
+
 
 class MissingRecordsError(Exception):
     """Lost or damaged records, from `from_index` to before `to_index`."""
@@ -27,6 +30,7 @@ class MissingRecordsError(Exception):
 
     @property
     def reason(self) -> str:
+        """Cause: as of Missing, or COMPACTED: later records have the keys, and readers pass over these in silence."""
         raise NotImplementedError
 
 
@@ -90,6 +94,12 @@ class Records(Protocol):
 
     def cut(self, start: int, stop: int, bytes_max: int) -> FilePart:
         """Return whole batches of up to `bytes_max`. Raises as `batch_of`."""
+
+    def end_of_live(self, start: int, stop: int) -> int:
+        """Return the end of the records from `start` on, up to `stop`, of which compaction has removed none. To be
+        asked for what is there of a batch after the batch was read: records may be removed at any moment, and the next
+        read finds a batch without them.
+        """
 
     def find_closest_index(self, timestamp_ms: int) -> int:
         """Return the index of the first record that is not older; `next_index` if all are older. Raises
@@ -162,6 +172,9 @@ class Disk(Protocol):
         """Do `work` in the order given; for all changes of records."""
 
     def sync(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None: ...
+
+    def compact(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        """Do some of the compaction of a log; other work does not wait for it."""
 
     def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None: ...
 

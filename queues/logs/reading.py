@@ -23,7 +23,7 @@ from ..slices import Slice, fit
 from .batches import Batch, BatchError
 from .codecs import Room
 from .offers import INLINE_PLAIN_BYTES
-from .ports import AwayError, DiskError, EnvelopeCodec, MissingRecordsError
+from .ports import COMPACTED, AwayError, DiskError, EnvelopeCodec, MissingRecordsError
 
 if TYPE_CHECKING:
     from .log import Log
@@ -48,12 +48,14 @@ _PLAIN_KEY: Final = re.compile(rb"[!-9;-\[\]-~](?:[ -9;-\[\]-~]*[!-9;-\[\]-~])?"
 
 
 class Unreadable(Exception):
-    """Damaged records from `first_index` to before `end_index`."""
+    """Damaged or removed records from `first_index` to before `end_index`."""
 
-    def __init__(self, first_index: int, end_index: int, why: str) -> None:
+    def __init__(self, first_index: int, end_index: int, why: str, *, is_compacted: bool = False) -> None:
+        """Take `is_compacted`: compaction has removed the records, and readers pass over them."""
         super().__init__(why)
         self.first_index = first_index
         self.end_index = end_index
+        self.is_compacted = is_compacted
 
 
 class NotReadyError(DiskError):
@@ -156,7 +158,7 @@ class RecordCache(FlowResource):
         try:
             batch = records.batch_of(index)
         except MissingRecordsError as gone:
-            raise Unreadable(max(index, gone.from_index), gone.to_index, str(gone)) from None
+            raise unreadable(index, gone) from None
         except AwayError as away:
             raise self.fetching(log, away) from None
         key = log.log_id, batch.first_index
@@ -284,6 +286,8 @@ class RecordCache(FlowResource):
                 batch = self.batch(log, index)
                 place = index - batch.first_index
                 more_count = min(stop - index, batch.count - place)
+                if more_count > 1:  # asked after the batch was read
+                    more_count = max(1, log.records.end_of_live(index, index + more_count) - index)
                 average_bytes = batch.plain_bytes // batch.count + 1
                 more_count = max(1, min(more_count, (CHUNK_BYTES - wire_bytes) // average_bytes + 1))
                 made = self._messages(log, batch, place, place + more_count)
@@ -349,6 +353,11 @@ class RecordCache(FlowResource):
     def _give(self, size_bytes: int) -> None:
         self._used_bytes -= size_bytes
         self._controller.release(0, size_bytes)
+
+
+def unreadable(index: int, gone: MissingRecordsError) -> Unreadable:
+    """Return the error for a reader that comes to a missing record."""
+    return Unreadable(max(index, gone.from_index), gone.to_index, str(gone), is_compacted=gone.reason == COMPACTED)
 
 
 def _going_on(waiting: Iterable[AwaitsBatch], error: DiskError | None) -> Iterator[None]:

@@ -15,7 +15,7 @@ from ..slices import fit
 from .batches import Batch, BatchError, encode, stamped
 from .codecs import Codec
 from .ports import AwayError, MissingRecordsError
-from .reading import RECORDS_PER_BATCH, Unreadable
+from .reading import RECORDS_PER_BATCH, unreadable
 
 if TYPE_CHECKING:
     from .log import Log
@@ -38,13 +38,25 @@ class BatchRun:
 def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[Codec]) -> BatchRun:
     """Return a run from `start` on: at least one batch, or its part before `stop`. Raises Unreadable, NotReadyError."""
     stop = log.end_before_gap(start, stop)
+    records = log.records
+    while True:
+        live_end = max(start + 1, records.end_of_live(start, stop))
+        run = _cut(log, start, live_end, bytes_max, codecs)
+        # Compaction may have come between: then batches were read without records that seemed to be there.
+        if records.end_of_live(start, run.end_index) >= run.end_index:
+            return run
+        stop = live_end
+
+
+def _cut(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[Codec]) -> BatchRun:
+    """Do `cut_run` for records of which compaction has removed none."""
     try:
         batch = log.records.batch_of(start)
         if batch.first_index < start or batch.end_index > stop or not _takes(batch, codecs):
             return _anew(log, start, stop)
         part = log.records.cut(start, stop, bytes_max)
     except MissingRecordsError as gone:
-        raise Unreadable(start, gone.to_index, str(gone)) from None
+        raise unreadable(start, gone) from None
     except AwayError as away:
         raise log.reading.fetching(log, away) from None
     if len(codecs) == len(Codec):

@@ -35,6 +35,7 @@ from .codes import (
     TOPIC_IS_EMPTY,
     TOPIC_NOT_EXIST,
 )
+from .compaction import COMPACTION_BYTES_MAX, Compactor
 from .group import Group
 from .log import Log
 from .log_readers import OTHER_LOG, LogConsumer, LogReaders
@@ -128,10 +129,11 @@ class LogTable:
         logs_max: int,
         delete_passcode: str,
         warn: Callable[..., object],
+        compaction_bytes_max: int = COMPACTION_BYTES_MAX,
     ) -> None:
         """Make an empty table. `environment_of`: returns the environment of a log's shard (None: there is one shard).
-        Take `delete_passcode`, which allows clients to delete logs (empty: none may), and `warn`, called with an
-        event and its facts.
+        Take `delete_passcode`, which allows clients to delete logs (empty: none may), `warn`, called with an event and
+        its facts, and `compaction_bytes_max`, memory for the keys of a log that is compacted.
         """
         self._cabinet = cabinet
         self._disk = disk
@@ -156,6 +158,9 @@ class LogTable:
         self.fetched_bytes = 0
         """Records that answers to requests hold until they are made."""
         self._trimming: set[str] = set()
+        self._compaction_bytes_max = compaction_bytes_max
+        self.compactor: Compactor | None = None
+        """Compaction; None until a log is to be compacted."""
         self._abandoned: set[str] = set()
 
     def __iter__(self) -> Iterator[Log]:
@@ -305,7 +310,9 @@ class LogTable:
     def _policy(self, name: str) -> QueuePolicy:
         policy = self._policy_for(name)
         if name.startswith(OWN_PREFIX):
-            policy = attrs.evolve(policy, log_sync="receipt", log_retention_seconds=None, log_retention_bytes=None)
+            policy = attrs.evolve(
+                policy, log_sync="receipt", log_retention_seconds=None, log_retention_bytes=None, log_compact=False
+            )
         return policy
 
     def _failing(self, name: str, what: str) -> None:
@@ -607,6 +614,13 @@ class LogTable:
 
     def _apply_retention_to(self, log: Log, now_ms: int) -> None:
         policy, records = log.policy, log.records
+        if policy.log_compact and log.is_made and records.is_mapped:
+            if self.compactor is None:
+                self.compactor = Compactor(
+                    self._disk, self._environment, capacity_bytes=self._compaction_bytes_max, warn=self._warn
+                )
+            self.compactor.look(log)
+            return
         if policy.log_retention_seconds is not None:
             before_ms = now_ms - int(policy.log_retention_seconds * 1000)
             if records.first_index < records.next_index and log.name not in self._trimming:
@@ -631,6 +645,8 @@ class LogTable:
     def close(self) -> None:
         """Stop with the broker: close all logs. The records are still open."""
         self._looks.stop()
+        if self.compactor is not None:
+            self.compactor.close()
         for log in (*self.logs.values(), *self._deleting.values()):
             log.close()
 

@@ -324,6 +324,8 @@ LOG: Final = record(
     {
         **texts("id", "name", "log"),
         **counts("first", "next", "size", "bytes", "synced", "waiting", "readers", "gaps"),
+        "compacts": TRUTH,
+        **counts("compacted_to", "compacted_count", "compacted_bytes"),
         **numbers("in_per_second", "out_per_second"),
         "failing": maybe(TEXT),
         "groups": many(record(_GROUP_FIELDS)),

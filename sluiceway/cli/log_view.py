@@ -40,6 +40,12 @@ def draw_log(log: Mapping[str, Any], console: Console) -> None:
         lines.append(("id", log["log_id"]))
     lines.append(("first", f"index {log['first']}, appended {time_in_words(log.get('first_timestamp_ms')) or '-'}"))
     lines.append(("next", f"index {log['next']}, the last one appended {_last_time(log)}"))
+    if log.get("compacted_to"):
+        said = f"below index {log['compacted_to']}: one record for each key"
+        if log.get("compacted_count"):
+            removed = count_in_words(log["compacted_count"], "record")
+            said += f"; {removed} ({size_in_words(log['compacted_bytes'])}) removed since the broker started"
+        lines.append(("compact", said))
     if log.get("synced", log["next"]) < log["next"]:
         lines.append(("synced", f"up to index {log['synced']}: a power cut now would lose the records behind it"))
     if log.get("waiting"):

@@ -328,6 +328,7 @@ LOGS: Final[Sequence[Column]] = (
     ("groups_count", "groups", _count),
     ("readers", "readers", _count),
     ("waiting", "waiting", _count),
+    ("compacted_count", "compacted", _count),
     ("gaps", "gaps told", _count),
     ("failing", "failing", str),
 )

@@ -190,6 +190,17 @@ def _merged(entries: Sequence[DestinationPolicy], places: PatternTrie[int], name
     return policy
 
 
+def _check_not_compacted(entries: Sequence[DestinationPolicy]) -> None:
+    """Refuse logs that are to be compacted in a database. Raises ValueError."""
+    for place, entry in enumerate(entries, 1):
+        if entry.settings.get("log_compact"):
+            raise ValueError(
+                f"destinations[{place}].log_compact: logs in a database ({entry.match}) can't be compacted. Leave it "
+                "out and set log_retention_seconds or log_retention_bytes, or keep the logs in the data folder: "
+                'engine = "leveldb" in [store]'
+            )
+
+
 def _dead_letter_queues(entries: Sequence[DestinationPolicy]) -> frozenset[str]:
     named = {QueuePolicy().dead_letter}
     named |= {entry.settings["dead_letter"] for entry in entries if "dead_letter" in entry.settings}
@@ -415,6 +426,8 @@ class Config:
 
     def __attrs_post_init__(self) -> None:
         self.cluster.check_store(self.store)
+        if self.store.engine == "postgresql":
+            _check_not_compacted(self.destinations)
 
     @property
     def dead_letter_queues(self) -> frozenset[str]:

@@ -13,9 +13,10 @@ from sluiceway.queues.wildcards import PatternTrie
 
 def oversights(config: Config, environment: Mapping[str, str]) -> list[str]:
     """Return warnings: names of destinations that are nearly others, overridden settings of destinations, and variables
-    whose names are nearly those of keys.
+    whose names are nearly those of keys, and limits of retention that compaction replaces.
     """
-    return [*_nearly_named(config), *_overridden(config.destinations), *_misnamed(environment)]
+    entries = config.destinations
+    return [*_nearly_named(config), *_overridden(entries), *_compacted(entries), *_misnamed(environment)]
 
 
 def _nearly_named(config: Config) -> Iterator[str]:
@@ -45,6 +46,17 @@ def _overridden(entries: Sequence[DestinationPolicy]) -> Iterator[str]:
                     f"destinations[{place + 1}].{key} never matters, because destinations[{over + 1}] "
                     f"({entries[over].match}) stands below, covers {entry.match} and sets it, too: put general "
                     "entries first"
+                )
+
+
+def _compacted(entries: Sequence[DestinationPolicy]) -> Iterator[str]:
+    """Yield limits of retention of logs that are compacted."""
+    for place, entry in enumerate(entries, 1):
+        for key in ("log_retention_seconds", "log_retention_bytes"):
+            if entry.settings.get("log_compact") and entry.settings.get(key) is not None:
+                yield (
+                    f"destinations[{place}].{key} has no effect, because the same entry sets log_compact: the last "
+                    "record of each key is kept for ever"
                 )
 
 

@@ -189,6 +189,8 @@ SECTIONS: Final = (
         ("sluiceway_log_bytes", "Size on the disk.", LOG),
         ("sluiceway_log_waiting_records", "Records on their way to the disk.", LOG),
         ("sluiceway_log_gaps", "Stretches of records that are missing.", LOG),
+        ("sluiceway_log_compacted_records_total", "Records that compaction has removed since the start.", LOG),
+        ("sluiceway_log_compacted_bytes_total", "Bytes of records that it has removed from files.", LOG),
         ("sluiceway_log_blocked_seconds_total", "Time that senders waited for it, all of them added up.", LOG),
         ("sluiceway_log_group_lag_records", "Records the group has yet to acknowledge.", GROUP),
         (

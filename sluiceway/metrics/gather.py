@@ -46,6 +46,8 @@ LOG_FAMILIES: Final = {
     "sluiceway_log_bytes": "bytes",
     "sluiceway_log_waiting_records": "waiting",
     "sluiceway_log_gaps": "gaps",
+    "sluiceway_log_compacted_records_total": "compacted_count",
+    "sluiceway_log_compacted_bytes_total": "compacted_bytes",
 }
 LOG_BLOCKED_FAMILY: Final = "sluiceway_log_blocked_seconds_total"
 GROUP_FAMILIES: Final = {

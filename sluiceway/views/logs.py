@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluiceway.flow.graph import Steps, sorted_in_steps
+from sluiceway.queues.logs.compaction import CompactedFigures
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.ports import timestamp_ms_of
@@ -31,6 +32,18 @@ def log_figures(table: LogTable, log: Log) -> dict[str, Any]:
         "gaps": log.gap_count,
         "failing": log.failing,
         "groups_count": groups_count,
+        **_compaction_figures(log),
+    }
+
+
+def _compaction_figures(log: Log) -> dict[str, Any]:
+    """Read how far compaction came, and what it has removed since the log was opened."""
+    done: CompactedFigures | None = getattr(log.records, "compacted", None)
+    return {
+        "compacts": log.policy.log_compact or (done is not None and done.clean_index > 0),
+        "compacted_to": 0 if done is None else done.clean_index,
+        "compacted_count": 0 if done is None else done.removed_count,
+        "compacted_bytes": 0 if done is None else done.freed_bytes,
     }
 
 

@@ -18,7 +18,7 @@ Source: seed 001 ("Big Array"), DESIGN section 8. Not here: names, groups, limit
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -26,6 +26,8 @@ import attrs
 
 from ...queues.logs.batches import COUNT_MAX, HEADER_BYTES, Batch, encode
 from ...queues.logs.codecs import Codec
+from ...queues.logs.record_keys import CompactionOrder
+from .compacting import COMPACTED_NAME, Compacted, Compaction, decode_checkpoint
 from .errors import (
     ArrayError,
     ArrayFormatError,
@@ -71,7 +73,8 @@ class BigArray:
     """An array in one folder: see the module. Made by `open`; a context manager that closes the array."""
 
     __slots__ = (
-        "_files", "_gaps_seen", "_head", "_pages", "_reading", "_writing", "folder", "identity", "options", "report",
+        "_files", "_gaps_seen", "_head", "_pages", "_reading", "_writing", "compacted", "folder", "identity", "options",
+        "report",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +96,8 @@ class BigArray:
         """Options, with the page sizes of the folder."""
         self.report = report
         """Result of `open`."""
+        self.compacted = Compacted()
+        """Progress of compaction."""
         self._files = files
         self._reading = reading
         self._pages = pages
@@ -149,6 +154,7 @@ class BigArray:
             reading = ArrayReading(files, folder, pages, options.index_page_items, options.data_page_bytes, slot)
             data = files.read_all(folder / GAPS_NAME)
             reading.gaps = Gaps(decode_gaps(data) or () if data is not None else ())
+            reading.has_removed = True  # the writer may begin with it at any time
             survey(files, folder, reading, options, slot.synced_index)
         except BaseException:
             files.close(head)
@@ -189,6 +195,8 @@ class BigArray:
             reading = ArrayReading(files, folder, pages, options.index_page_items, options.data_page_bytes, slot)
             data = files.read_all(folder / GAPS_NAME)
             reading.gaps = Gaps(decode_gaps(data) or () if data is not None else ())
+            compacted = files.read_all(folder / COMPACTED_NAME)
+            reading.has_removed = compacted is not None
             boot = boot_hash(boot_id) if boot_id else 0
             # Recovery ends by syncing the head, with the identity.
             report = Recovery(files, folder, options, reading, pages, head, boot).run(created=created)
@@ -208,7 +216,10 @@ class BigArray:
             for file in opened:
                 files.close(file)
             raise
-        return cls(folder, options, files, reading, pages, writing, head, report, found or identity)
+        made = cls(folder, options, files, reading, pages, writing, head, report, found or identity)
+        if compacted is not None:
+            made.compacted.clean_index = min(decode_checkpoint(compacted) or 0, slot.next_index)
+        return made
 
     # ---------------------------------------------------------------- write
 
@@ -292,7 +303,28 @@ class BigArray:
         page = min(writer.first_data_page + pages, slot.data_page)
         return self.remove_to(self._reading.first_of_page(page))
 
+    def compacting(self, order: CompactionOrder) -> Generator[None, None, None]:
+        """Begin a round of compaction, in steps: of the records with one key the last one stays, in all pages that are
+        full and synced. One round at a time, in any thread; the array is whole between any two steps. Raises ArrayError
+        if it is read-only; on a step also if the disk fails, and if pages were removed meanwhile.
+        """
+        writer = self._writer()
+        round_ = Compaction(
+            self._files, self.folder, self.options, reading=self._reading, writing=writer, state=self.compacted,
+            order=order,
+        )  # fmt: skip
+        return round_.steps()
+
+    @property
+    def compaction_is_due(self) -> bool:
+        """Whether pages became full since the last round of compaction."""
+        return self._writing is not None and self._reading.slot.data_page > self.compacted.next_page
+
     # ---------------------------------------------------------------- read
+
+    def end_of_live(self, start: int, stop: int) -> int:
+        """Return the end of the records from `start` on, up to `stop`, of which compaction has removed none."""
+        return self._reading.end_of_live(start, stop)
 
     @property
     def is_mapped(self) -> bool:

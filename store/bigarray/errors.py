@@ -11,9 +11,10 @@ import attrs
 
 from ...queues.logs.ports import DiskError, MissingRecordsError
 
-Reason = Literal["lost", "damaged"]
+Reason = Literal["lost", "damaged", "compacted"]
 LOST: Final = "lost"
 DAMAGED: Final = "damaged"
+COMPACTED: Final = "compacted"
 
 
 @attrs.frozen
@@ -24,7 +25,7 @@ class ArrayGap:
     to_index: int
     reason: Reason
     """lost: the power failed before they were flushed, if they were ever used. damaged: a file is missing, short or
-    corrupt."""
+    corrupt. compacted (found by a read only): later records have the keys."""
 
 
 class ArrayError(Exception):

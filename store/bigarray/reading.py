@@ -1,8 +1,9 @@
 """Find and read records: index items, and the batches they point to, as views of mapped pages.
 
 An index item has 16 bytes: `position` (data page << 32 | offset) and `time` (ms since 1970; the top bit says that the
-append continues with the next batch). All records of a batch have the same item, so the items of a range without gaps
-ascend and can be bisected. An item of zeros was never written (a time is at least 1).
+append continues with the next batch, the one below it that compaction has removed the record). All records of a batch
+have the same item but for that bit, so the items of a range without gaps ascend and can be bisected. An item of zeros
+was never written (a time is at least 1).
 
 The head only moves forward and is read without a lock: records below `next_index` never change. Retention may remove
 pages at any moment; then the page is missing, and `first_index` tells why.
@@ -10,6 +11,7 @@ pages at any moment; then the page is missing, and `first_index` tells why.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Final
 import attrs
 
 from ...queues.logs.batches import Batch, BatchError
-from .errors import DAMAGED, ArrayGap, ArrayGapError
+from .errors import COMPACTED, DAMAGED, ArrayGap, ArrayGapError
 from .files import Files
 from .gaps import Gaps
 from .head import Slot
@@ -28,10 +30,19 @@ from .pages import MappedPages, PageShortError, data_path
 ITEM: Final = struct.Struct("<QQ")
 MORE: Final = 1 << 63
 """Flag in the time of an item: the append continues with the next batch."""
-TIME_MASK: Final = MORE - 1
+REMOVED: Final = 1 << 62
+"""Flag in the time of an item: compaction has removed the record."""
+TIME_MASK: Final = REMOVED - 1
 OFFSET_MASK: Final = (1 << 32) - 1
 _LENGTHS: Final = struct.Struct("<4sIQ")
 _WARM_BYTES: Final = 1 << 20
+_TOP_BYTE: Final = ITEM_BYTES - 1
+_IS_REMOVED: Final = re.compile(rb"[\x40-\x7f\xc0-\xff]")
+_IS_LIVE: Final = re.compile(rb"[^\x40-\x7f\xc0-\xff]")
+_LOOK_COUNT: Final = 1024
+"""Items that are looked at first for one that compaction has removed; then more and more,"""
+_LOOKS_COUNT_MAX: Final = 1 << 17
+"""up to this many in one call: half a millisecond."""
 
 _unpack_item = ITEM.unpack_from
 
@@ -60,7 +71,7 @@ class Cut:
 class ArrayReading:
     """Reader of the records below the slot's `next_index`. Any thread."""
 
-    __slots__ = ("_files", "_folder", "_items", "_page_bytes", "_pages", "gaps", "slot")
+    __slots__ = ("_files", "_folder", "_items", "_page_bytes", "_pages", "gaps", "has_removed", "slot")
 
     def __init__(
         self, files: Files, folder: Path, pages: MappedPages, index_page_items: int, data_page_bytes: int, slot: Slot
@@ -74,6 +85,8 @@ class ArrayReading:
         """Slot shared with the writer."""
         self.gaps = Gaps()
         """Known gaps, replaced as a whole."""
+        self.has_removed = False
+        """Whether compaction may have removed records."""
 
     # ---------------------------------------------------------------- items
 
@@ -100,6 +113,37 @@ class ArrayReading:
         page, place = divmod(index, self._items)
         offset = place * ITEM_BYTES
         return _unpack_item(self._pages.index(page, offset + ITEM_BYTES), offset)[0]  # type: ignore[no-any-return]
+
+    def end_of_live(self, start: int, stop: int) -> int:
+        """Return the first index of `start` .. `stop` - 1 whose record compaction has removed; `stop` if there is none.
+        Gaps and missing pages count as not removed.
+        """
+        return self._looked_for(_IS_REMOVED, start, stop) if self.has_removed else stop
+
+    def end_of_removed(self, start: int, stop: int) -> int:
+        """Return the end of the records from `start` on that compaction has removed; at most `_LOOKS_COUNT_MAX` of them
+        are looked at.
+        """
+        if not self.has_removed:
+            return start
+        return self._looked_for(_IS_LIVE, start, min(stop, start + _LOOKS_COUNT_MAX))
+
+    def _looked_for(self, what: re.Pattern[bytes], start: int, stop: int) -> int:
+        count_max = _LOOK_COUNT
+        while start < stop:
+            page, place = divmod(start, self._items)
+            count = min(self._items - place, stop - start, count_max)
+            count_max = min(count_max * 8, _LOOKS_COUNT_MAX)
+            offset, end = place * ITEM_BYTES, (place + count) * ITEM_BYTES
+            try:
+                tops = bytes(self._pages.index(page, end)[offset + _TOP_BYTE : end : ITEM_BYTES])
+            except PageShortError:  # not removed by compaction: the page is damaged, or in a gap
+                tops = bytes(count)
+            found = what.search(tops)
+            if found is not None:
+                return start + found.start()
+            start += count
+        return stop
 
     def first_where(self, holds: Callable[[int], bool], start: int, stop: int) -> int:
         """Return the first index of `start` .. `stop` - 1, gaps left out, for which `holds` is true; `stop` if there is
@@ -178,6 +222,8 @@ class ArrayReading:
             raise ArrayGapError(gap, "see the report of the array when it was opened")
         try:
             position, time = self.item(index)
+            if time & REMOVED:
+                raise self._compacted(index, next_index)
             batch = self.batch_at(position)
             end_index = batch.end_index
             if (
@@ -187,9 +233,15 @@ class ArrayReading:
                 or (end_index < next_index and self._leads_to(end_index, position, in_gap=False))
             ):
                 raise BatchError(f"the batch does not fit to the index of record {index}")
+            if self.has_removed and self.item(index)[1] & REMOVED:  # meanwhile, and the batch may be without it
+                raise self._compacted(index, next_index)
         except (PageShortError, BatchError) as error:
             raise self.damaged(index, str(error)) from None
         return batch, position, time & TIME_MASK
+
+    def _compacted(self, index: int, next_index: int) -> ArrayGapError:
+        end = max(index + 1, self.end_of_removed(index, next_index))
+        return ArrayGapError(ArrayGap(index, end, COMPACTED), "later records have their keys")
 
     def _leads_to(self, index: int, position: int, *, in_gap: bool = True) -> bool:
         """Return whether the item of `index` has this position; gaps may have no items. Raises PageShortError."""
@@ -244,10 +296,11 @@ class ArrayReading:
         while start < stop:
             batch, _position, _time = self.found(start)
             try:
-                values = batch.values(start - batch.first_index, min(stop - batch.first_index, batch.count))
+                end_index = self.end_of_live(start, min(stop, batch.end_index))
+                values = batch.values(start - batch.first_index, end_index - batch.first_index)
             except BatchError as error:
                 raise self.damaged(start, str(error)) from None
-            start = batch.end_index
+            start = end_index
             yield from values
 
     def cut(self, start: int, stop: int, bytes_max: int) -> Cut:
@@ -263,12 +316,26 @@ class ArrayReading:
         if end_index < stop and end < limit:
             try:
                 end_index, end = self._cut_end(batch, position, stop, limit)
+                if self.has_removed:
+                    end_index, end = self._cut_before_removed(batch, position, end_index, end)
             except PageShortError:
                 pass  # the first batch is there; reading a later one reports its damage
         view = self._pages.data(page, end) if end > offset + batch.total_bytes else None
         data = batch.data if view is None else view[offset:end]
         self._pages.touch(page, offset, len(data))
         return Cut(data, batch.first_index, end_index)
+
+    def _cut_before_removed(self, batch: Batch, position: int, end_index: int, end: int) -> tuple[int, int]:
+        """Return where a run of whole batches ends before the first one that compaction may have written anew: behind
+        it there are zeros. Raises PageShortError.
+        """
+        removed = self.end_of_live(batch.first_index, end_index)
+        if removed >= end_index:
+            return end_index, end
+        if removed < batch.end_index:
+            return batch.end_index, (position & OFFSET_MASK) + batch.total_bytes
+        place = self.position(removed)
+        return self.first_at(place, batch.end_index, removed + 1), place & OFFSET_MASK
 
     def _cut_end(self, batch: Batch, position: int, stop: int, limit: int) -> tuple[int, int]:
         """Return index and offset of the end of the longest run of batches that begins with this one."""
@@ -308,9 +375,10 @@ class ArrayReading:
         """See BigArray.find_closest_index."""
         slot = self.slot
         try:
-            return self.first_where(
+            index = self.first_where(
                 lambda index: self._written(index)[1] & TIME_MASK >= timestamp_ms, slot.first_index, slot.next_index
             )
+            return self.end_of_removed(index, slot.next_index)
         except PageShortError as error:
             raise self.damaged(slot.first_index, str(error)) from None
 
@@ -329,7 +397,8 @@ class ArrayReading:
         for low, high in self.gaps.between(start, stop):
             try:
                 first = self.position(low)
-                end_position = self.end_position(high - 1)
+                has_end = not self.item(high - 1)[1] & REMOVED
+                end_position = self.end_position(high - 1) if has_end else self.position(high - 1)
             except (PageShortError, BatchError):
                 continue  # damaged: reading it raises
             self._warm_bytes(first, end_position)

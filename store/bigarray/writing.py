@@ -483,6 +483,22 @@ class Writing:
                 raise from_os(error, self._folder, "removing old records") from error
             return index
 
+    def replace_data_page(self, page: int, new: Path) -> bool:
+        """See compacting.ReplacesPages. Raises OSError."""
+        with self._flushing:
+            with self._lock:
+                is_full = self.first_data_page <= page < self.slot.data_page and page * 2 not in self._dirty
+                file = self._open.pop(page * 2, None) if is_full and not self._closed else None
+            if file is not None:
+                self._files.close(file)
+            if not is_full or self._closed:
+                self._files.remove(new)
+                return False
+            self._files.rename(new, data_path(self._folder, page))
+            self._files.sync_folder(self._folder)
+            self._pages.forget_data(page)
+            return True
+
     def _needed_from(self, index: int) -> int:
         """Return the first data page needed by an array that begins at this index."""
         slot, reading = self.slot, self._reading

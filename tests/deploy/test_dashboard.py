@@ -42,6 +42,8 @@ LEFT_OUT: Final = {
     "sluiceway_log_records",
     "sluiceway_log_waiting_records",
     "sluiceway_log_gaps",
+    "sluiceway_log_compacted_records_total",
+    "sluiceway_log_compacted_bytes_total",
     "sluiceway_log_blocked_seconds_total",
     "sluiceway_log_group_unacknowledged_records",
     "sluiceway_log_group_consumers",

@@ -166,7 +166,7 @@ class Stage:
         claims = self.broker.claims
         if claims is not None:
             groups += claims.groups.values()
-        return {id(each) for each in (*logs, *groups, logs.reading, self.broker.shards.extents)}
+        return {id(each) for each in (*logs, *groups, logs.reading, logs.compactor, self.broker.shards.extents)}
 
     def forget_records(self) -> None:
         """Empty the cache of logs: what it holds is charged."""

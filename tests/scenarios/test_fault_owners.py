@@ -40,7 +40,8 @@ LOGGING: Final = frozenset({"sluiceway.store.damage.DamageReports", "sluiceway.s
 PASSING: Final = frozenset(
     f"sluiceway.{name}"
     for name in (
-        "queues.log_drain.LogDrain", "queues.logs.fetching.Fetch", "queues.logs.offers.OfferCheck",
+        "queues.log_drain.LogDrain", "queues.logs.compaction.Compactor", "queues.logs.fetching.Fetch",
+        "queues.logs.offers.OfferCheck",
         "queues.spools.SpoolDrain", "queues.transfers.Transfer", "queues.turns.Turn", "store.batch.PageOut",
         "store.storequeue.StoreQueue", "store.together.StoreJoint",
     )

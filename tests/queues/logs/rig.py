@@ -127,6 +127,9 @@ class ListRecords:
     def remove_before(self, timestamp_ms: int) -> int:
         raise NotImplementedError
 
+    def end_of_live(self, start: int, stop: int) -> int:
+        return stop
+
     def limit_back_file_size(self, size_bytes: int) -> int:
         raise NotImplementedError
 
@@ -147,7 +150,7 @@ class HandDisk:
         if not self.held:
             self.work()
 
-    make = append = sync = read = _put
+    make = append = sync = compact = read = _put
     room = bytearray
 
     def work(self, count: int = 1 << 30) -> None:

@@ -16,6 +16,7 @@ from sluiceway.queues.logs import batches
 from sluiceway.queues.logs.batches import Batch, encode, stamped
 from sluiceway.queues.logs.codecs import codec_named
 from sluiceway.store.bigarray import ArrayGap, ArrayOptions
+from sluiceway.store.bigarray.compacting import CHECKPOINT, decode_checkpoint, encode_checkpoint
 from sluiceway.store.bigarray.gaps import HEADER, RECORD, decode_gaps, encode_gaps
 from sluiceway.store.bigarray.head import (
     FIXED,
@@ -34,7 +35,7 @@ from sluiceway.store.bigarray.head import (
     encode_identity,
     encode_slot,
 )
-from sluiceway.store.bigarray.reading import ITEM, MORE, TIME_MASK
+from sluiceway.store.bigarray.reading import ITEM, MORE, REMOVED, TIME_MASK
 
 DOCUMENT: Final = (Path(sluiceway.store.bigarray.head.__file__).parent / "FORMAT.md").read_text(encoding="utf-8")
 
@@ -56,12 +57,17 @@ def slot_reads(value: bytes) -> tuple[Any, ...]:
     return attrs.astuple(slot)
 
 
-def items_read(value: bytes) -> list[tuple[int, int, bool]]:
-    return [(position, time & TIME_MASK, bool(time & MORE)) for position, time in ITEM.iter_unpack(value)]
+def items_read(value: bytes) -> list[tuple[int, int, bool, bool]]:
+    return [
+        (position, time & TIME_MASK, bool(time & MORE), bool(time & REMOVED))
+        for position, time in ITEM.iter_unpack(value)
+    ]
 
 
-def items_again(reads: list[tuple[int, int, bool]]) -> bytes:
-    return b"".join(ITEM.pack(position, time | (MORE if more else 0)) for position, time, more in reads)
+def items_again(reads: list[tuple[int, int, bool, bool]]) -> bytes:
+    return b"".join(
+        ITEM.pack(position, time | MORE * more | REMOVED * removed) for position, time, more, removed in reads
+    )
 
 
 def batch_reads(value: bytes) -> tuple[Any, ...]:
@@ -89,6 +95,7 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]]]
     "items": (items_read, items_again),
     "batch": (batch_reads, batch_again),
     "batch-snappy": (batch_reads, batch_again),
+    "compacted": (decode_checkpoint, encode_checkpoint),
     "gaps": (
         lambda value: [attrs.astuple(gap) for gap in decode_gaps(value) or ()],
         lambda reads: encode_gaps(ArrayGap(*gap) for gap in reads),
@@ -117,6 +124,7 @@ def test_sizes_and_defaults_are_those_of_the_code() -> None:
     assert f"| {IDENTITY_OFFSET:,} | {IDENTITY.size} | identity" in DOCUMENT
     assert f"| `head` | {HEAD_BYTES:,} |" in DOCUMENT
     assert f"| `gaps` | {HEADER.size} + {RECORD.size} n |" in DOCUMENT
+    assert f"| `compacted` | {CHECKPOINT.size} |" in DOCUMENT
     options = ArrayOptions()
     assert f"(by default {options.index_page_items:,} items, {options.data_page_bytes:,} bytes)" in DOCUMENT
     assert f"`lease_items` ({options.lease_items:,})" in DOCUMENT
