@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEADLINE_MS: Final = 30_000
 OUT: Final = ROOT / ".ci" / "out" / "console"
 DOCS: Final = ROOT / "docs" / "images"
-IN_DOCS: Final = ("flow-map", "overview", "phone", "dead-letters", "message")
+IN_DOCS: Final = ("flow-map", "overview", "phone", "dead-letters", "message", "hubs")
 
 Open = Callable[..., "Page"]
 Picture = Callable[["Page", str], None]

@@ -201,6 +201,33 @@ async def test_a_reply_finds_the_temporary_queue_of_a_client_of_another_hub() ->
         assert (await asker.next_message()).text == "that!"
 
 
+@pytest.mark.parametrize("asker_at", ["a", "b"])
+@pytest.mark.parametrize("answers_first", [False, True])
+async def test_a_transaction_acknowledges_a_request_and_answers_it(asker_at: str, answers_first: bool) -> None:
+    """Wherever the request is, and the temporary queue for the answer; nothing is answered before the COMMIT."""
+    async with TwoHubs() as hubs:
+        server, asker = await hubs.connect(), await hubs.connect(asker_at)
+        await asker.subscribe("/temp-queue/answers", id="answers")
+        await server.subscribe("/queue/b.requests", ack="client-individual")
+        await server.subscribe("/temp-queue/own", id="own")
+        for name in ("aborted", "carried out"):
+            await asker.send("/queue/b.requests", name, reply_to="/temp-queue/answers")
+            request = await server.next_message()
+            await server.frame("BEGIN", {"transaction": name})
+            for is_answer in (answers_first, not answers_first):
+                if is_answer:
+                    await server.send(request.headers["reply-to"], f"{name} 1", transaction=name)
+                    await server.send("/sluiceway/stat", '{"hub": "own"}', transaction=name, reply_to="/temp-queue/own")
+                else:
+                    await server.ack(request, transaction=name)
+            await server.sync()
+            await asker.silence()
+            await server.request("ABORT" if name == "aborted" else "COMMIT", {"transaction": name})
+        assert await asker.next_texts(1) == ["carried out 1"]
+        assert (await server.next_message()).headers["subscription"] == "own"
+        await server.silence()
+
+
 async def test_an_error_of_the_other_hub_ends_the_connection() -> None:
     """As it was written there."""
     async with TwoHubs() as hubs:
