@@ -16,7 +16,7 @@ from tests.cluster.shared_engine import LawBrokenError, SharedDatabase
 from tests.cluster.stopped import Standstill
 from tests.cluster.whole import Link
 
-GROUPS = 2
+GROUPS = 1
 SEEDS_IN_GROUP = 3
 
 

@@ -224,12 +224,11 @@ def test_nothing_confirmed_is_lost_while_owners_are_killed_and_stopped_under_loa
         sending = threading.Thread(target=load)
         sending.start()
         try:
-            for _ in range(2):
-                until(lambda: has_shards_again(supervisor, "hub-2"))
-                os.kill(pids(supervisor)["hub-2"], signal.SIGKILL)
-                confirmed_count = len(client.receipts)
-                client.until(lambda at=confirmed_count: len(client.receipts) > at + 10 * len(QUEUES))
-            until(lambda: len(lines(supervisor, "hub starts")) == 4 and has_shards_again(supervisor, "hub-2"))
+            until(lambda: has_shards_again(supervisor, "hub-2"))
+            os.kill(pids(supervisor)["hub-2"], signal.SIGKILL)
+            confirmed_count = len(client.receipts)
+            client.until(lambda: len(client.receipts) > confirmed_count + 10 * len(QUEUES))
+            until(lambda: len(lines(supervisor, "hub starts")) == 3 and has_shards_again(supervisor, "hub-2"))
             os.kill(pids(supervisor)["hub-2"], signal.SIGSTOP)
             until(lambda: bool(lines(supervisor, "hub hangs: it is killed")))
             (killed,) = lines(supervisor, "hub hangs: it is killed")
@@ -244,10 +243,15 @@ def test_nothing_confirmed_is_lost_while_owners_are_killed_and_stopped_under_loa
         assert twice <= client.marked
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_acks_of_every_version_reach_the_hub_that_has_delivered(tmp_path: Path, version: str) -> None:
+def test_acks_of_every_version_reach_the_hub_that_has_delivered(tmp_path: Path) -> None:
     """Both hubs share the data folder, and so the first part of message-ids."""
-    with serving(tmp_path) as supervisor, client_at(supervisor, "hub-1", version) as client:
+    with serving(tmp_path) as supervisor:
+        for version in ("1.0", "1.1", "1.2"):
+            acks_reach_the_hub_that_has_delivered(supervisor, version)
+
+
+def acks_reach_the_hub_that_has_delivered(supervisor: BrokerProcess, version: str) -> None:
+    with client_at(supervisor, "hub-1", version) as client:
         for queue in QUEUES:
             for number in range(3):
                 client.send(queue, f"{number} {queue}")

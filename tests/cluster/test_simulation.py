@@ -11,7 +11,7 @@ from sluiceway.cluster.coordination import session
 from sluiceway.cluster.ownership import Ownership
 from tests.cluster.simulation import KINDS, Cluster, Plan, failure_of, smallest
 
-GROUPS = 4
+GROUPS = 2
 SEEDS_IN_GROUP = 30
 
 

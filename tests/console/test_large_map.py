@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 CONNECTIONS_COUNT: Final = 200
 QUEUES_COUNT: Final = 60
-POLLS: Final = 5
+POLLS: Final = 3
 BOXES: Final = """() => [...document.querySelectorAll(".node")].map(node => {
   const [x, y] = node.getAttribute("transform").match(/[-0-9.]+/g).map(Number);
   const [width, height] = ["width", "height"].map(name => Number(node.querySelector(".box").getAttribute(name)));

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from attrs import evolve
 
 from perf.peers import peer_named
 from perf.runner import Effort, ScenarioRun
@@ -51,12 +52,15 @@ def test_scenario_delivers_every_message_of_ten_exactly_once(
 ) -> None:
     """No fault means: each numbered message once, in its stream's order, and as many deliveries as were sent for."""
     broker = broker_for(scenario)
-    measured = ScenarioRun(scenario, broker, 1, Effort().tiny()).measure()
+    effort = Effort().tiny()
+    measured = ScenarioRun(scenario, broker, 1, effort).measure()
     assert measured.faults == ()
     if scenario.idle_count:
         assert measured.figures["idle_held_ratio"] == 1.0
     elif scenario.backlog is not None:
-        assert measured.figures["backlog_count"] == min(2000, (32 << 20) // scenario.body_bytes)
+        assert effort.backlog_count and effort.backlog_bytes_max
+        most = effort.backlog_bytes_max // scenario.body_bytes
+        assert measured.figures["backlog_count"] == min(effort.backlog_count, most)
         # So few may all have come before the rate of draining is measured; that all came is what faults say.
         assert measured.figures["drain_rate_per_second"] >= 0
         assert measured.figures["fill_rate_per_second"] > 0
@@ -71,6 +75,7 @@ def test_a_broker_that_ends_in_the_midst_says_why() -> None:
     with started(peer_named("sluiceway"), None) as broker:
         (pid,) = broker.peer.pids()
         os.kill(pid, signal.SIGKILL)
-        measured = ScenarioRun(scenario, broker, 1, Effort().tiny()).measure()
+        impatient = evolve(Effort().tiny(), silence_seconds=1.0, backlog_silence_seconds=1.0)
+        measured = ScenarioRun(scenario, broker, 1, impatient).measure()
     assert "the broker's process has ended" in measured.faults
     assert "sluiceway ended with exit code -9; its output ends with:\n" in measured.faults[-1]
