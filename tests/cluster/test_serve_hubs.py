@@ -83,8 +83,8 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
     def send(self, queue: str, body: str, **headers: str) -> None:
         self.connection.send(queue, body, headers={"persistent": "true", "receipt": body, **headers})
 
-    def subscribe_all(self) -> None:
-        for number, queue in enumerate(QUEUES):
+    def subscribe_all(self, queues: list[str] = QUEUES) -> None:
+        for number, queue in enumerate(queues):
             self.connection.subscribe(queue, id=str(number), ack="auto")
 
     def until(self, is_so: Callable[[], bool]) -> None:
@@ -251,22 +251,23 @@ def test_acks_of_every_version_reach_the_hub_that_has_delivered(tmp_path: Path) 
 
 
 def acks_reach_the_hub_that_has_delivered(supervisor: BrokerProcess, version: str) -> None:
+    queues = [f"{queue}.{version}" for queue in QUEUES]
     with client_at(supervisor, "hub-1", version) as client:
-        for queue in QUEUES:
+        for queue in queues:
             for number in range(3):
                 client.send(queue, f"{number} {queue}")
-        client.until(lambda: len(client.receipts) == 3 * len(QUEUES))
-        for number, queue in enumerate(QUEUES):
+        client.until(lambda: len(client.receipts) == 3 * len(queues))
+        for number, queue in enumerate(queues):
             client.connection.subscribe(queue, id=str(number), ack="client-individual", headers={"prefetch-count": "1"})
-        for count in range(len(QUEUES), 3 * len(QUEUES) + 1, len(QUEUES)):
+        for count in range(len(queues), 3 * len(queues) + 1, len(queues)):
             client.until(lambda count=count: len(client.bodies) == count)
             client.acknowledge_all()
-        for number in range(len(QUEUES)):
+        for number in range(len(queues)):
             client.connection.unsubscribe(id=str(number), headers={"receipt": f"gone {number}"})
-        client.until(lambda: sum(receipt.startswith("gone") for receipt in client.receipts) == len(QUEUES))
+        client.until(lambda: sum(receipt.startswith("gone") for receipt in client.receipts) == len(queues))
         with client_at(supervisor, "hub-2", version) as second:
-            second.subscribe_all()
-            second.send(QUEUES[0], "last")
+            second.subscribe_all(queues)
+            second.send(queues[0], "last")
             second.until(lambda: "last" in second.bodies)
             assert second.bodies == ["last"]
 
