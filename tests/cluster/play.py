@@ -3,6 +3,7 @@
 python -m tests.cluster.play --seeds 1000              owners of shards, from seed 0 on (simulation.py)
 python -m tests.cluster.play --messages --seeds 100    whole hubs with their messages, whose shards move (moving.py)
 python -m tests.cluster.play --messages --stay         the same with owners that stay, and disks of their own (whole.py)
+python -m tests.cluster.play --mixed                   with durable subscriptions, transactions, topics, logs (mixed.py)
 python -m tests.cluster.play --seeds 1 --first 4711    one of them again
 """
 
@@ -15,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from sluiceway.simulation import SeedError, run_seeds
-from tests.cluster import moving, whole
+from tests.cluster import mixed, moving, whole
 from tests.cluster.simulation import Cluster, Plan, failure_of, smallest
 
 
@@ -28,7 +29,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=25, help="faults and moves of each (default: 25)")
     parser.add_argument("--messages", action="store_true", help="whole hubs, in place of owners alone")
     parser.add_argument("--stay", action="store_true", help="with --messages: owners do not move")
+    parser.add_argument("--mixed", action="store_true", help="whole hubs whose shards move, with clients of all kinds")
     arguments = parser.parse_args()
+    if arguments.mixed:
+        return play_messages(mixed.laws_hold, arguments.first, arguments.seeds)
     if arguments.messages:
         return play_messages(whole.laws_hold if arguments.stay else moving.laws_hold, arguments.first, arguments.seeds)
     return play_owners(arguments.first, arguments.seeds, arguments.steps)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 import pytest
 
+from sluiceway.cluster.host import ShardsHere
 from sluiceway.protocols.stomp import message_renderer
 from sluiceway.protocols.stomp.relaying.far import Far
 from sluiceway.protocols.stomp.relaying.kept import Kept
@@ -46,6 +47,22 @@ def _knows_of_no_doubt(far: Far, take_kept: Callable[[Far], list[Kept]] = Far.ta
     return kept
 
 
+def _acknowledges_twice(
+    records: QueueRecords,
+    sequences: Sequence[int],
+    settled: Callable[[QueueRecords, Sequence[int]], None] = QueueRecords.settled,
+) -> None:
+    """Store each ACK a second time, for the message behind."""
+    settled(records, sequences)
+    behind = sequences[-1] + 1
+    if behind < records.saved_to:
+        settled(records, (behind,))
+
+
+def _serves_on(_shards: ShardsHere, _shard: int) -> None:
+    """Continue with a shard whose epoch is lost, as soon as there is a session again."""
+
+
 @attrs.frozen
 class Mutant:
     """A mistake, and what shows it."""
@@ -64,6 +81,8 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "confirms before it is stored": Mutant(QueueRecords, "when_saved", _confirms_at_once, "nothing is lost", 27),
     "forgets marks": Mutant(message_renderer, "_redelivery_lines", _forgets_marks, "marked", 0),
     "forgets ACKs": Mutant(QueueRecords, "settled", _forgets_acks, "marked", 0),
+    "acknowledges twice": Mutant(QueueRecords, "settled", _acknowledges_twice, "nothing is lost", 2),
+    "serves an epoch that it lost": Mutant(ShardsHere, "abandon", _serves_on, 'going on: {"shard', 3),
     "forgets doubts": Mutant(Far, "take_kept", _knows_of_no_doubt, "marked", 6),
 }
 

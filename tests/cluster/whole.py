@@ -211,21 +211,27 @@ class History:
 
     async def play(self) -> None:
         """Play all of it. Raises LawBrokenError."""
-        world, plan = self.world, self.plan
-        await world.start(**plan.tables)
+        await self.world.start(**self.plan.tables)
         async with trio.open_nursery() as consumers:
-            for queue in plan.queues:
-                for number in range(self.consumers_count):
-                    consumers.start_soon(self._consume, queue, Random(f"{world.seed} {queue} {number}"))
+            self._start_consumers(consumers)
             over = trio.Event()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_the_faults, over)
-                async with trio.open_nursery() as producers:
-                    for number in range(plan.producers_count):
-                        producers.start_soon(self._produce, Random(f"{world.seed} producer {number}"))
+                await self._produce_all()
                 over.set()
             await self._run_empty()
             consumers.cancel_scope.cancel()
+
+    def _start_consumers(self, nursery: trio.Nursery) -> None:
+        for queue in self.plan.queues:
+            for number in range(self.consumers_count):
+                nursery.start_soon(self._consume, queue, Random(f"{self.world.seed} {queue} {number}"))
+
+    async def _produce_all(self) -> None:
+        """Return when all is sent and confirmed."""
+        async with trio.open_nursery() as producers:
+            for number in range(self.plan.producers_count):
+                producers.start_soon(self._produce, Random(f"{self.world.seed} producer {number}"))
 
     async def _end_the_faults(self, over: trio.Event) -> None:
         """End them after a minute, or when all is sent; then all is to be done within a time."""
@@ -290,7 +296,7 @@ class History:
                         number += 1
                     left_count -= count
                     for receipt, key in sent:
-                        await self._confirmed(client, receipt)
+                        await client.receipt(receipt, math.inf)
                         self.ledger.confirmed.add(key)
                     await trio.sleep(random.random() * 2)
                 await client.close()
@@ -298,9 +304,6 @@ class History:
                 if client is not None:
                     client.vanish()
                 await trio.sleep(random.random())
-
-    async def _confirmed(self, client: Client, receipt: str) -> None:
-        await client.wait_until(lambda: receipt in client._receipts, math.inf, "no RECEIPT came")
 
     async def _consume(self, queue: str, random: Random) -> None:
         """Receive and acknowledge over one connection after the other."""
