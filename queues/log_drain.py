@@ -27,7 +27,9 @@ from .logs.batches import BatchError
 from .logs.log import GONE, NOT_STORED, Log
 from .logs.marked import is_there, marked_batches
 from .logs.ports import DiskError
+from .logs.producers import stamp_of
 from .message import Message
+from .producers import origin_of
 from .spools import DROP_COUNT, Spool
 
 Ready = tuple[list[bytes | memoryview], int]
@@ -97,6 +99,9 @@ class LogDrain:
         spool, place = self._pieces[0]
         records, mark, begun = self.log.records, spool.mark_of(place), spool.begun_at(place)
         known_id = self.log.log_id
+        fresh, stamp = messages, _no_stamp
+        if any(map(origin_of, messages)):
+            fresh, stamp = self.log.open_producers().fresh(messages), partial(_stamp, known_id)
 
         def look() -> Ready | BatchError | None:
             if begun is not None:
@@ -106,13 +111,19 @@ class LogDrain:
                     records.flush()
                     return None
             try:
-                return marked_batches(messages, mark, NOT_STORED, records.batch_bytes_max)
+                return marked_batches(fresh, mark, NOT_STORED, records.batch_bytes_max, stamp)
             except BatchError as error:
                 return error.with_traceback(None)
 
-        self.log.elsewhere(look, self._looked)
+        self.log.elsewhere(look, partial(self._looked, messages, fresh))
 
-    def _looked(self, found: Ready | BatchError | DiskError | None) -> None:
+    def _looked(
+        self, messages: list[Message], fresh: list[Message], found: Ready | BatchError | DiskError | None
+    ) -> None:
+        origins = [origin for message in fresh if (origin := origin_of(message)) is not None]
+        if origins and len(self.log.open_producers().fresh(fresh)) < len(fresh) and not self.log.closed:
+            self._arrived(messages)  # another sender of one of these was faster
+            return
         self._is_reading = False
         if self.log.closed:
             self._give_up()
@@ -127,9 +138,16 @@ class LogDrain:
         if found is None or not found[1]:
             spool, place = self._pieces[0]
             self._next()
-            spool.appended(place, self._done)
-        elif not self.source.blocked and self.log.take_committed(*found, self.source):
+            appended = partial(spool.appended, place, self._done)
+            if messages and found is not None:  # all of it was there before: it goes when that is safe
+                self.log.open_producers().duplicates_count += len(messages)
+                self.log.when_synced(appended)
+            else:
+                appended()
+        elif not self.source.blocked and self.log.take_committed(*found, self.source, origins):
             spool, place = self._pieces[0]
+            if origins:
+                self.log.open_producers().duplicates_count += len(messages) - len(fresh)
             self._next()
             self.log.when_durable(partial(self._durable, spool, place), synced=True)
         self.source.end_turn()
@@ -160,3 +178,13 @@ class LogDrain:
     def _dropped(self) -> None:
         self._done()
         self.go()
+
+
+def _no_stamp(_message: Message) -> bytes:
+    return b""
+
+
+def _stamp(log_id: str, message: Message) -> bytes:
+    """Return the header line that names the producer of a message, or nothing."""
+    origin = origin_of(message)
+    return b"" if origin is None else stamp_of(log_id, origin)

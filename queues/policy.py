@@ -344,8 +344,8 @@ class QueuePolicy:
         1000,
         "count",
         "Producers that number what they send (`producer-id`, [sending each "
-        "message once](safety.md#sending-each-message-once)) and that a queue or topic remembers. The one that was "
-        "quiet for longest is forgotten for a new one; each takes half a kilobyte of memory.",
+        "message once](safety.md#sending-each-message-once)) and that a queue, topic or log remembers. The one "
+        "that was quiet for longest is forgotten for a new one; each takes half a kilobyte of memory, in a log three.",
         positive,
     )
     duplicate_ids_max: int = field(

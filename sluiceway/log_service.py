@@ -26,12 +26,16 @@ from sluiceway.queues.logs.codes import GROUP_IN_USE, INTERNAL_ERROR
 from sluiceway.queues.logs.fetching import BYTES_DEFAULT, BYTES_MAX, COUNT_MAX, WAIT_SECONDS_MAX, Fetch
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.ports import DiskError, GroupKeeper, GroupPlace, GroupState
+from sluiceway.queues.logs.ports import DiskError, GroupPlace, GroupState
 from sluiceway.queues.logs.positions import Position, PositionError, PositionKind, parse_index, parse_position
+from sluiceway.queues.logs.producers import LogKeeper, NoProducers, ProducerSnapshot, continued
 from sluiceway.queues.logs.reading import RecordCache
 from sluiceway.queues.logs.table import PREFIX, Cabinet, LogError, LogTable, Opened, open_all
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.steps import read_json
+from sluiceway.store.engine import EngineError
+from sluiceway.store.keys import StoreFormatError
+from sluiceway.store.log_producers import kept_producers
 from sluiceway.store.log_storage import LogDisk, LogStorageConfig
 from sluiceway.store.metadata import (
     MetadataError,
@@ -47,6 +51,7 @@ from sluiceway.views.logs import groups_report, log_report
 INVALID_REQUEST: Final = "INVALID_REQUEST"
 REQUEST_BYTES_MAX: Final = 64 * 1024
 """Maximum size of the body of a request: read as JSON in one go."""
+_EFFECT: Final = "what producers send again may be appended a second time"
 CLOSING_SECONDS: Final = 5.0
 """Time for the disk to write the rest of each log at the end."""
 
@@ -76,8 +81,8 @@ class _NoPlace:
         """Do nothing: the place is not kept."""
 
 
-class NoPlaces:
-    """Groups of a broker without a store. Satisfies `sluiceway.queues.logs.ports.GroupKeeper`."""
+class NoPlaces(NoProducers):
+    """Groups and producers of a broker without a store. Satisfies `sluiceway.queues.logs.producers.LogKeeper`."""
 
     def place(self, _log: str, _group: str, _state: Callable[[], GroupState]) -> GroupPlace:
         return _NoPlace()
@@ -152,10 +157,49 @@ class LogFiles:
     """The logs of one shard as an earlier run left them, and where their records are."""
 
     storage: LogCabinet
-    keeper: GroupKeeper
+    keeper: LogKeeper
     managers: MetadataManagers
     opened: dict[str, Opened | DiskError]
     groups: dict[str, dict[str, GroupState]]
+    producers: dict[str, ProducerSnapshot]
+
+
+async def _producers_of(
+    store: StoreQueue | None, opened: Mapping[str, Opened | DiskError], *, inline: bool
+) -> dict[str, ProducerSnapshot]:
+    """Return the producers that these logs know: what the store has of them, and what the records behind that say."""
+    if store is None or not opened:
+        return {}
+    answered = trio.Event()
+    results: list[dict[str, ProducerSnapshot] | EngineError] = []
+
+    def bad(key: str, error: StoreFormatError) -> None:
+        log.warning("what a log knows of producers can't be read", key=key, error=str(error), effect=_EFFECT)
+
+    def read(result: dict[str, ProducerSnapshot] | EngineError) -> None:
+        results.append(result)
+        answered.set()
+
+    store.worker.read(lambda engine: kept_producers(engine, bad), read)
+    await answered.wait()
+    kept = results[0]
+    if isinstance(kept, EngineError):
+        log.warning("what logs know of producers can't be read", error=str(kept), effect=_EFFECT)
+        return {}
+
+    def look() -> dict[str, ProducerSnapshot]:
+        found: dict[str, ProducerSnapshot] = {}
+        for name, snapshot in kept.items():
+            there = opened.get(name)
+            if isinstance(there, Opened) and there.log_id == snapshot.log_id:
+                try:
+                    found[name] = continued(there.records, snapshot)
+                except DiskError as error:
+                    found[name] = snapshot
+                    log.warning("the producers of a log can't be read", log=name, error=str(error), effect=_EFFECT)
+        return found
+
+    return look() if inline else await trio.to_thread.run_sync(look)
 
 
 async def open_log_files(
@@ -177,7 +221,8 @@ async def open_log_files(
     for name, report in storage.reports().items():
         if report.needs_telling:
             log.warning("a log has lost records: its readers are told where", log=name, found=str(report))
-    return LogFiles(storage, keeper, managers, opened, groups)
+    producers = await _producers_of(store, opened, inline=inline)
+    return LogFiles(storage, keeper, managers, opened, groups, producers)
 
 
 @attrs.define
@@ -247,7 +292,7 @@ def open_logs(
     parts: dict[int, LogFiles],
     *,
     cabinet: Cabinet,
-    keeper: GroupKeeper,
+    keeper: LogKeeper,
     environment: QueueEnvironment,
     environment_of: Callable[[str], QueueEnvironment] | None,
     disk: LogDisk,
@@ -268,7 +313,7 @@ def open_logs(
         compaction_bytes_max=config.compaction_bytes_max,
     )
     for part in parts.values():
-        table.restore(part.opened, part.groups)
+        table.restore(part.opened, part.groups, part.producers)
     table.start({}, {})
     return Logs(table, disk, parts)
 

@@ -12,7 +12,8 @@ from sluiceway.flow import SourceController
 from sluiceway.flow.latch import Latch
 from sluiceway.protocols.stomp.staging import BodyStaging
 from sluiceway.queues.large import BodyError, BodyReference
-from sluiceway.queues.logs.ports import GroupKeeper, GroupPlace, GroupState
+from sluiceway.queues.logs.ports import GroupPlace, GroupState
+from sluiceway.queues.logs.producers import LogKeeper, ProducerSnapshot
 from sluiceway.queues.logs.table import Cabinet, Opened
 from sluiceway.store.compare_and_set import OnDone, OnRead, OnWritten
 from sluiceway.store.large import BodyFiles
@@ -97,9 +98,9 @@ class Cabinets:
 
 
 class Places:
-    """Groups of logs. Satisfies `sluiceway.queues.logs.ports.GroupKeeper`."""
+    """Groups and producers of logs. Satisfies `sluiceway.queues.logs.producers.LogKeeper`."""
 
-    def __init__(self, keeper_of: Callable[[str], GroupKeeper]) -> None:
+    def __init__(self, keeper_of: Callable[[str], LogKeeper]) -> None:
         self._keeper_of = keeper_of
 
     def place(self, log: str, group: str, state: Callable[[], GroupState]) -> GroupPlace:
@@ -110,6 +111,12 @@ class Places:
 
     def delete(self, log: str, group: str, done: Callable[[Exception | None], None]) -> None:
         self._keeper_of(log).delete(log, group, done)
+
+    def save_producers(self, log: str, snapshot: ProducerSnapshot, done: Callable[[], None]) -> None:
+        self._keeper_of(log).save_producers(log, snapshot, done)
+
+    def forget_producers(self, log: str) -> None:
+        self._keeper_of(log).forget_producers(log)
 
 
 class Metadata:

@@ -40,7 +40,7 @@ from sluiceway.queues.dead_letters import Courier
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import DurableIds
 from sluiceway.queues.environment import MessageNumbers, ObserverOf, QueueEnvironment
-from sluiceway.queues.logs.ports import GroupKeeper
+from sluiceway.queues.logs.producers import LogKeeper
 from sluiceway.queues.logs.table import Cabinet, LogError, LogTable
 from sluiceway.queues.names import DestinationName, parse, parse_composite
 from sluiceway.queues.policy import QueuePolicy
@@ -330,7 +330,7 @@ class Shards:
                 await restore_destinations(shard.recovered, self.registry)
             part = logs.parts[number] = await shard.open_logs()
             self._restoring = part.opened
-            logs.table.restore(part.opened, part.groups)
+            logs.table.restore(part.opened, part.groups, part.producers)
             self._restoring = ()
             await self.claims.restore_groups(list(part.opened))
             await self.claims.restore_sinks(shard.managers)
@@ -596,7 +596,7 @@ class Shards:
         parts = {shard.number: await shard.open_logs() for shard in self}
         several = self.count > 1
         cabinet: Cabinet = Cabinets(lambda name: parts[self.shard_of(name)].storage)
-        keeper: GroupKeeper = Places(lambda name: parts[self.shard_of(name)].keeper)
+        keeper: LogKeeper = Places(lambda name: parts[self.shard_of(name)].keeper)
         if not several and parts:
             (part,) = parts.values()
             cabinet, keeper = part.storage, part.keeper

@@ -51,11 +51,12 @@ EXTENT: Final = b"b"
 BODY: Final = b"y"
 PIECE: Final = b"w"
 PRODUCER: Final = b"k"
+LOG_PRODUCERS: Final = b"n"
 
 FAMILIES: Final = frozenset(
     {META, QUEUE, HEAD, CHUNK, PAGED, SUMMARY, STATE, DURABLE, CURSOR, TRANSACTION, SPOOL, VALUE}
     | {OWNER, PAGE_RANGES, PREFERENCES, SUBSCRIPTION}
-    | {LOG, EXTENT, BODY, PIECE, PRODUCER}
+    | {LOG, EXTENT, BODY, PIECE, PRODUCER, LOG_PRODUCERS}
 )
 
 META_FORMAT_KEY: Final = META + b"format"
@@ -193,6 +194,11 @@ def log_key(name: str) -> bytes:
     return _named(LOG, name)
 
 
+def log_producers_key(name: str) -> bytes:
+    """Return the key of the producers that a log knows: 1 to 65,535 bytes of UTF-8."""
+    return _named(LOG_PRODUCERS, name)
+
+
 def extent_key(
     log_id: bytes, first_index: int, count: int = 0, first_ms: int = 0, last_ms: int = 0, size_bytes: int = 0
 ) -> bytes:
@@ -289,6 +295,14 @@ def parse_subscription_key(key: bytes) -> tuple[str, str]:
 def parse_log_key(key: bytes) -> str:
     """Return the name in the key of a log's head. Raises KeyFormatError for any other key."""
     name, end = _topic_of(key, "the key of a log", frozenset({LOG}))
+    if end != len(key):
+        raise KeyFormatError(f"key {_shown(key)} of log {name} has {len(key) - end} bytes too many")
+    return name
+
+
+def parse_log_producers_key(key: bytes) -> str:
+    """Return the log in the key of the producers that it knows. Raises KeyFormatError for any other key."""
+    name, end = _topic_of(key, "the key of the producers of a log", frozenset({LOG_PRODUCERS}))
     if end != len(key):
         raise KeyFormatError(f"key {_shown(key)} of log {name} has {len(key) - end} bytes too many")
     return name

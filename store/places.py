@@ -18,9 +18,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ..queues.logs.ports import PLACE_RANGES_MAX, GroupState
+from ..queues.logs.producers import ProducerSnapshot
 from . import keys
 from .batch import StoreBatch
 from .engine import Change, delete, put
+from .log_producers import encode_producers
 from .metadata.records import (
     SubscriptionData,
     SubscriptionPreferences,
@@ -228,7 +230,7 @@ class GroupRecord:
 
 
 class StoredPlaces:
-    """Keeps groups in the store. Satisfies `sluiceway.queues.logs.ports.GroupKeeper`."""
+    """Keeps groups and producers of logs in the store. Satisfies `sluiceway.queues.logs.producers.LogKeeper`."""
 
     def __init__(self, store: StoreQueue, now_ms: Callable[[], int], versions: Mapping[tuple[str, str], int]) -> None:
         """`versions`: of the records that an earlier run left, by log and group."""
@@ -254,3 +256,9 @@ class StoredPlaces:
             delete(keys.subscription_key(family, log, group)) for family in (keys.PREFERENCES, keys.SUBSCRIPTION)
         ]
         self._store.change(records, lambda: done(None))
+
+    def save_producers(self, log: str, snapshot: ProducerSnapshot, done: Callable[[], None]) -> None:
+        self._store.change([put(keys.log_producers_key(log), encode_producers(snapshot))], done)
+
+    def forget_producers(self, log: str) -> None:
+        self._store.change([delete(keys.log_producers_key(log))])

@@ -79,6 +79,7 @@ STAMPED_HEADERS: Final = frozenset(
         "range-end",
         "log-deleted",
         "sluiceway-commit",
+        "sluiceway-producer",
     }
 )
 

@@ -304,10 +304,10 @@ class LeftBehind(FlowResource):
             return True
         if run.shared is not None:
             messages, size_bytes = run.shared.rewritten(messages)
-        if isinstance(inlet, MessageQueue) and origin_of(messages[0]) is not None:
+        if isinstance(inlet, MessageQueue | Log) and origin_of(messages[0]) is not None:
             try:
                 return inlet.offer_once(messages, lane.source)
-            except QueueFullError:
+            except (QueueFullError, RefusedSendError):
                 self.dropped_count += len(messages)
                 return True
         if inlet.rejects and not inlet.fits(len(messages), size_bytes):

@@ -10,14 +10,15 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
 from ...flow.latch import Latch
+from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ...queues.atomic_offer import offer_together
 from ...queues.full_actions import QueueFullError
 from ...queues.intake import Run as QueueRun
-from ...queues.logs.log import GONE
+from ...queues.logs.log import GONE, Log
 from ...queues.logs.offers import RefusedSendError
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of, wire_bytes_of
 from ...queues.names import parse
-from ...queues.producers import Origin, origin_of
+from ...queues.producers import NO_SEQUENCE, Origin, origin_of
 from ...queues.registry import DestinationLimitError, DestinationRegistry
 from ...queues.retained import SET, RetainedLimitError, retained_name
 from ...queues.storage import DISK
@@ -254,8 +255,12 @@ class LogPublisher:
         safe as the log promises. Raises ProtocolError for an invalid batch.
         """
         log = lane.log
+        origin = origin_of(messages[0])
         try:
-            if not log.offer(messages, size_bytes, lane.source):
+            if origin is not None:
+                if (done := self._known(lane, messages, origin, owed)) or not log.offer_once(messages, lane.source):
+                    return done
+            elif not log.offer(messages, size_bytes, lane.source):
                 return False
         except RefusedSendError as refusal:
             if good := refusal.good:
@@ -267,8 +272,42 @@ class LogPublisher:
             return True
         owed_bytes = owed.size_bytes
         self._replies.owe(owed_bytes)
-        log.when_durable(partial(self._appended, log.name, owed, owed_bytes))
+        appended = partial(self._appended, log.name, owed, owed_bytes)
+        if origin is not None and len(messages) > 1:  # the others are the same SEND
+            count = len(messages)
+            log.when_durable(lambda how, indexes: appended(how, list(indexes) * count))
+        else:
+            log.when_durable(appended)
         return True
+
+    def _known(self, lane: Lane, messages: list[Message], origin: Origin, owed: Owed | None) -> bool:
+        """Return whether the log has a SEND of this origin: then its RECEIPT comes when that of the first one may, and
+        tells the same index, if that is still known. Raises ProtocolError for an origin that can't be noted.
+        """
+        log, producers = lane.log, lane.log.open_producers()
+        if (refusal := refused_origin(log, origin)) is not None:
+            headers = {"destination": messages[0].head.destination}
+            refusal.identify("SEND", headers if owed is None else {**headers, "receipt": owed.receipt_ids[0]})
+            raise refusal
+        if not producers.knows(origin):
+            return False
+        producers.seen_again(origin, len(messages))
+        lane.sent_count += len(messages)
+        if owed is None:
+            self._replies.unconfirmed_logs.add(log)
+        else:
+            owed_bytes = owed.size_bytes
+            self._replies.owe(owed_bytes)
+            log.when_settled(partial(self._appended_before, log, origin, owed, owed_bytes))
+        return True
+
+    def _appended_before(self, log: Log, origin: Origin, owed: Owed, owed_bytes: int) -> None:
+        if log.is_deleted:
+            self._appended(log.name, owed, owed_bytes, GONE, ())
+            return
+        place = log.open_producers().place_of(origin)
+        indexes = [] if place is None else [place] * len(owed.receipt_ids)
+        self._appended(log.name, owed, owed_bytes, log.promise, indexes)
 
     def checking(self, lane: Lane, messages: list[Message], size_bytes: int) -> Generator[object, None, list[Message]]:
         """`Log.checking`; these count as memory meanwhile. Raises RefusedSendError."""
@@ -303,6 +342,21 @@ class LogPublisher:
 
 def _take_together(lane: Lane, messages: list[Message]) -> bool:
     return offer_together(lane.queue, [QueueRun(messages, size_of(messages))], lane.source)
+
+
+def refused_origin(log: Log, origin: Origin) -> ProtocolError | None:
+    """Return the error for an origin that a log can't note; None: it can."""
+    if origin[1] == NO_SEQUENCE:
+        return ProtocolError(
+            "not-supported",
+            f"_AMQ_DUPL_ID of a SEND to {log.name}: logs know producers, not single messages",
+            "Send producer-id and producer-sequence in place of it.",
+        )
+    if not log.open_producers().has(origin[0]):
+        why_not = log.manager.why_not(f"producer {origin[0][:40]} of {log.name}")
+        if why_not:
+            return ProtocolError(UPKEEP_FULL, f"{why_not}. {UPKEEP_REMEDY}")
+    return None
 
 
 def refused_by_log(refusal: RefusedSendError, messages: list[Message], owed: Owed | None) -> ProtocolError:

@@ -15,15 +15,16 @@ from typing import Final
 from ...flow.graph import at_once
 from ...queues.large import LargeMessage
 from ...queues.logs.batches import BatchError
-from ...queues.logs.marked import check_markable
-from ...queues.logs.offers import OfferedBatches, RefusedSendError, is_batch
+from ...queues.logs.marked import MARK_BYTES_MAX
+from ...queues.logs.offers import OfferedBatches, RefusedSendError, check_markable, is_batch
+from ...queues.logs.producers import stamp_of
 from ...queues.message import Message
 from .errors import ProtocolError
 from .frames import SendRun, UnheardRun
 from .head import SendHead
 from .hub import Hub
 from .lanes import Barrier, Lane, Lanes, ParkedRun, ParkingLimit, Route, SharedWires
-from .publishing import LogPublisher, QueuePublisher, refused_by_log
+from .publishing import LogPublisher, QueuePublisher, refused_by_log, refused_origin
 from .replies import Owed, Replies
 from .requesting import SessionRequests
 from .routing import ADMIN_PREFIX, Router
@@ -341,9 +342,15 @@ class Sender:
                 continue
             log = lane.log
             messages = self._rewritten(run, forwarded, 0)[0]
+            origin = forwarded.origin
+            mark_bytes = MARK_BYTES_MAX
+            if origin is not None:
+                if (refusal := refused_origin(log, origin)) is not None:
+                    raise refusal
+                mark_bytes += 1 + len(stamp_of(log.log_id, origin))
             try:
                 yield from self._logs.checking(lane, messages, run.size_bytes)
-                check_markable(messages, log.stored_lines, log.records.batch_bytes_max)
+                check_markable(messages, log.stored_lines, log.records.batch_bytes_max, mark_bytes)
             except RefusedSendError as refusal:
                 raise refused_by_log(refusal, messages, None) from None
             except BatchError as error:

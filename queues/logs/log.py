@@ -35,9 +35,10 @@ from ..environment import QueueEnvironment
 from ..intake import Run
 from ..message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from ..policy import QueuePolicy
+from ..producers import Origin, origin_of
 from ..storage import DISK
 from .answers import SENDS_PER_ANSWER, Answer, LogAnswers
-from .batches import COUNT_MAX, HEAD_BYTES_MAX, BatchTooLargeError, encode
+from .batches import COUNT_MAX, HEAD_BYTES_MAX, BatchError, BatchTooLargeError, encode
 from .offers import (
     ENCODED_ELSEWHERE_BYTES,
     HEAD,
@@ -45,12 +46,16 @@ from .offers import (
     Batches,
     OfferCheck,
     OfferedBatches,
+    RefusedSendError,
+    Stamped,
     Unencoded,
     apart,
+    check_markable,
     values_of,
 )
 from .page_cache import PageCache
 from .ports import Disk, DiskError, Missing, Records
+from .producers import LogProducers, NoProducers, ProducerKeeper, stamp_of
 from .reading import RecordCache
 
 if TYPE_CHECKING:
@@ -73,6 +78,7 @@ OnDurable = Callable[[str, SequenceOf[tuple[int, int]]], None]
 count. GONE: the log was deleted before.
 """
 
+NO_KEEPER: Final = NoProducers()
 GONE: Final = ""
 _END: Final = attrgetter("end_index")
 
@@ -91,6 +97,7 @@ class _Piece:
         "end_index",
         "first_index",
         "must_sync",
+        "origins",
         "size_bytes",
         "waiters",
     )
@@ -103,6 +110,8 @@ class _Piece:
         self.charge_bytes = charge_bytes
         self.size_bytes = sum(map(len, batches))
         self.waiters: list[OnDurable] = []
+        self.origins: SequenceOf[Origin] = ()
+        """Producers of its records: of its only SEND, or of a piece of a transaction."""
         self.first_index = -1
         self.end_index = -1
         self.must_sync = False
@@ -136,12 +145,16 @@ class Log(FlowResource):
         on_failing: Callable[[str, str], None],
         make: Callable[[], Records] | None = None,
         durability: str = DISK,
+        producer_keeper: ProducerKeeper = NO_KEEPER,
     ) -> None:
         """Take `log_id`, part of the message-ids and constant; `on_failing`, called with the text of a disk failure and
         with an empty text when the disk works again; `make`, which makes the records, empty until then (it blocks and
         raises DiskError). None: the records exist. `durability`: that of what is synced, for RECEIPTs.
         """
         self._durability = durability
+        self._producer_keeper = producer_keeper
+        self.producers: LogProducers | None = None
+        """The producers that number what they send; None: there are none."""
         self.on_failing = on_failing
         super().__init__(name, ResourceKind.LOG, environment.manager)
         self.records = records
@@ -214,6 +227,54 @@ class Log(FlowResource):
             messages = at_once(self.checking(messages))
         return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
 
+    def offer_once(self, messages: list[Message], source: SourceController) -> bool:
+        """`offer` the first of these messages, of one origin, unless the log has it. Raises RefusedSendError."""
+        message = messages[0]
+        origin = origin_of(message)
+        assert origin is not None, "asked for before"
+        producers = self.open_producers()
+        if producers.knows(origin):
+            producers.seen_again(origin, len(messages))
+            return True
+        try:
+            check_markable(
+                [message], self.stored_lines, self.records.batch_bytes_max, len(stamp_of(self.log_id, origin)) + 1
+            )
+        except BatchError as error:
+            raise RefusedSendError([], error) from None
+        if not self.offer([message], len(message.wire), source):
+            return False
+        producers.duplicates_count += len(messages) - 1
+        self._note_origins([origin])
+        return True
+
+    def open_producers(self) -> LogProducers:
+        """Return the table of its producers, made if need be."""
+        if self.producers is None:
+            self.producers = LogProducers(
+                self.name,
+                self.log_id,
+                self._producer_keeper,
+                lambda: self.policy,
+                self.environment.now_ms,
+                self.keep,
+                self._request_dispatch,
+            )
+        return self.producers
+
+    def _note_origins(self, origins: SequenceOf[Origin]) -> None:
+        """Note the producers of what was taken just before."""
+        assert self._accepted is not None, "something was taken"
+        self._accepted.origins = origins
+        producers = self.open_producers()
+        for origin in origins:
+            producers.take(origin, self.records.next_index)
+
+    @property
+    def promise(self) -> str:
+        """Durability that the RECEIPT of a SEND promises."""
+        return self._durability if self.policy.log_sync == "receipt" else "memory"
+
     def fits(self, count: int, wire_bytes: int) -> bool:
         """Return whether `offer` would take this much now."""
         return self.controller.accepting
@@ -224,9 +285,15 @@ class Log(FlowResource):
         """
         self._take_piece(_Piece(batches, [record_count], 0))
 
-    def take_committed(self, batches: list[bytes | memoryview], record_count: int, source: SourceController) -> bool:
+    def take_committed(
+        self,
+        batches: list[bytes | memoryview],
+        record_count: int,
+        source: SourceController,
+        origins: SequenceOf[Origin] = (),
+    ) -> bool:
         """Append whole, checked batches of a committed transaction as `append` does, charged and True; or block
-        `source` until there is room and return False.
+        `source` until there is room and return False. `origins`: the producers that they are stamped with.
         """
         store = self.environment.store
         if store is not None and not store.accepts(source):  # the disk is nearly full
@@ -239,6 +306,8 @@ class Log(FlowResource):
         piece.charge_bytes += piece.size_bytes
         self.controller.charge(1, piece.charge_bytes, source)
         self._take_piece(piece)
+        if origins:
+            self._note_origins(origins)
         return True
 
     def take_plain(self, messages: SequenceOf[Message], wire_bytes: int) -> None:
@@ -317,10 +386,15 @@ class Log(FlowResource):
                     self._encode(values, lines, batches)
                     values = []
                 start = head.body_offset
-                batches += [memoryview(message.wire)[start:-1] for message in messages]
+                runs = [memoryview(message.wire)[start:-1] for message in messages]
+                origin = origin_of(messages[0])
+                batches += runs if origin is None else [Stamped(run, stamp_of(self.log_id, origin)) for run in runs]
                 counts += [message.records_count for message in messages]  # type: ignore[attr-defined]
                 continue
             its_lines = self.stored_lines(head)
+            origin = origin_of(messages[0])
+            if origin is not None:
+                its_lines = b"\n".join(filter(None, (its_lines, stamp_of(self.log_id, origin))))
             if values and its_lines != lines:
                 self._encode(values, lines, batches)
                 values = []
@@ -423,10 +497,15 @@ class Log(FlowResource):
             self.on_failing(self.name, "")
 
     def _dispatch(self, _budget: int) -> bool:
-        if self._pending and not self._writing and self._timer is None and self._make is None:
+        if self._pending and not self._writing and self._timer is None and self._make is None and self._may_write:
             self._write()
         has_more = self._wake_some()
         return self._answers.go_on() or has_more
+
+    @property
+    def _may_write(self) -> bool:
+        """Whether the store knows of the producers of what is to be written: that there are any, at least."""
+        return self.producers is None or not self.producers.awaits_mark
 
     def wake_all(self) -> None:
         """Dispatch all readers after a change other than new records."""
@@ -483,6 +562,10 @@ class Log(FlowResource):
             index += sum(piece.counts)
             piece.end_index = index
             piece.batches = ()
+            if piece.origins and self.producers is not None:
+                count = piece.counts[0] if len(piece.origins) == 1 and len(piece.counts) == 1 else 0
+                for origin in piece.origins:
+                    self.producers.written(origin, piece.first_index, count)
             self.page_cache.written(piece.first_index, piece.size_bytes)
             charge_bytes += piece.charge_bytes
             charge_count += len(piece.counts) if piece.charge_bytes else 0
@@ -493,9 +576,9 @@ class Log(FlowResource):
                     self._written.append(piece)
                 else:
                     answers.append(_telling((piece,), "memory"))
-        if self._pending:
+        if self._pending and self._may_write:
             self._write()  # before senders continue: the disk is the bottleneck
-        if self._written:
+        if self._written or (self.producers is not None and self.producers.grew(pieces_count, index)):
             self._ask_for_sync()
         elif self.policy.log_sync != "none" and self._sync_timer is None:
             self._sync_timer = self.environment.scheduling.call_later(self.policy.log_sync_seconds, self._interval_over)
@@ -538,6 +621,8 @@ class Log(FlowResource):
             return
         if not self._timer:
             self._disk_works()
+        if self.producers is not None:
+            self.producers.synced(result)
         synced_count = bisect_right(self._written, result, key=_END)
         synced = list(islice(self._written, synced_count))
         self._written = deque(islice(self._written, synced_count, None))
@@ -623,6 +708,8 @@ class Log(FlowResource):
             waiting, self._on_written = self._on_written, deque()
             self._answers.add((written, 1) for _piece, written in waiting)
         unmade, self._on_made = self._on_made, []
+        if deleted and self.producers is not None:
+            self.producers.forget()
         if deleted:  # otherwise nothing more is stored: storage has stopped when the last files exist
             self._answers.add((partial(made, self._gone_error), 1) for made in unmade)
         self._answers.add(_telling(given_up, GONE))

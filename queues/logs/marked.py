@@ -8,15 +8,15 @@ finds the mark has found all of it. Two users: staged commits (staged_commits.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from ..message import Message
-from .batches import HEAD_BYTES_MAX, Batch, BatchError, BatchTooLargeError, encode, reheaded, split
-from .offers import HEAD, RECORD_OVERHEAD_BYTES, is_batch
+from .batches import Batch, BatchError, encode, reheaded, split
+from .offers import HEAD, is_batch
 from .ports import MissingRecordsError, Records, read_here
 
 COMMIT_HEADER: Final = b"sluiceway-commit"
@@ -69,31 +69,16 @@ def fitting(batch: Batch, bytes_max: int) -> list[bytes | memoryview]:
     return halves
 
 
-def check_markable(messages: Iterable[Message], lines_of: Any, bytes_max: int) -> None:
-    """Raise BatchTooLargeError for a message whose first batch would be too large with a mark. `lines_of`: stored
-    header lines of a head; `bytes_max`: size of the largest batch. The messages have passed the check of an offer.
-    """
-    for message in messages:
-        head: Any = message.head
-        if is_batch(head):
-            first = next(split(memoryview(message.wire)[head.body_offset : -1]))
-            lines_bytes, size_bytes = len(first.head), first.total_bytes
-            first.forget()
-        else:
-            lines_bytes = len(lines_of(head))
-            size_bytes = len(message.wire) + lines_bytes + RECORD_OVERHEAD_BYTES
-        if lines_bytes + MARK_BYTES_MAX > HEAD_BYTES_MAX or size_bytes + MARK_BYTES_MAX > bytes_max:
-            raise BatchTooLargeError(
-                f"{lines_bytes} bytes of headers and {size_bytes} in all: in a transaction a record or batch has "
-                f"{HEAD_BYTES_MAX - MARK_BYTES_MAX} and {bytes_max - MARK_BYTES_MAX} at most"
-            )
-
-
 def marked_batches(
-    messages: SequenceOf[Message], mark: bytes, not_stored: frozenset[str], bytes_max: int
+    messages: SequenceOf[Message],
+    mark: bytes,
+    not_stored: frozenset[str],
+    bytes_max: int,
+    stamp: Callable[[Message], bytes] = lambda _message: b"",
 ) -> tuple[list[bytes | memoryview], int]:
-    """Return the records of SENDs as batches, the first with the mark, and their number. For a thread: O(bytes). Raises
-    BatchError if a record does not fit into a file.
+    """Return the records of SENDs as batches, the first with the mark, and their number. `stamp`: returns a header line
+    for the first batch of a SEND, or nothing. For a thread: O(bytes). Raises BatchError if a record does not fit into a
+    file.
     """
     batches: list[bytes | memoryview] = []
     count = 0
@@ -109,9 +94,14 @@ def marked_batches(
         start = head.body_offset
         if is_batch(head):
             for message in same:
+                line = stamp(message)
                 for batch in split(memoryview(message.wire)[start:-1]):
-                    add(batch)
+                    add(marked(batch, line) if line else batch)
+                    line = b""
         else:
-            values = [memoryview(message.wire)[start:-1] for message in same]
-            add(Batch(encode(values, head=head.lines_without(not_stored))))
+            sends = list(same)
+            values = [memoryview(message.wire)[start:-1] for message in sends]
+            batch = Batch(encode(values, head=head.lines_without(not_stored)))
+            line = stamp(sends[0])
+            add(marked(batch, line) if line else batch)
     return batches, count

@@ -11,7 +11,7 @@ takes batches apart, and encodes long ones.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from itertools import groupby, repeat
 from operator import attrgetter
@@ -27,6 +27,8 @@ from .batches import (
     BatchTooLargeError,
     encode,
     encoded_bytes,
+    padded,
+    reheaded,
     split,
 )
 from .ports import DiskError
@@ -90,7 +92,31 @@ class Unencoded:
         return encode(self._values, head=self._lines)
 
 
-Batches = bytes | memoryview | Unencoded
+class Stamped:
+    """Batches of one SEND, the first of which gets a header line of the broker."""
+
+    __slots__ = ("_line", "_run", "_size_bytes")
+
+    def __init__(self, run: memoryview, line: bytes) -> None:
+        first = Batch(run)
+        head_bytes = len(first.head)
+        self._run = run
+        self._line = line
+        self._size_bytes = len(run) + padded(head_bytes + bool(head_bytes) + len(line)) - padded(head_bytes)
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def apart(self) -> list[bytes | memoryview]:
+        """Return each batch by itself. O(bytes of the first): for the appending thread."""
+        first = Batch(self._run)
+        head = b"\n".join(filter(None, (first.head, self._line)))
+        stamped = reheaded(first, head)
+        rest = self._run[first.total_bytes :]
+        return [stamped, *(apart([rest]) if rest else ())]
+
+
+Batches = bytes | memoryview | Unencoded | Stamped
 
 
 def is_batch(head: Any) -> bool:
@@ -113,6 +139,9 @@ def apart(runs: SequenceOf[Batches]) -> list[bytes | memoryview]:
         if isinstance(run, Unencoded):
             found.append(run.encoded())
             continue
+        if isinstance(run, Stamped):
+            found += run.apart()
+            continue
         if _TOTAL_BYTES(run)[0] == len(run):
             found.append(run)
             continue
@@ -123,6 +152,27 @@ def apart(runs: SequenceOf[Batches]) -> list[bytes | memoryview]:
             found.append(view[place : place + total_bytes])
             place += total_bytes
     return found
+
+
+def check_markable(messages: Iterable[Message], lines_of: Any, bytes_max: int, mark_bytes: int) -> None:
+    """Raise BatchTooLargeError for a message whose first batch would be too large with a mark of `mark_bytes`.
+    `lines_of`: stored header lines of a head; `bytes_max`: size of the largest batch. The messages have passed the
+    check of an offer.
+    """
+    for message in messages:
+        head: Any = message.head
+        if is_batch(head):
+            first = next(split(memoryview(message.wire)[head.body_offset : -1]))
+            lines_bytes, size_bytes = len(first.head), first.total_bytes
+            first.forget()
+        else:
+            lines_bytes = len(lines_of(head))
+            size_bytes = len(message.wire) + lines_bytes + RECORD_OVERHEAD_BYTES
+        if lines_bytes + mark_bytes > HEAD_BYTES_MAX or size_bytes + mark_bytes > bytes_max:
+            raise BatchTooLargeError(
+                f"{lines_bytes} bytes of headers and {size_bytes} in all: in a transaction, or with a producer-id, a "
+                f"record or batch has {HEAD_BYTES_MAX - mark_bytes} and {bytes_max - mark_bytes} at most"
+            )
 
 
 class OfferCheck:

@@ -14,6 +14,7 @@ import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import attrs
@@ -39,8 +40,9 @@ from .compaction import COMPACTION_BYTES_MAX, Compactor
 from .group import Group
 from .log import Log
 from .log_readers import OTHER_LOG, LogConsumer, LogReaders
-from .ports import AwayError, Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records, timestamp_ms_of
+from .ports import AwayError, Disk, DiskError, GroupState, MissingRecordsError, Records, timestamp_ms_of
 from .positions import Position, PositionKind
+from .producers import LogKeeper, ProducerSnapshot
 from .reading import RecordCache
 from .removing import Remover, remove_files, take_files_away
 
@@ -54,6 +56,7 @@ GROUP_LENGTH_MAX: Final = 200
 _NAME: Final = re.compile(r"[^\x00-\x20\x7f,:\\*>./]+(?:[./][^\x00-\x20\x7f,:\\*>./]+)*")
 FETCHES_MAX: Final = 3
 """Times that records are brought to find a position: they may be gone from the cache before they are looked at."""
+NO_PRODUCERS: Final[Mapping[str, ProducerSnapshot]] = MappingProxyType({})
 RETENTION_SECONDS: Final = 5.0
 """Time between two checks of retention."""
 
@@ -120,7 +123,7 @@ class LogTable:
         self,
         cabinet: Cabinet,
         disk: Disk,
-        keeper: GroupKeeper,
+        keeper: LogKeeper,
         reading: RecordCache,
         environment: QueueEnvironment,
         policy_for: Callable[[str], QueuePolicy],
@@ -171,15 +174,24 @@ class LogTable:
         self.restore(opened, groups)
         self._looks.start()
 
-    def restore(self, opened: Mapping[str, Opened | DiskError], groups: Mapping[str, Mapping[str, GroupState]]) -> None:
-        """Restore what an earlier run left of a shard: its opened logs (`open_all`), and the positions of groups by log
-        and name.
+    def restore(
+        self,
+        opened: Mapping[str, Opened | DiskError],
+        groups: Mapping[str, Mapping[str, GroupState]],
+        producers: Mapping[str, ProducerSnapshot] = NO_PRODUCERS,
+    ) -> None:
+        """Restore what an earlier run left of a shard: its opened logs (`open_all`), the positions of groups by log and
+        name, and the producers that logs know.
         """
         for name, result in opened.items():
             if isinstance(result, DiskError):
                 self._warn("a log can't be opened", log=name, error=str(result))
             else:
                 self._add(name, result)
+        for name, snapshot in producers.items():
+            its_log = self.logs.get(name)
+            if its_log is not None and its_log.log_id == snapshot.log_id:
+                its_log.open_producers().restore(snapshot)
         for name, states in groups.items():
             log = self.logs.get(name)
             if log is None:
@@ -303,6 +315,7 @@ class LogTable:
             on_failing=self._failing,
             make=opened.make,
             durability=opened.durability,
+            producer_keeper=self._keeper,
         )
         self.logs[name] = log
         return log

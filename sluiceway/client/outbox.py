@@ -31,7 +31,7 @@ from sluiceway.client.errors import (
     ConnectionLostError,
     RefusedError,
 )
-from sluiceway.client.packs import Pack
+from sluiceway.client.packs import UNKNOWN_INDEX, Pack
 from sluiceway.client.reading_link import ReadingLink
 from sluiceway.client.way import Way
 from sluiceway.queues.logs.batches import CONTENT_TYPE, BatchError
@@ -57,6 +57,10 @@ class SendingOptions:
     window_count: int
     give_up_seconds: float
     follow: bool
+    producer_id: str | None = None
+    """Name under which packs are numbered, so that a log takes each once; None: they are not."""
+    first_sequence: int = 0
+    """Number of the first pack."""
 
 
 @attrs.define(slots=True)
@@ -307,9 +311,16 @@ class Outbox:
                 self._waiting.popleft()
                 self._under_way[receipt] = pack
             try:
-                link.send(self._options.destination, body, {"content-type": CONTENT_TYPE, "receipt": receipt})
+                link.send(self._options.destination, body, self._headers(pack, receipt))
             except ConnectionLostError as error:
                 self.lost(link, error)
+
+    def _headers(self, pack: Pack, receipt: str) -> dict[str, str]:
+        headers = {"content-type": CONTENT_TYPE, "receipt": receipt}
+        if self._options.producer_id is not None:
+            headers["producer-id"] = self._options.producer_id
+            headers["producer-sequence"] = str(self._options.first_sequence + pack.number)
+        return headers
 
     def _connect(self) -> ReadingLink | None:
         """A connection, as long as it takes. None if it took too long, or the end has come; then what waited has
@@ -412,6 +423,9 @@ class Outbox:
         try:
             first_index = int(headers["index"])
         except (KeyError, ValueError):
+            if self._options.producer_id is not None and "durability" in headers:
+                self._settle(pack, UNKNOWN_INDEX, None)  # appended before, and the broker does not know where any more
+                return
             error = ClientError(
                 f"{self.address} took a batch, but did not say at which index: is {self._options.destination} a log?"
             )

@@ -15,6 +15,9 @@ from sluiceway.client.errors import ClientError
 from sluiceway.queues.logs.batches import encode
 from sluiceway.queues.logs.codecs import Codec
 
+UNKNOWN_INDEX = -1
+"""Index of records that are in the log, and the broker does not say where."""
+
 _log = logging.getLogger("sluiceway.client")
 
 
@@ -130,6 +133,9 @@ class Sent:
     def result(self, timeout_seconds: float | None = None) -> int:
         """Return the index of the (first) record, as soon as the broker has confirmed that all are on its disk.
 
+        -1: they were in the log when they were sent again, and the broker did not know any more where (only with a
+        `producer_id`, after a crash of the broker).
+
         Raises TimeoutError, and a ClientError if they could not be sent: then it is not known how many of them are in
         the log. An error raised here is not raised again by `send`, `flush` and `close`.
         """
@@ -140,7 +146,8 @@ class Sent:
             if pack.error is not None:
                 pack.reported = True
                 raise pack.error
-        return self._pack.first_index + self._place
+        first_index = self._pack.first_index
+        return first_index if first_index == UNKNOWN_INDEX else first_index + self._place
 
     def add_callback(self, callback: Callable[[Sent], None]) -> None:
         """Call `callback` with this handle when `result` is known: in the thread of the connection, where it must not

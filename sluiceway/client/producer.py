@@ -26,6 +26,9 @@ R = TypeVar("R", Sent, int)
 """Result of `send`: a handle, or in the mode `sync` the index."""
 
 Compression = Literal["none", "gzip", "snappy", "zstd"]
+NUMBERED_WINDOW_MAX: Final = 16
+"""Batches under way of a producer with an id: the broker remembers the places of as many (`RECENT_COUNT`)."""
+PRODUCER_ID_BYTES_MAX: Final = 200
 _NOT_HEADERS: Final = frozenset({"destination", "content-length", "content-type", "receipt", "transaction"})
 
 
@@ -59,8 +62,8 @@ class ProducerStatistics:
 class Producer(Generic[R]):
     """Sends records. For any number of threads; a context manager that ends with `close`.
 
-    At least once: records without a receipt are sent again after a lost connection, so a record may come into the log
-    twice. Records for one broker keep the order of the calls, also then.
+    Records without a receipt are sent again after a lost connection: with a `producer_id` each comes into the log once,
+    without it a record may come twice. Records for one broker keep the order of the calls, also then.
     """
 
     @overload
@@ -74,6 +77,8 @@ class Producer(Generic[R]):
         partitioner: Literal["random", "hash"] | Partitioner = "random",
         compression: Compression = "none",
         headers: Mapping[str, str] | None = None,
+        producer_id: str | None = None,
+        first_sequence: int | None = None,
         batch_count: int = ...,
         batch_bytes: int = ...,
         linger_seconds: float = ...,
@@ -97,6 +102,8 @@ class Producer(Generic[R]):
         partitioner: Literal["random", "hash"] | Partitioner = "random",
         compression: Compression = "none",
         headers: Mapping[str, str] | None = None,
+        producer_id: str | None = None,
+        first_sequence: int | None = None,
         batch_count: int = ...,
         batch_bytes: int = ...,
         linger_seconds: float = ...,
@@ -119,6 +126,8 @@ class Producer(Generic[R]):
         partitioner: Literal["random", "hash"] | Partitioner = "random",
         compression: Compression = "none",
         headers: Mapping[str, str] | None = None,
+        producer_id: str | None = None,
+        first_sequence: int | None = None,
         batch_count: int = 10_000,
         batch_bytes: int = 512 * 1024,
         linger_seconds: float = 0.01,
@@ -142,6 +151,10 @@ class Producer(Generic[R]):
         place among them.
         `compression`: of batches. CPU of producers and consumers against network and disk.
         `headers`: of every record.
+        `producer_id`: name of this producer, which no other one has that sends at the same time. With it a batch that
+        is sent again after a lost connection comes into the log once.
+        `first_sequence`: number of its first batch, above those of an earlier producer of this name. By default the
+        clock, in microseconds since 1970.
         `batch_count`: a batch is sent when it has this many records,
         `batch_bytes`: or this many bytes,
         `linger_seconds`: or when its first record has waited this long. More means larger batches and later records; in
@@ -165,6 +178,12 @@ class Producer(Generic[R]):
         ):
             if value < 1:
                 raise ValueError(f"{name} is {value}: it must be at least 1")
+        if producer_id is not None and window_count > NUMBERED_WINDOW_MAX:
+            raise ValueError(f"window_count is {window_count}: with a producer_id it is {NUMBERED_WINDOW_MAX} at most")
+        if first_sequence is not None and (producer_id is None or first_sequence < 0):
+            raise ValueError(f"first_sequence is {first_sequence}: it is 0 or more, and goes with a producer_id")
+        if producer_id is not None and not 0 < len(producer_id.encode()) <= PRODUCER_ID_BYTES_MAX:
+            raise ValueError(f"producer_id has {len(producer_id)} characters: 1 to {PRODUCER_ID_BYTES_MAX} bytes")
         if batch_count > COUNT_MAX:
             raise ValueError(f"batch_count is {batch_count}: a batch holds at most {COUNT_MAX} records")
         addresses = parse_all(brokers, login, passcode)
@@ -185,6 +204,8 @@ class Producer(Generic[R]):
             window_count=window_count,
             give_up_seconds=give_up_seconds,
             follow=follow,
+            producer_id=producer_id,
+            first_sequence=time.time_ns() // 1000 if first_sequence is None else first_sequence,
         )
         self._outboxes = tuple(Outbox(address, options, backoff()) for address in addresses)
         self._only = self._outboxes[0] if len(self._outboxes) == 1 else None

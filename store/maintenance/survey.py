@@ -34,6 +34,7 @@ from ..chunks import ChunkError, HeadCodec, decode_chunk, encode_summary, summar
 from ..durables import kept_durables, removal
 from ..engine import Engine, delete, delete_range, put
 from ..keys import KeyFormatError, StoreFormatError
+from ..log_producers import decode_producers
 from ..metadata.damage import DamageSearch
 from ..states import (
     KIND_QUEUE,
@@ -208,6 +209,7 @@ class StoreSurvey:
         yield from self._durable_records()
         yield from self._cursor_records()
         yield from self._producer_records()
+        yield from self._log_producers()
 
     def _producer_records(self) -> Iterator[StoreFault]:
         for key, value in self._engine.iterate(*keys.family_range(keys.PRODUCER)):
@@ -230,6 +232,25 @@ class StoreSurvey:
                     "moved to quarantine: what this producer sends again may be taken a second time",
                     changes=(delete(key),),
                     aside=((f"producer-{key.hex()}", value),),
+                )
+
+    def _log_producers(self) -> Iterator[StoreFault]:
+        for key, value in self._engine.iterate(*keys.family_range(keys.LOG_PRODUCERS)):
+            try:
+                log = keys.parse_log_producers_key(key)
+            except KeyFormatError:
+                self._note_bad_key(key, value)
+                continue
+            try:
+                decode_producers(value)
+            except StoreFormatError as error:
+                yield StoreFault(
+                    "corrupt-producer",
+                    log,
+                    str(error),
+                    "moved to quarantine: what producers of the log send again may be appended a second time",
+                    changes=(delete(key),),
+                    aside=((f"producers-{key.hex()}", value),),
                 )
 
     def _durable_records(self) -> Iterator[StoreFault]:

@@ -106,6 +106,8 @@ class FakeBroker:
         if hub:
             self.hubs[hub] = self
         self.appends_count = 0
+        self.known: dict[tuple[str, str, str], int] = {}
+        """First index of each SEND of a producer that numbers them, by log, producer and number."""
         self.messages_count = 0
         self.connects_count = 0
         self.subscribes: list[dict[str, str]] = []
@@ -375,8 +377,14 @@ class _Session:
                 self._ending = True
                 return
         first = log.next
-        for batch in batches:
-            log.append(batch)
+        origin = destination, headers.get("producer-id", ""), headers.get("producer-sequence", "")
+        known = self._broker.known.get(origin) if origin[1] else None
+        if known is not None:
+            first = known
+        else:
+            self._broker.known[origin] = first
+            for batch in batches:
+                log.append(batch)
         self._broker.appends_count += 1
         if self._broker.appends_count in faults.cut_at_appends:
             self.out.append(CUT)

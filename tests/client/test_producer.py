@@ -256,6 +256,17 @@ def test_what_has_no_receipt_is_sent_again_in_order(fake_broker: FakeBroker) -> 
     assert fake_broker.connects_count == 2
 
 
+def test_what_a_numbered_producer_sends_again_comes_once(fake_broker: FakeBroker) -> None:
+    fake_broker.faults.cut_at_appends = [3, 5]
+    with Producer(fake_broker.address, "orders", batch_count=2, backoff=quick, producer_id="p") as producer:
+        sent = [producer.send(value) for value in numbers(20)]
+        assert [one.result(SECONDS) for one in sent] == list(range(20))
+        assert producer.statistics().resent_count >= 2
+    assert fake_broker.log("orders").values == numbers(20)
+    with pytest.raises(ValueError, match="window_count"):
+        Producer(fake_broker.address, "orders", producer_id="p", window_count=17)
+
+
 def test_nothing_is_lost_over_a_restart_of_the_broker(fake_broker: FakeBroker) -> None:
     with Producer(fake_broker.address, "orders", batch_count=10, backoff=quick) as producer:
         sent = [producer.send(value) for value in numbers(100)]

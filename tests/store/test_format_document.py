@@ -13,8 +13,9 @@ from attrs import astuple
 
 import sluiceway.store.keys
 from sluiceway.queues.logs.batches import encode, split, stamped
+from sluiceway.queues.logs.producers import KnownProducer, ProducerSnapshot
 from sluiceway.queues.message import Message
-from sluiceway.store import chunks, durables, keys, spool_records, states, valuecodec
+from sluiceway.store import chunks, durables, keys, log_producers, spool_records, states, valuecodec
 from sluiceway.store.engine_bodies import EngineBodies
 from sluiceway.store.engine_log import LogHead
 from sluiceway.store.extents import Contents, Extent
@@ -113,6 +114,11 @@ def piece_again(_key: bytes, reads: Any) -> bytes:
 def commit_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
     record = spool_records.decode_commit(value)
     return record.commit_number, record.pieces_count, record.dropped
+
+
+def log_producers_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
+    snapshot = log_producers.decode_producers(value)
+    return snapshot.log_id, snapshot.end_index, [astuple(each) for each in snapshot.producers]
 
 
 def owner_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
@@ -217,6 +223,13 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
         lambda key: keys.producer_key(*keys.parse_producer_key(key)),
         lambda _key, value: states.decode_producer(value),
         lambda _key, reads: states.encode_producer(*reads),
+    ),
+    "log-producers": (
+        lambda key: keys.log_producers_key(keys.parse_log_producers_key(key)),
+        log_producers_reads,
+        lambda _key, reads: log_producers.encode_producers(
+            ProducerSnapshot(reads[0], reads[1], tuple(KnownProducer(*one) for one in reads[2]))
+        ),
     ),
     "piece": (lambda key: keys.transaction_key(*keys.parse_transaction_key(key)), piece_reads, piece_again),
     "commit": (

@@ -20,6 +20,7 @@ from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.log_readers import LogReaders
 from sluiceway.queues.logs.ports import DiskError, GroupState
+from sluiceway.queues.logs.producers import NoProducers
 from sluiceway.queues.logs.reading import RecordCache
 from sluiceway.queues.logs.runs import BatchRun
 from sluiceway.queues.message import Message
@@ -186,8 +187,8 @@ class DictPlace:
         self._keeper.dirty.pop(self, None)
 
 
-class DictKeeper:
-    """Satisfies `GroupKeeper`; answers at once, or with `held` when `answer` is called."""
+class DictKeeper(NoProducers):
+    """Satisfies `LogKeeper`; answers at once, or with `held` when `answer` is called."""
 
     def __init__(self) -> None:
         self.states: dict[tuple[str, str], GroupState] = {}
