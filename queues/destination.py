@@ -74,6 +74,7 @@ class Destination:
         "idle_since_seconds",
         "is_paused",
         "partitioning",
+        "passing_ids",
         "policies_age",
         "policy",
         "producers_count",
@@ -102,6 +103,8 @@ class Destination:
         """Whether delivery is paused: see `pause`."""
         self.durable_ids: set[int] = set()
         """Durable subscriptions of it."""
+        self.passing_ids: set[int] = set()
+        """Ids of those that are to wildcards: they keep no empty destination from being forgotten."""
         self.wildcards: dict[WildcardConsumer, None] | None = None
         """Wildcards that are attached; each once. None: there never was one."""
         self.welcome: Welcome | None = None
@@ -124,6 +127,7 @@ class Destination:
             lasting = not address.temporary_global
             if address.kind.is_topic:
                 topic = Topic(name, self.policy, environment, priority=priority, destination=own_name, lasting=lasting)
+                topic.readers.passing_ids = self.passing_ids
                 topic.readers.begin_with(self.durable_ids)
                 if self.is_paused:
                     topic.pause()

@@ -11,8 +11,8 @@ Source: seed 002 ("Durables" as cursors).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Collection, Container, Iterable, Iterator
+from itertools import chain, islice
 from typing import Final
 
 from .blocks import NOTHING_GONE, Gone
@@ -82,7 +82,7 @@ class Readers:
         beginning: where readers begin that are made in steps.
     """
 
-    __slots__ = ("_environment", "_noting", "_queue", "_to_make", "_waking", "beginning", "by_id")
+    __slots__ = ("_environment", "_noting", "_queue", "_to_make", "_waking", "beginning", "by_id", "passing_ids")
 
     def __init__(
         self,
@@ -98,6 +98,8 @@ class Readers:
         self._environment = environment
         self.by_id = by_id
         self.beginning = beginning
+        self.passing_ids: Container[int] = ()
+        """Durable subscriptions that come back with their topic: see `are_lasting`."""
         self._to_make: dict[int, None] = {}
         """Durable subscriptions whose readers are still to be made."""
         self._noting: dict[DurableReader, None] = {}
@@ -107,6 +109,11 @@ class Readers:
     def count(self) -> int:
         """Number of durable subscriptions, including those whose readers are still to be made."""
         return len(self.by_id) + len(self._to_make)
+
+    @property
+    def are_lasting(self) -> bool:
+        """Whether a reader would be missed if the topic, which is empty, were forgotten. O(readers)."""
+        return any(durable_id not in self.passing_ids for durable_id in chain(self.by_id, self._to_make))
 
     @property
     def are_made(self) -> bool:

@@ -27,7 +27,8 @@ from .attachments import AttachmentAccount, AttachmentPool
 from .browsing import QueueBrowser, Viewer
 from .dead_letters import Courier, DeadLetterRouter, Rewrite, Unreachable
 from .destination import ChangedLimit, Destination
-from .durables import Done, Durable, DurableIds, DurableKeeper, DurableTable
+from .durable_wildcards import DurablePatternError, DurableWildcards
+from .durables import Done, Durable, DurableIds, DurableKeeper, DurableLimitError, DurableTable
 from .environment import QueueEnvironment
 from .message import Envelope
 from .names import DestinationName, DestinationNameError, first_segment, meant_by, parse
@@ -177,17 +178,20 @@ class WildcardConsumer:
             return  # to be looked at, not consumed
         if self.on_attach is not None:
             self.on_attach(destination.name)
+        self.attachments[destination] = self._attach_to(destination)
+        if destination.wildcards is None:
+            destination.wildcards = {}
+        destination.wildcards[self] = None
+
+    def _attach_to(self, destination: Destination) -> Attachment:
         welcome = destination.welcome
-        self.attachments[destination] = destination.queue.attach(
+        return destination.queue.attach(
             self.consumer,
             exclusive=self.exclusive,
             selection=self.selection,
             account=self.account,
             from_beginning=welcome is not None and welcome.is_for(self),
         )
-        if destination.wildcards is None:
-            destination.wildcards = {}
-        destination.wildcards[self] = None
 
     def detach(self, destination: Destination) -> None:
         """Detach from a destination that is gone, or because this wildcard is closed. O(1), plus detaching its
@@ -235,6 +239,59 @@ class WildcardConsumer:
         """Detach from all of them at once."""
         for _step in self.closing():
             pass
+
+
+class DurableWildcard(WildcardConsumer):
+    """A consumer that reads as a durable subscription from all topics that match."""
+
+    __slots__ = ("_is_reading", "durable", "is_new")
+
+    def __init__(
+        self,
+        registry: DestinationRegistry,
+        address: DestinationName,
+        consumer: Consumer,
+        durable: Durable,
+        *,
+        is_new: bool,
+        admits: Callable[[str], bool] | None,
+        selection: Selection | None,
+        account: AttachmentAccount,
+    ) -> None:
+        """`is_new`: the durable subscription was made for this consumer."""
+        super().__init__(
+            registry, address, consumer, exclusive=False, admits=admits, selection=selection, account=account
+        )
+        self.durable = durable
+        self.is_new = is_new
+        self._is_reading = True
+
+    def attach(self, destination: Destination) -> None:
+        """Attach the consumer to a topic that matches. What is kept of one that it may not receive from is given up.
+        Raises DurableLimitError.
+        """
+        if self.admits is not None and not self.admits(destination.name):
+            self._registry.give_up(self.durable, destination)
+            return
+        self._registry.cover(self.durable, destination)
+        super().attach(destination)
+
+    def _attach_to(self, destination: Destination) -> Attachment:
+        return destination.queue.attach(
+            self.consumer,
+            durable_id=self.durable.durable_id,
+            shares=self.durable.is_shared,
+            selection=self.selection,
+            account=self.account,
+        )
+
+    def closing(self) -> Iterator[None]:
+        """Stop reading, in steps; the positions stay."""
+        self._registry.durable_wildcards.left(self.durable, self)
+        yield from super().closing()
+        if self._is_reading:
+            self._is_reading = False
+            self._registry.durables.detached(self.durable)
 
 
 class DurableAttachment:
@@ -323,6 +380,8 @@ class DestinationRegistry:
         self.durables = DurableTable(
             durables_max=durables_max, now_ms=environment.now_ms, keeper=durable_keeper, ids=durable_ids
         )
+        self.durable_wildcards: DurableWildcards[Destination] = DurableWildcards(environment.manager.keep)
+        """Durable subscriptions to wildcards, which are among `durables`, too."""
         self.made_count = 0
         self.deleted_count = 0
         self.on_make: Callable[[Destination], None] | None = None
@@ -475,6 +534,7 @@ class DestinationRegistry:
                 )
             if not is_stored and not is_ours:
                 self.check_upkeep(address.canonical)
+            durables = () if is_stored else self._durables_for(address)
             policy = self._policy_for(address)
             if address.canonical.startswith(RETAINED_PREFIX):
                 policy = policy_of_retained(policy)
@@ -485,11 +545,27 @@ class DestinationRegistry:
             self.destinations[address.canonical] = destination
             self._names.put(path_of(address.canonical), destination)
             self.made_count += 1
+            for durable in durables:
+                self._begin(destination, durable)
+                self.durable_wildcards.cover(durable, destination)
             self._welcomes.begin(destination, self._wildcards_made_count)
             if self.on_make is not None and not is_stored and not is_ours:
                 self.on_make(destination)
         destination.idle_since_seconds = None
         return destination
+
+    def _durables_for(self, address: DestinationName) -> Iterable[Durable]:
+        """Return the durable subscriptions to wildcards that a new destination is for. Raises DestinationLimitError if
+        one of them has no room for it: nothing is missed in silence.
+        """
+        if not len(self.durable_wildcards) or not address.kind.is_topic or address.is_temporary:
+            return ()
+        durables = self.durable_wildcards.wanting(address.canonical)
+        try:
+            self.durable_wildcards.check(durables, address.canonical)
+        except DurableLimitError as error:
+            raise DestinationLimitError(f"cannot make {address.canonical}: {error}") from None
+        return durables
 
     def check_prefix(self, address: DestinationName, *, to_send: bool) -> None:
         """Raise DestinationNameError for `/`, and for a name whose prefix is probably a typing error, such as
@@ -636,6 +712,80 @@ class DestinationRegistry:
         )
         return DurableAttachment(self, durable, attachment)
 
+    def attach_durable_wildcard(
+        self,
+        address: DestinationName,
+        consumer: Consumer,
+        client_id: str,
+        name: str,
+        *,
+        admits: Callable[[str], bool] | None = None,
+        selection: Selection | None = None,
+        account: AttachmentAccount | None = None,
+    ) -> DurableWildcard:
+        """Let this consumer read as a durable subscription from all topics that match, as `attach_wildcard` does; and
+        `attach_durable`, with the same errors, and DurablePatternError.
+        """
+        if self._environment_of is not None:
+            raise DurablePatternError(
+                f"a durable subscription to the wildcard {address.canonical}: a broker with several shards or hubs has "
+                "none, for each shard stores its own topics"
+            )
+        selector = "" if selection is None else selection.selector.text.strip()
+        if self.durables.find(client_id, name, address.canonical) is None:
+            self.durable_wildcards.check_new()
+        durable, is_new = self.durables.attach(client_id, name, address.canonical, selector)
+        if is_new:
+            self.durable_wildcards.add(durable)
+        if selection is not None and durable.durable_id not in self._kept_selections:
+            self._kept_selections[durable.durable_id] = selection.again()
+        wildcard = DurableWildcard(
+            self,
+            address,
+            consumer,
+            durable,
+            is_new=is_new,
+            admits=admits,
+            selection=selection,
+            account=account or self._account,
+        )
+        self._wildcards_made_count += 1
+        wildcard.number = self._wildcards_made_count
+        self._wildcards.add(path_of(address.canonical), wildcard)
+        self.durable_wildcards.joined(durable, wildcard)
+        return wildcard
+
+    def cover(self, durable: Durable, destination: Destination) -> None:
+        """Give a durable subscription to a wildcard its readers in a topic, behind all that is there, unless it has
+        them. Raises DurableLimitError.
+        """
+        if durable.durable_id not in destination.durable_ids:
+            self.durable_wildcards.check([durable], destination.name)
+            self._begin(destination, durable)
+            self.durable_wildcards.cover(durable, destination)
+
+    def give_up(self, durable: Durable, destination: Destination) -> None:
+        """Remove the readers of a durable subscription to a wildcard from a topic that no consumer of it may receive
+        from.
+        """
+        if durable.durable_id not in destination.durable_ids:
+            return
+        is_read = any(
+            isinstance(wildcard, DurableWildcard) and wildcard.durable is durable
+            for wildcard in destination.wildcards or ()
+        )
+        if not is_read and not self.durable_wildcards.is_admitted(durable, destination.name):
+            destination.durable_ids.discard(durable.durable_id)
+            self.durable_wildcards.leave(durable, destination)
+            self.environment.do_in_steps(destination.name, _removing([destination], durable.durable_id))
+
+    def topics_of(self, durable: Durable) -> Iterable[Destination]:
+        """Return the topics that a durable subscription is for and that are there, TOPICS_MAX at most."""
+        if parse(durable.destination).wildcard:
+            return self.durable_wildcards.topics(durable)
+        destination = self.destinations.get(durable.destination)
+        return () if destination is None else (destination,)
+
     @staticmethod
     def _begin(destination: Destination, durable: Durable) -> None:
         """Add a durable subscription to all existing partitions; new ones add it when they are made."""
@@ -649,7 +799,17 @@ class DestinationRegistry:
         `DurableTable.restore`.
         """
         self.durables.restore(durable, exactly=exactly)
-        destination = self.get(address, is_stored=True)
+        if not address.wildcard:
+            self._restore_readers(durable, self.get(address, is_stored=True))
+            return
+        self.durable_wildcards.add(durable)
+        for destination in self.matching(address):
+            if destination is not None:
+                self._restore_readers(durable, destination)
+                self.durable_wildcards.cover(durable, destination)
+
+    @staticmethod
+    def _restore_readers(durable: Durable, destination: Destination) -> None:
         destination.durable_ids.add(durable.durable_id)
         for partition in destination.queue.partitions.values():
             assert isinstance(partition, Topic), "only topics have durable subscriptions"
@@ -674,10 +834,12 @@ class DestinationRegistry:
         selection = self._kept_selections.pop(durable.durable_id, None)
         if selection is not None:
             selection.close()
-        destination = self.destinations.get(durable.destination)
-        if destination is not None:
-            destination.durable_ids.discard(durable.durable_id)
-            self.environment.do_in_steps(destination.name, _removing(destination, durable.durable_id))
+        topics = list(self.topics_of(durable))
+        self.durable_wildcards.discard(durable)
+        for topic in topics:
+            topic.durable_ids.discard(durable.durable_id)
+        if topics:
+            self.environment.do_in_steps(durable.destination, _removing(topics, durable.durable_id))
 
     def forget_wildcard(self, wildcard: WildcardConsumer) -> None:
         """Called by `WildcardConsumer.close`."""
@@ -695,6 +857,7 @@ class DestinationRegistry:
         self._names.remove(path_of(destination.name))
         self.deleted_count += 1
         self.retained.gone(destination.name)
+        self.durable_wildcards.forget(destination)
         if self.on_delete is not None:
             self.on_delete(destination)
         self._welcomes.forget(destination)
@@ -740,12 +903,14 @@ class DestinationRegistry:
         return bool(self._to_sweep or self._durables_to_sweep)
 
     def _sweep_durable(self, durable: Durable) -> None:
+        if not self.durables.has(durable):
+            return
         destination = self.destinations.get(durable.destination)
-        if (
-            destination is not None
-            and self.durables.has(durable)
-            and self.durables.abandoned(durable, destination.policy.durable_expires_seconds)
-        ):
+        policy = None if destination is None else destination.policy
+        address = parse(durable.destination)
+        if address.wildcard:
+            policy = self._policy_for(address)
+        if policy is not None and self.durables.abandoned(durable, policy.durable_expires_seconds):
             self.remove_durable(durable, _tried_again_later)
 
     def _sweep_one(self, destination: Destination, now_seconds: float) -> None:
@@ -775,12 +940,13 @@ class DestinationRegistry:
         )
 
 
-def _removing(destination: Destination, durable_id: int) -> Iterator[None]:
-    """Remove the readers of a durable subscription from a topic, in steps."""
-    for partition in list(destination.queue.partitions.values()):
-        if isinstance(partition, Topic) and not partition.closed:
-            partition.remove_reader(durable_id)
-        yield
+def _removing(topics: Iterable[Destination], durable_id: int) -> Iterator[None]:
+    """Remove the readers of a durable subscription from its topics, in steps."""
+    for topic in topics:
+        for partition in list(topic.queue.partitions.values()):
+            if isinstance(partition, Topic) and not partition.closed:
+                partition.remove_reader(durable_id)
+            yield
 
 
 def _tried_again_later(_error: Exception | None) -> None:

@@ -382,7 +382,7 @@ class Topic(MessageQueue):
 
     @property
     def is_empty(self) -> bool:
-        return super().is_empty and not self.intake.lead.overflow_count and not self.readers.count
+        return super().is_empty and not self.intake.lead.overflow_count and not self.readers.are_lasting
 
     def facts(self) -> Mapping[str, object]:
         facts = dict(super().facts())

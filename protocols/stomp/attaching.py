@@ -18,8 +18,10 @@ from itertools import chain, repeat
 from typing import Final
 
 from ...queues.attachments import AttachmentAccount, AttachmentLimitError
+from ...queues.durable_wildcards import DurablePatternError
+from ...queues.durables import DurableInUseError, DurableLimitError, DurableNameError, DurableSelectorError
 from ...queues.names import DestinationName
-from ...queues.registry import DestinationLimitError, DestinationRegistry, WildcardConsumer
+from ...queues.registry import DestinationLimitError, DestinationRegistry, DurableWildcard, WildcardConsumer
 from ...queues.retained import Gathering
 from ..reading import ReadGate, Reason
 from .delivery import StompSubscription
@@ -32,6 +34,17 @@ TURN_STEPS: Final = 16
 
 Admits = Callable[[str], bool]
 
+DURABLE_ERRORS: Final = (
+    DurableNameError,
+    DurableSelectorError,
+    DurableInUseError,
+    DurableLimitError,
+    DurablePatternError,
+    DestinationLimitError,
+    AttachmentLimitError,
+)
+"""Errors of attaching to a durable subscription."""
+
 
 def too_many_attachments(reason: str) -> ProtocolError:
     """The ERROR for `reason`, which names the limit."""
@@ -40,6 +53,15 @@ def too_many_attachments(reason: str) -> ProtocolError:
         reason,
         "Use narrower wildcards, UNSUBSCRIBE unneeded ones, or raise attachments_max: each takes up to 3 KiB.",
     )
+
+
+def durable_error(error: Exception) -> ProtocolError:
+    """The ERROR for one of DURABLE_ERRORS."""
+    if isinstance(error, DurableNameError):
+        return ProtocolError("bad-durable-name", str(error), "Choose another one.")
+    if isinstance(error, AttachmentLimitError):
+        return too_many_attachments(str(error))
+    return ProtocolError(getattr(error, "code", "not-durable"), str(error))
 
 
 class Attaching:
@@ -182,6 +204,42 @@ class Attaching:
         error.identify("SUBSCRIBE", headers)
         self._fail(error)
 
+    def attaching_durably(
+        self,
+        subscription: StompSubscription,
+        wildcard: DurableWildcard,
+        gathering: Gathering | None,
+        headers: dict[str, str],
+        *,
+        begin: Callable[[], None],
+        keep: Callable[[Callable[[], None]], None],
+    ) -> Iterator[None]:
+        """Attach a subscription that reads as a durable one from all topics that match, in steps. `keep` has the
+        durable subscription written, and calls back.
+        """
+        registry = self._registry
+        try:
+            wildcard.on_attach = None if gathering is None else gathering.attached
+            yield from wildcard.attaching()
+            wildcard.on_attach = None
+            if gathering is not None:
+                yield from gathering.without_topic(wildcard.address, wildcard.admits)
+        except (AttachmentLimitError, DurableLimitError) as limit:
+            if wildcard in subscription.attachments:
+                subscription.attachments.remove(wildcard)
+                yield from wildcard.closing()
+                if wildcard.is_new:
+                    registry.remove_durable(wildcard.durable, _ignored)
+            error = durable_error(limit)
+            error.identify("SUBSCRIBE", headers)
+            self._fail(error)
+            return
+        if subscription.unsubscribed:
+            return  # the connection has ended
+        if gathering is not None:
+            subscription.begin_with(gathering.all(), registry.environment, subscription.hold())
+        keep(begin)
+
     def review(self, wildcard: WildcardConsumer, admits: Admits | None) -> None:
         """Compare the destinations of a wildcard consumer with the permissions anew."""
         self.line.add(self._review(wildcard, admits))
@@ -191,6 +249,8 @@ class Attaching:
             yield from wildcard.reviewing(admits)
         except AttachmentLimitError as limit:
             self._fail(too_many_attachments(str(limit)))
+        except DurableLimitError as limit:
+            self._fail(durable_error(limit))
 
     def detach(self, subscriptions: list[StompSubscription]) -> None:
         """Deliver no more to these subscriptions; unacknowledged deliveries stay."""
@@ -198,3 +258,7 @@ class Attaching:
             subscription.unsubscribed = True
         if subscriptions:
             self.line.add(chain.from_iterable(subscription.detaching() for subscription in subscriptions))
+
+
+def _ignored(_error: Exception | None) -> None:
+    """Ignore whether a durable subscription of which no client knows is deleted on the disk."""

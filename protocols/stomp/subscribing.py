@@ -13,14 +13,14 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain, repeat
 from typing import cast
 
 from ...flow.latch import Latch
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ...flow.words import part_in_words
-from ...queues.attachments import AttachmentLimitError
-from ...queues.durables import Durable, DurableInUseError, DurableLimitError, DurableNameError, DurableSelectorError
+from ...queues.durables import Durable, DurableNameError
 from ...queues.logs.positions import Position
 from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.logs.table import LogError, check_name
@@ -41,7 +41,7 @@ from ...queues.storage import Confirms
 from ..outbound import Outbound
 from ..reading import ReadGate
 from .acks import is_for_good
-from .attaching import Attaching, too_many_attachments
+from .attaching import DURABLE_ERRORS, Attaching, durable_error
 from .authorization import Action, Authorizer, ForbiddenError
 from .browsing import BrowsingSubscription, browsable, wants_to_browse
 from .delivery import SessionTotals, StompSubscription
@@ -384,13 +384,16 @@ class Subscriptions:
         missed.
         """
         address = addresses[0]
-        if len(addresses) > 1 or address.wildcard or not address.kind.is_topic or address.temporary_global:
+        if len(addresses) > 1 or not address.kind.is_topic or address.temporary_global:
             raise ProtocolError(
                 "not-durable",
                 f"a durable subscription is to one topic, not to {headers['destination']}",
-                "Name one /topic/ without wildcards; queues keep their messages without it.",
+                "Name one /topic/, or one wildcard; queues keep their messages without it.",
             )
         registry = self._hub.registry
+        if address.wildcard:
+            self._attach_durable_wildcard(subscription, address, name, headers)
+            return
         gathering: Gathering | None = None
         if len(registry.retained) and registry.durables.find(self.client_id, name, address.canonical) is None:
             gathering = Gathering(registry.retained, registry)  # a subscription that was there has got it already
@@ -399,18 +402,50 @@ class Subscriptions:
             attachment = registry.attach_durable(
                 address, subscription, self.client_id, name, subscription.selection, self.work.account
             )
-        except DurableNameError as error:
-            raise ProtocolError("bad-durable-name", str(error), "Choose another one.") from None
-        except (DurableSelectorError, DurableInUseError, DurableLimitError, DestinationLimitError) as error:
-            raise ProtocolError(error.code, str(error)) from None
-        except AttachmentLimitError as error:
-            raise too_many_attachments(str(error)) from None
+        except DURABLE_ERRORS as error:
+            raise durable_error(error) from None
         subscription.attachments.append(attachment)
         if gathering is not None:
             subscription.begin_with(gathering.all(), registry.environment, subscription.hold())
         receipt_id = headers.get("receipt")
-        answer = self._replies.later(receipt_id)
         begin = _nothing if receipt_id is None else subscription.hold()  # as of all others, the RECEIPT comes first
+        self._keep_durable(attachment.durable, receipt_id, begin)
+
+    def _attach_durable_wildcard(
+        self, subscription: StompSubscription, address: DestinationName, name: str, headers: dict[str, str]
+    ) -> None:
+        """Read as a durable subscription to all topics that match. It is attached to those that are there in steps."""
+        registry = self._hub.registry
+        gathering: Gathering | None = None
+        if len(registry.retained) and registry.durables.find(self.client_id, name, address.canonical) is None:
+            gathering = Gathering(registry.retained, registry)
+        try:
+            wildcard = registry.attach_durable_wildcard(
+                address,
+                subscription,
+                self.client_id,
+                name,
+                admits=self._admits(subscription),
+                selection=subscription.selection,
+                account=self.work.account,
+            )
+        except DURABLE_ERRORS as error:
+            raise durable_error(error) from None
+        subscription.attachments.append(wildcard)
+        self.work.do(
+            self.work.attaching_durably(
+                subscription,
+                wildcard,
+                gathering,
+                headers,
+                begin=subscription.hold(),
+                keep=partial(self._keep_durable, wildcard.durable, headers.get("receipt")),
+            )
+        )
+
+    def _keep_durable(self, durable: Durable, receipt_id: str | None, begin: Callable[[], None]) -> None:
+        """Have a durable subscription written, answer when it is, and call `begin` then."""
+        answer = self._replies.later(receipt_id)
 
         def all_done() -> None:
             answer()
@@ -420,11 +455,11 @@ class Subscriptions:
 
         def kept(error: Exception | None) -> None:
             if error is not None:
-                self._fail_durable(attachment.durable, error)
+                self._fail_durable(durable, error)
             one_done()
 
-        registry.durables.keep(attachment.durable, kept)
-        self._when_flushed(attachment.durable, receipt_id, one_done)
+        self._hub.registry.durables.keep(durable, kept)
+        self._when_flushed(durable, receipt_id, one_done)
 
     def _when_flushed(self, durable: Durable, receipt_id: str | None, callback: Callable[[], None]) -> None:
         """Call back when all changes of a durable subscription so far are on disk; at once without a store, or without

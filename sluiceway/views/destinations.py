@@ -123,9 +123,12 @@ def waiting_since(destination: Destination) -> list[float]:
 
 
 def _topics_of(broker: ViewedBroker, durable: Durable) -> list[Topic]:
-    destination = broker.registry.destinations.get(durable.destination)
-    partitions = [] if destination is None else destination.queue.partitions.values()
-    return [topic for topic in partitions if isinstance(topic, Topic)]
+    return [
+        topic
+        for destination in broker.registry.topics_of(durable)
+        for topic in destination.queue.partitions.values()
+        if isinstance(topic, Topic)
+    ]
 
 
 def backlog_count(broker: ViewedBroker, durable: Durable) -> int:

@@ -196,6 +196,7 @@ class Export:
             handed_to=record.handed_to,
             settled=tuple((run.start, run.stop - 1) for run in record.settled),
             attempts=tuple(sorted(record.attempts.items())),
+            wildcard=subscription.destination if subscription.destination != queue.name else "",
         )
 
     # ------------------------------------------------------------------ messages

@@ -496,7 +496,7 @@ class Import:
             raise ExportFormatError(f"line {number}: {error}") from error
 
     def _take_cursor(self, number: int, line: CursorLine) -> None:
-        durable_id = self._durables.get(key_of(line.client_id, line.name, line.destination))
+        durable_id = self._durables.get(key_of(line.client_id, line.name, line.wildcard or line.destination))
         if durable_id is None:
             raise ExportFormatError(
                 f"line {number}: a cursor of the durable subscription {line.name!r} of client {line.client_id!r}, of "

@@ -108,6 +108,8 @@ class CursorLine:
     """First and last of each settled run from the front on."""
     attempts: tuple[tuple[int, int], ...]
     """Sequence and count of each."""
+    wildcard: str = ""
+    """The wildcard of the subscription; empty: it is to this topic."""
 
 
 @attrs.frozen
@@ -192,6 +194,7 @@ def write_line(line: Line) -> bytes:
                 "handed_to": line.handed_to,
                 "settled": line.settled,
                 "attempts": line.attempts,
+                **({"wildcard": line.wildcard} if line.wildcard else {}),
             }
         case OwnerLine():
             fields = {"line": "topic-owner", **attrs.asdict(line)}
@@ -465,6 +468,7 @@ def _cursor(fields: _Fields) -> CursorLine:
         handed_to=fields.whole("handed_to", 0),
         settled=fields.pairs("settled"),
         attempts=fields.pairs("attempts"),
+        wildcard=fields.text("wildcard", ""),
     )
 
 

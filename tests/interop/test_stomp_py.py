@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -43,6 +45,34 @@ def depths(broker: EmbeddedBroker, destination: str) -> tuple[int, int]:
         if found["name"] == destination:
             return found["depth_count"], found["unsettled_count"]
     return 0, 0
+
+
+# -- words of other brokers --------------------------------------------------------------------------------------------
+
+
+def test_a_durable_wildcard_of_rabbitmq_and_the_headers_of_activemq(tmp_path: Path) -> None:
+    """What topics send before there is a consumer, and while the broker restarts, comes with its dates."""
+    config = embedded_config(
+        {
+            "broker": {"data_dir": str(tmp_path)},
+            "store": {"engine": "leveldb"},
+            "destinations": {"/topic/orders.#": {"jms_headers": True}},
+        }
+    )
+    words = {"durable": "true", "auto-delete": "false"}
+    with EmbeddedBroker(config) as broker, connected((broker.host, broker.port), "1.2") as client:
+        client.subscribe("/topic/orders.#.paid", "audit", **words)
+    with EmbeddedBroker(config) as broker, connected((broker.host, broker.port), "1.1") as client:
+        for topic in ("orders.paid", "orders.eu.berlin.paid", "orders.eu.open"):
+            client.send_and_wait(f"/topic/{topic}", topic, persistent="true")
+    with EmbeddedBroker(config) as broker, connected((broker.host, broker.port), "1.1") as client:
+        client.subscribe("/topic/orders.#.paid", "audit", "client", **words)
+        messages = [client.message() for _ in range(2)]
+        assert {each.body for each in messages} == {"orders.paid", "orders.eu.berlin.paid"}
+        for each in messages:
+            assert (each.headers["priority"], each.headers["expires"]) == ("4", "0")
+            assert abs(int(each.headers["timestamp"]) / 1000 - time.time()) < 600
+        assert client.listener.messages.empty()
 
 
 # -- connecting --------------------------------------------------------------------------------------------------------

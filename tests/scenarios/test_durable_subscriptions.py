@@ -183,8 +183,8 @@ async def test_one_that_belongs_to_another_topic_is_refused(stage: Stage) -> Non
     await other.request("UNSUBSCRIBE", {"id": "s", "activemq.subscriptionName": "audit"})
 
 
-@pytest.mark.parametrize("destination", ["/topic/a.>", "/topic/a,/topic/b", "/topic/a,/queue/q"])
-async def test_only_a_single_topic_can_be_subscribed_durably(stage: Stage, destination: str) -> None:
+@pytest.mark.parametrize("destination", ["/topic/a,/topic/b", "/topic/a,/queue/q"])
+async def test_a_composite_cannot_be_subscribed_durably(stage: Stage, destination: str) -> None:
     client = await stage.connect()
     await client.frame("SUBSCRIBE", {"id": "s", "destination": destination, "durable": "true"})
     await client.expect_error("durable subscription is to one topic")
