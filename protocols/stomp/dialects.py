@@ -143,9 +143,14 @@ SEND: Final = (
     Word("AMQ_SCHEDULED_DELAY", "AX", Fate.SERVED, "milliseconds before it is delivered; also `delay`"),
     Word("x-delay", "R", Fate.SERVED, "the same, of the plug-in for delayed messages"),
     Word("AMQ_SCHEDULED_TIME", "X", Fate.REFUSED, "a date; send `AMQ_SCHEDULED_DELAY`, in milliseconds from now"),
-    Word("AMQ_SCHEDULED_PERIOD", "A", Fate.REFUSED, "a message can be delayed once: send it again for each repetition"),
-    Word("AMQ_SCHEDULED_REPEAT", "A", Fate.REFUSED, "likewise"),
-    Word("AMQ_SCHEDULED_CRON", "A", Fate.REFUSED, "likewise"),
+    Word("AMQ_SCHEDULED_PERIOD", "A", Fate.SERVED, "milliseconds between two deliveries"),
+    Word(
+        "AMQ_SCHEDULED_REPEAT",
+        "A",
+        Fate.SERVED,
+        "how often it is delivered after the first time, 99 at most: as many messages wait from the beginning",
+    ),
+    Word("AMQ_SCHEDULED_CRON", "A", Fate.REFUSED, "send it again each time, or give `AMQ_SCHEDULED_REPEAT`"),
     Word(
         "retain",
         "",

@@ -101,13 +101,18 @@ _UNLIMITED: Final = StompLimits(header_count_max=2**31, header_line_bytes_max=2*
 
 _GROUP_NAMES: Final = ("group", "JMSXGroupID")
 _DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
-_REPEAT_NAMES: Final = ("AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT")
+_CRON: Final = "AMQ_SCHEDULED_CRON"
+_PERIOD: Final = "AMQ_SCHEDULED_PERIOD"
+_REPEAT: Final = "AMQ_SCHEDULED_REPEAT"
+
+REPEATS_MAX: Final = 99
+"""Deliveries after the first one: each is a message of its own from the beginning, as each leg of a composite is."""
 _PRODUCER_ID: Final = "producer-id"
 _PRODUCER_SEQUENCE: Final = "producer-sequence"
 _DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 _ORIGIN_NAMES: Final = (_PRODUCER_ID, _PRODUCER_SEQUENCE, _DUPLICATE_ID)
 _SPECIAL_NAMES: Final = frozenset(
-    {"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES, *_REPEAT_NAMES, *RETAIN_NAMES}
+    {"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES, _CRON, _REPEAT, *RETAIN_NAMES}
     | {*_ORIGIN_NAMES}
 )
 NAME_BYTES_MAX: Final = 200
@@ -351,13 +356,37 @@ class SendHead:
         self.retain = retain_of(headers)
         with suppress(ProtocolError):  # of a stored message: an earlier version took any
             self.origin = _origin_of(headers)
-        for name in _REPEAT_NAMES:
-            if headers.get(name, "0").strip() not in ("", "0"):
-                raise ProtocolError(
-                    "not-supported",
-                    f"repeated delivery ({name}) is not available in this version",
-                    "A message can be delayed once (AMQ_SCHEDULED_DELAY, delay); send it again for each repetition.",
-                )
+        if headers.get(_CRON, "").strip():
+            raise ProtocolError(
+                "not-supported",
+                f"delivery by a calendar ({_CRON}) is not available in this version",
+                f"Send it again each time, or give {_REPEAT} (up to {REPEATS_MAX}) and {_PERIOD}.",
+            )
+        if _REPEAT in headers and _repeats_of(headers)[0] and not self.delay_ms:
+            self.delay_ms = 1  # it is not for the short way of plain messages; `repeated` tells the delays
+
+    def repeated(self) -> list[SendHead]:
+        """The heads of all deliveries of a message that is sent once and delivered several times, each with its delay;
+        this very head alone for any other.
+        """
+        if not self.delay_ms or self.header(_REPEAT) is None:
+            return [self]
+        headers = self.headers
+        count, period_ms = _repeats_of(headers)
+        if not count:
+            return [self]
+        delay_ms = next((whole_number(headers, name, _MS_MAX) for name in _DELAY_NAMES if name in headers), 0)
+        changes: dict[str, str | None] = dict.fromkeys((*_DELAY_NAMES, _REPEAT, _PERIOD))
+        heads = []
+        for number in range(count + 1):
+            due_ms = delay_ms + number * period_ms
+            heads.append(self.with_headers({**changes, "AMQ_SCHEDULED_DELAY": str(due_ms) if due_ms else None}))
+        return heads
+
+    @property
+    def repeats_count(self) -> int:
+        """Deliveries after the first one."""
+        return _repeats_of(self.headers)[0] if self.delay_ms and self.header(_REPEAT) is not None else 0
 
     @classmethod
     def parse(
@@ -554,6 +583,19 @@ def _check_origin(header: str, name: str) -> None:
             f"header {header} has {size_bytes} bytes, or characters that do not print: {name[:40]!r}",
             f"Give a name of 1 to {NAME_BYTES_MAX} bytes that is the same whenever the message is sent again.",
         )
+
+
+def _repeats_of(headers: Mapping[str, str]) -> tuple[int, int]:
+    """Return how often a message is delivered again, and the milliseconds between. Raises `ProtocolError`."""
+    count = whole_number(headers, _REPEAT, REPEATS_MAX)
+    period_ms = whole_number(headers, _PERIOD, _MS_MAX // (REPEATS_MAX + 1))
+    if count and not period_ms:
+        raise ProtocolError(
+            f"bad-{_PERIOD}",
+            f"{_REPEAT}:{count} without {_PERIOD}",
+            f"Give {_PERIOD}, the milliseconds between two deliveries.",
+        )
+    return count, period_ms
 
 
 def _is_neutral(block: bytes) -> bool:

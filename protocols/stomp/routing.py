@@ -14,7 +14,7 @@ from ...flow.graph import Steps
 from ...queues.destination import Destination
 from ...queues.logs.log import Log
 from ...queues.logs.table import LogError
-from ...queues.names import DestinationName, DestinationNameError, Kind, parse_composite
+from ...queues.names import COMPOSITE_COUNT_MAX, DestinationName, DestinationNameError, Kind, parse_composite
 from ...queues.registry import DestinationLimitError
 from ...queues.retained import RETAINED_PREFIX, topic_of
 from .authorization import Action, Authorizer
@@ -99,6 +99,17 @@ class Router:
         self.check(addresses, run)
         _check_retained(head, addresses, run)
         targets: list[tuple[SendHead, Lane]] = []
+        repeated = forwarded.repeated()
+        if len(repeated) * len(addresses) > COMPOSITE_COUNT_MAX:
+            message = f"{len(repeated)} deliveries to {len(addresses)} destinations: {COMPOSITE_COUNT_MAX} at most"
+            raise send_error(run, "bad-destination", message)
+        if len(repeated) > 1:
+            if head.origin is not None:
+                message = (
+                    "repeated delivery of a message that names its producer: its repetitions would be taken for it"
+                )
+                raise send_error(run, "not-supported", message)
+            yield from repeat(None, REWRITING_STEPS * len(repeated))
         for address in addresses:
             if address.wildcard:
                 raise send_error(
@@ -106,6 +117,9 @@ class Router:
                 )
             if address.kind is Kind.LOG:
                 yield from repeat(None, LOG_STEPS)
+                if len(repeated) > 1:
+                    message = f"repeated delivery to {address.canonical}: a log keeps its records, read them again"
+                    raise send_error(run, "not-supported", message)
                 log = self._log(address, run)
                 targets.append((forwarded, self._lanes.lane(log, log)))
                 continue
@@ -114,14 +128,15 @@ class Router:
             destination = self.destination(address, run)
             if destination is None:
                 continue
-            own = forwarded
-            if len(addresses) > 1:
-                own = forwarded.with_headers({"destination": address.canonical})
-                yield from repeat(None, REWRITING_STEPS)
-            partitions = destination.queue.partitions
-            if partitions and destination.key_of(own) not in partitions:
-                self._check_upkeep(f"priority {own.priority} of {address.canonical}", run)
-            targets.append((own, self._lanes.lane(destination, destination.queue_for(own))))
+            for each in repeated:
+                own = each
+                if len(addresses) > 1:
+                    own = each.with_headers({"destination": address.canonical})
+                    yield from repeat(None, REWRITING_STEPS)
+                partitions = destination.queue.partitions
+                if partitions and destination.key_of(own) not in partitions:
+                    self._check_upkeep(f"priority {own.priority} of {address.canonical}", run)
+                targets.append((own, self._lanes.lane(destination, destination.queue_for(own))))
         if not targets:
             return None
         plain = (
@@ -132,7 +147,8 @@ class Router:
             and not targets[0][1].adds_headers
         )
         route = Route(tuple(targets), plain=plain)
-        self._lanes.keep_route(head, route)
+        if len(repeated) == 1:
+            self._lanes.keep_route(head, route)
         return route
 
     def check_for_transaction(self, run: SendRun) -> None:

@@ -232,8 +232,8 @@ class Sender:
 
     def _send_apart(self, run: SendRun) -> None:
         steps = self._sending(run)
-        commas_count = run.head.destination.count(",")
-        is_much = commas_count and (commas_count + 1) * (1 + len(run.wires) // LEG_COUNT) > AT_ONCE_LEGS
+        legs_count = (run.head.destination.count(",") + 1) * (1 + run.head.repeats_count)
+        is_much = legs_count > 1 and legs_count * (1 + len(run.wires) // LEG_COUNT) > AT_ONCE_LEGS
         if is_much or is_batch(run.head):
             self._do(self._sending_on(run, steps))
         else:

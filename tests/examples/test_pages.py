@@ -101,6 +101,7 @@ def test_the_stomp_page_knows_every_error_code_and_no_other() -> None:
     # Headers whose names are in tables of the code, and one that is an inner name of `credit: MESSAGES,BYTES`.
     indirect = {
         *("bad-delay", "bad-AMQ_SCHEDULED_DELAY", "bad-x-delay"),
+        *("bad-AMQ_SCHEDULED_PERIOD", "bad-AMQ_SCHEDULED_REPEAT"),
         *("bad-x-priority", "bad-activemq.priority", "bad-destination-type", "bad-subscription-type"),
         *("bad-x-max-length", "bad-x-max-length-bytes", "bad-x-message-ttl"),
         "other-order",

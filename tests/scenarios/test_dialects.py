@@ -184,6 +184,71 @@ async def test_messages_have_the_headers_of_jms_by_configuration(version: Versio
         assert dates == {"/queue/jms.a": str(began_ms + 3000), "/queue/plain": None}
 
 
+# -- repeated delivery -------------------------------------------------------------------------------------------------
+
+REPEATED = {"AMQ_SCHEDULED_REPEAT": "2", "AMQ_SCHEDULED_PERIOD": "10000"}
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5000])
+async def test_a_message_is_delivered_as_often_as_its_sender_says(
+    stage: Stage, version: Version, delay_ms: int
+) -> None:
+    """By queues and topics, in transactions, each time at its time."""
+    client, producer = await stage.connect(version), await stage.connect(version)
+    await client.subscribe("/queue/a,/topic/b")
+    delay = {"delay": str(delay_ms)} if delay_ms else {}
+    began_ms = wall_clock_ms()
+    await producer.request("SEND", {"destination": "/queue/a", **REPEATED, **delay}, "q")
+    await producer.frame("BEGIN", {"transaction": "t"})
+    await producer.frame("SEND", {"destination": "/topic/b", "transaction": "t", **REPEATED, **delay}, "t")
+    await producer.request("COMMIT", {"transaction": "t"})
+    for number in range(3):
+        for _ in range(2):
+            message = await client.next_message()
+            assert 0 <= wall_clock_ms() - began_ms - delay_ms - number * 10_000 < 1000
+            assert message.text == message.headers["destination"][1]
+            assert not set(REPEATED) & set(message.headers)
+    await trio.sleep(60)
+    await client.silence()
+
+
+async def test_repeated_delivery_continues_after_a_restart() -> None:
+    """With one RECEIPT for all; a dead letter or an ACK of one leaves the others."""
+    lives = Lives()
+    async with lives.life(end="power cut") as stage:
+        client, producer = await stage.connect(), await stage.connect()
+        await client.subscribe("/queue/a", ack="client-individual")
+        await producer.request("SEND", {"destination": "/queue/a", "persistent": "true", **REPEATED}, "x")
+        await client.ack(await client.next_message())
+    async with lives.life() as stage:
+        client = await stage.connect()
+        await client.subscribe("/queue/a")
+        assert await client.next_texts(2) == ["x", "x"]
+        await trio.sleep(60)
+        await client.silence()
+
+
+@pytest.mark.parametrize(
+    ("destination", "headers", "code"),
+    [
+        ("/queue/a", {"AMQ_SCHEDULED_REPEAT": "100", "AMQ_SCHEDULED_PERIOD": "1"}, "bad-AMQ_SCHEDULED_REPEAT"),
+        ("/queue/a", {"AMQ_SCHEDULED_REPEAT": "-1", "AMQ_SCHEDULED_PERIOD": "1"}, "bad-AMQ_SCHEDULED_REPEAT"),
+        ("/queue/a,/queue/b", {"AMQ_SCHEDULED_REPEAT": "60", "AMQ_SCHEDULED_PERIOD": "1"}, "bad-destination"),
+        ("/queue/a", {"AMQ_SCHEDULED_REPEAT": "1"}, "bad-AMQ_SCHEDULED_PERIOD"),
+        ("/queue/a", {"AMQ_SCHEDULED_CRON": "0 * * * *"}, "not-supported"),
+        ("/topic/a", {"retain": "set", **REPEATED}, "not-supported"),
+        ("/queue/a", {"_AMQ_DUPL_ID": "1", **REPEATED}, "not-supported"),
+    ],
+)
+async def test_repetitions_that_are_none_are_refused(
+    stage: Stage, destination: str, headers: dict[str, str], code: str
+) -> None:
+    client = await stage.connect()
+    await client.frame("SEND", {"destination": destination, **headers}, "x")
+    assert (await client.expect_error("")).headers["code"] == code
+    assert stage.depth_count("/queue/a") == 0
+
+
 # -- subscriptions -----------------------------------------------------------------------------------------------------
 
 
