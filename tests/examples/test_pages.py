@@ -100,7 +100,7 @@ def test_the_stomp_page_knows_every_error_code_and_no_other() -> None:
     written = {code for cell in cells for code in re.findall(r"`([^`]+)`", cell)}
     # Headers whose names are in tables of the code, and one that is an inner name of `credit: MESSAGES,BYTES`.
     indirect = {
-        *("bad-delay", "bad-AMQ_SCHEDULED_DELAY", "bad-x-delay"),
+        *("bad-delay", "bad-AMQ_SCHEDULED_DELAY", "bad-x-delay", "bad-producer-sequence"),
         *("bad-AMQ_SCHEDULED_PERIOD", "bad-AMQ_SCHEDULED_REPEAT"),
         *("bad-x-priority", "bad-activemq.priority", "bad-destination-type", "bad-subscription-type"),
         *("bad-x-max-length", "bad-x-max-length-bytes", "bad-x-message-ttl"),
