@@ -72,7 +72,7 @@ async def test_the_last_of_them_gives_all_credit_back(
 async def test_a_client_that_acks_its_credit_in_any_portions_goes_on_after_a_seek(
     version: Version, acked_at_once: int
 ) -> None:
-    for seek_after in range(1, 11):
+    for seek_after in (1, 4, 9, 10):
         async with LogStage() as stage:
             asker, producer = await stage.connect_asking(), await stage.connect()
             client = await stage.connect(version=version)

@@ -142,7 +142,7 @@ async def test_a_thousand_wrong_passcodes_cost_the_attacker_and_nobody_else() ->
         assert trio.current_time() == before, "it is forgotten"
 
 
-async def test_a_thousand_connections_at_once_get_no_more_guesses() -> None:
+async def test_hundreds_of_connections_at_once_get_no_more_guesses() -> None:
     """Those that wait are few; the others are refused unseen."""
     async with GuardedStage() as stage:
 
@@ -154,9 +154,9 @@ async def test_a_thousand_connections_at_once_get_no_more_guesses() -> None:
         for number in range(10):
             await guess(number)
         async with trio.open_nursery() as nursery:
-            for number in range(1000):
+            for number in range(300):
                 nursery.start_soon(guess, number)
-        assert stage.broker.guard.statistics().unseen_count > 990
+        assert stage.broker.guard.statistics().unseen_count > 290
 
 
 class Recorder:

@@ -76,10 +76,10 @@ async def test_a_connection_that_ends_in_the_middle_leaves_nothing(stage: Stage,
     """The stage counts what is left."""
     make_topics(stage)
     make_topics(stage, 50, "queue")
+    other = await stage.connect()
     for number in range(50):
-        other = await stage.connect()
         await other.sent(f"/queue/t{number}", "waits")
-        await other.disconnect()
+    await other.disconnect()
     reader = await stage.connect()
     await reader.subscribe("/queue/>", id="q", ack=ack)
     await reader.subscribe("/topic/>", id="t", ack=ack)
