@@ -127,11 +127,11 @@ async def test_retention(tmp_path: Path) -> None:
         sender = await logs.client()
         for _ in range(2):
             await sender.send_raw(
-                b"".join(batches(encode([b"x" * 100] * 20), f"/log/l{number}") for number in range(300))
+                b"".join(batches(encode([b"x" * 100] * 20), f"/log/l{number}") for number in range(200))
             )
             await sender.send_raw(batches(encode([b"x" * 100] * 20)))
             await sender.sync()
-        for place in range(4):
+        for place in range(2):
             reader = await logs.client()
             numbers = range(place * 500, place * 500 + 500)
             await reader.send_raw(
@@ -139,9 +139,9 @@ async def test_retention(tmp_path: Path) -> None:
             )
             await reader.sync()
         await trio.sleep(2)
-        with logs.law("retention of logs", limit="logs_max", crowd="300 logs, 2,000 readers"):
+        with logs.law("retention of logs", limit="logs_max", crowd="200 logs, 1,000 readers"):
             await trio.sleep(120)
-        with logs.law("SEND to a log with readers at its end", limit="one SEND", crowd="2,000 readers"):
+        with logs.law("SEND to a log with readers at its end", limit="one SEND", crowd="1,000 readers"):
             await sender.send(LOG, b"x")
             await trio.sleep(2)
 

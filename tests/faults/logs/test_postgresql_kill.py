@@ -13,8 +13,8 @@ import pytest
 from tests.faults.logs.postgresql_kill import run_round
 from tests.how_often import rounds
 
-KILLS_COUNT: Final = rounds(2)
-KILLS_AT_ONCE: Final = 2
+KILLS_COUNT: Final = rounds(1)
+KILLS_AT_ONCE: Final = 1
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(240)]
 
