@@ -181,7 +181,7 @@ def test_what_is_dropped_as_it_comes_costs_no_look_at_any_subscriber() -> None:
     assert lines < MANY
 
 
-CROWD = 4_000
+CROWD = 10_000
 
 
 def longest_step(world: World, work: Callable[[], object], *, steps_max: int = 300) -> int:
