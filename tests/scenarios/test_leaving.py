@@ -205,12 +205,12 @@ async def test_an_ended_session_is_counted_with_what_it_takes(sends: int, size: 
             stage.clients.clear()
             gc.collect()
 
-        await leave(10)  # what is made once is there
+        await leave(20)  # what is made once is there
         left = stage.broker.left_behind
         tracemalloc.start()
         try:
             before_bytes, counted_bytes = traced_bytes(), left.used_bytes
-            await leave(30)
+            await leave(60)
             taken_bytes = traced_bytes() - before_bytes
         finally:
             tracemalloc.stop()
