@@ -118,10 +118,14 @@ class Compactor(FlowResource):
     def _bite(self) -> None:
         self._timer = None
         steps, log = self._round, self.log
-        if log is None or log.closed:
-            self._end()
-        else:
-            self._disk.compact(lambda: _some(steps), self._bitten)
+        try:
+            if log is None or log.closed:
+                self._end()
+            else:
+                self._disk.compact(lambda: _some(steps), self._bitten)
+        except BaseException:
+            self.log, self._round = None, iter(())  # the next look begins anew
+            raise
 
     def _bitten(self, is_done: bool | DiskError) -> None:
         log = self.log

@@ -53,6 +53,11 @@ def keys(tmp_path: Path) -> Path:
     return path
 
 
+def put(keys: Path, name: str) -> None:
+    """Replace the keys. No thread writes: while one does, virtual time may pass, and tokens expire."""
+    keys.write_bytes(document(name))
+
+
 async def refused(stage: Stage, **headers: str) -> str:
     with pytest.raises(UnexpectedError) as error:
         await stage.connect(name="stranger:1", **headers)
@@ -149,7 +154,7 @@ async def test_a_reload_changes_sources_as_a_whole_or_not_at_all(keys: Path, tmp
         reload(stage, secured(issuer(keys, groups={"none": ("writers", "operators")})))
         await ended(ann, "no permission to connect any more", "forbidden")
         again = await stage.connect(passcode=token(scope="write"))
-        await trio.Path(keys).write_bytes(document("ec-other"))
+        put(keys, "ec-other")
         reload(stage, secured(issuer(keys, groups={"none": ("writers", "operators")})))
         await ended(again, "no permission to connect any more", "forbidden")
         assert "authentication failed" in await refused(stage, passcode=token())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Final
@@ -62,8 +63,8 @@ PARTS: Final = {"HeartBeat": "_heart_beat", "PendingLogin": "entering"}
 """Timers of parts of a session, and what it calls them."""
 OF_SUBSCRIPTIONS: Final = frozenset({"ImplicitSubscriptions"})
 """Timers of parts of its subscriptions, which `Faults` looks up by name."""
-RESUMING: Final = frozenset({"PagedBlocks", "Pace", "RateLimit"})
-"""Timers that let several go on: each looks again for the others."""
+RESUMING: Final = frozenset({"Compactor", "PagedBlocks", "Pace", "RateLimit"})
+"""Timers that let several go on: each looks again for the others, and compaction at all logs."""
 ENDING: Final = frozenset(each.__name__ for each in (*SHARED, Faults))
 """Timers of what all share: the broker ends. That of `Faults` is how."""
 
@@ -103,8 +104,13 @@ def _issuer_of(stage: Stage) -> Issuer:
     return issuer
 
 
-def _timers() -> Iterator[tuple[str, str, str]]:
-    """Module and class of every call that sets a timer, and which call."""
+@cache
+def _timers() -> frozenset[tuple[str, str, str]]:
+    """Return module and class of every call that sets a timer, and which call."""
+    return frozenset(_found_timers())
+
+
+def _found_timers() -> Iterator[tuple[str, str, str]]:
     for path in modules(*CORE, "sluiceway"):
         if name_of(path).startswith(("sluiceway.dispatcher", OF_HUBS)):
             continue
@@ -119,14 +125,14 @@ def _timers() -> Iterator[tuple[str, str, str]]:
 
 
 def test_every_timer_is_in_a_table() -> None:
-    found = set(_timers())
+    found = _timers()
     assert {owner for _module, owner, call in found if call == "Periodic"} == set(PERIODIC)
     others = {owner for _module, owner, call in found if call != "Periodic"}
     assert others - ENDING == OWNED | set(PARTS) | OF_SUBSCRIPTIONS | RESUMING
 
 
 def test_every_owner_of_timers_is_known_to_what_abandons() -> None:
-    for module, owner, call in set(_timers()):
+    for module, owner, call in _timers():
         if call != "Periodic" and owner in OWNED:
             made = getattr(import_module(module), owner)
             is_part = any(f"{base.__module__}.{base.__name__}" in parts() for base in made.__mro__)

@@ -181,7 +181,7 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ('[[destinations]]\nmatch = "/queue/a"\nfull = "explode"', "destinations[1].full = 'explode'", "drop_oldest"),
         ('[[destinations]]\nmatch = "/queue/>.a"', "destinations[1].match = '/queue/>.a'", "must be the last level"),
         ('[[destinations]]\nmatch = "/amq/queue/a"', "destinations[1].match = '/amq/queue/a'", "known as /queue/a"),
-        ('[[destinations]]\nmatch = "/topic/#"', "destinations[1].match = '/topic/#'", "write '>'"),
+        ('[[destinations]]\nmatch = "/topic/#.a.>"', "destinations[1].match = '/topic/#.a.>'", "in place of the last"),
         ('[[destinations]]\nmatch = "/"', "destinations[1].match = '/'", "write /> for all"),
         ('[[destinations]]\nmatch = "orders"', "destinations[1].match = 'orders'", "must be a full destination"),
         ("[[destinations]]\nmemory_bytes = 5", "destinations[1].match", "is missing"),
