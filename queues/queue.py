@@ -97,7 +97,7 @@ class Distribution(Protocol):
 class MessageQueue(FlowResource):
     """Base of the queue kinds that hold elements. Not for direct use."""
 
-    upkeep_bytes = 8192
+    upkeep_bytes = 8704
     """Empty, with its destination; a topic takes as much."""
 
     full_default = "block"

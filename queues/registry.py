@@ -14,7 +14,7 @@ about 6 KiB beside its messages (and as much again for each further priority in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import repeat
 from typing import Final
@@ -779,7 +779,7 @@ class DestinationRegistry:
             self.durable_wildcards.leave(durable, destination)
             self.environment.do_in_steps(destination.name, _removing([destination], durable.durable_id))
 
-    def topics_of(self, durable: Durable) -> Iterable[Destination]:
+    def topics_of(self, durable: Durable) -> Collection[Destination]:
         """Return the topics that a durable subscription is for and that are there, TOPICS_MAX at most."""
         if parse(durable.destination).wildcard:
             return self.durable_wildcards.topics(durable)
@@ -834,8 +834,10 @@ class DestinationRegistry:
         selection = self._kept_selections.pop(durable.durable_id, None)
         if selection is not None:
             selection.close()
-        topics = list(self.topics_of(durable))
-        self.durable_wildcards.discard(durable)
+        topics = self.topics_of(durable)
+        if parse(durable.destination).wildcard:
+            topics = tuple(topics)
+            self.durable_wildcards.discard(durable)
         for topic in topics:
             topic.durable_ids.discard(durable.durable_id)
         if topics:

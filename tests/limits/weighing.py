@@ -128,6 +128,7 @@ class Balance:
         await self._stage.settled_down()
         gc.collect()
         names._parse.cache_clear()  # the process's: 4,096 names
+        names.meant_by.cache_clear()  # as many
         broker = self._stage.broker
         broker.memory.upkeep.settle()
         trails = broker.trails
