@@ -48,7 +48,7 @@ EXPRESS_SHARE: Final = 10
 means one.
 """
 
-MESSAGES_PER_STEP: Final = 16
+MESSAGES_PER_STEP: Final = 12
 """Messages that one step requeues, where long work is counted (queues/steps.py)."""
 
 
