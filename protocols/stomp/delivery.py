@@ -48,7 +48,7 @@ EXPRESS_SHARE: Final = 10
 means one.
 """
 
-MESSAGES_PER_STEP: Final = 12
+MESSAGES_PER_STEP: Final = 8
 """Messages that one step requeues, where long work is counted (queues/steps.py)."""
 
 

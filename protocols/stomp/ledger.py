@@ -534,10 +534,10 @@ class Ledger:
             if place % BITE_CHUNKS == 0:
                 yield None
             first, end, numbers = chunk.first, chunk.end, chunk.numbers
-            for start in range(first, end, BITE_COUNT):
+            for start in range(first, end, LEFT_COUNT):
                 if not chunk.left_count or not is_meant(chunk.subscription):
                     break
-                portion = self._change(chunk, range(start, min(end, start + BITE_COUNT)), _UNSETTLED, _DONE)
+                portion = self._change(chunk, range(start, min(end, start + LEFT_COUNT)), _UNSETTLED, _DONE)
                 if portion is not None:
                     portion.charge_only(())
                     yield portion, _at(numbers, first, portion.ordinals)
