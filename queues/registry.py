@@ -665,10 +665,14 @@ class DestinationRegistry:
             selection=selection,
             account=account or self._account,
         )
+        self._enter(wildcard)
+        return wildcard
+
+    def _enter(self, wildcard: WildcardConsumer) -> None:
+        """Number a wildcard consumer, and have it attached to what is made from now on."""
         self._wildcards_made_count += 1
         wildcard.number = self._wildcards_made_count
-        self._wildcards.add(path_of(address.canonical), wildcard)
-        return wildcard
+        self._wildcards.add(path_of(wildcard.address.canonical), wildcard)
 
     def matching(self, address: DestinationName) -> Iterator[Destination | None]:
         """Yield the destinations that a wildcard covers now; None: a step without a result. The iteration may be
@@ -749,9 +753,7 @@ class DestinationRegistry:
             selection=selection,
             account=account or self._account,
         )
-        self._wildcards_made_count += 1
-        wildcard.number = self._wildcards_made_count
-        self._wildcards.add(path_of(address.canonical), wildcard)
+        self._enter(wildcard)
         self.durable_wildcards.joined(durable, wildcard)
         return wildcard
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from functools import partial
 from itertools import groupby
 from typing import Final
 
 from ..message import Message
 from .batches import Batch, BatchError, encode, reheaded, split
 from .offers import HEAD, is_batch
-from .ports import MissingRecordsError, Records, read_here
+from .ports import Records, batches_here
 
 COMMIT_HEADER: Final = b"sluiceway-commit"
 MARK_BYTES_MAX: Final = 64
@@ -33,21 +32,7 @@ def transaction_mark(transaction_id: int, place: int) -> bytes:
 
 def is_there(records: Records, index: int, mark: bytes) -> bool:
     """Return whether a batch from `index` on carries the mark. O(batches). Raises DiskError."""
-    index = max(index, records.first_index)
-    end = records.next_index
-    while index < end:
-        try:
-            batch = read_here(records, partial(records.batch_of, index))
-        except MissingRecordsError as gone:
-            index = gone.to_index
-            continue
-        except IndexError:
-            index = max(index + 1, records.first_index)
-            continue
-        if mark in batch.head.split(b"\n"):
-            return True
-        index = batch.end_index
-    return False
+    return any(mark in batch.head.split(b"\n") for batch in batches_here(records, index, records.next_index))
 
 
 def marked(batch: Batch, mark: bytes) -> Batch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import attrs
@@ -148,6 +149,24 @@ def read_here(records: Records, read: Callable[[], T]) -> T:
         except AwayError as away:
             records.warm(away.index, away.index + 1)
     raise DiskError("records that were brought are gone again at once: there is not enough room for readers")
+
+
+def batches_here(records: Records, index: int, end: int) -> Iterator[Batch]:
+    """Yield the batches with records from `index` to before `end`, in a thread that may block; what is missing is
+    passed over. Raises DiskError.
+    """
+    index = max(index, records.first_index)
+    while index < end:
+        try:
+            batch = read_here(records, partial(records.batch_of, index))
+        except MissingRecordsError as gone:
+            index = gone.to_index
+            continue
+        except IndexError:
+            index = max(index + 1, records.first_index)
+            continue
+        yield batch
+        index = batch.end_index
 
 
 def timestamp_ms_of(records: Records, index: int) -> int | None:

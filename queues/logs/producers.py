@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Final, Protocol
 
 import attrs
@@ -25,8 +24,7 @@ import attrs
 from ..message import Message
 from ..policy import QueuePolicy
 from ..producers import NO_SEQUENCE, Origin, origin_of
-from .batches import BatchError
-from .ports import GroupKeeper, MissingRecordsError, Records, read_here
+from .ports import GroupKeeper, Records, batches_here
 
 STAMP: Final = b"sluiceway-producer"
 """Name of the header line: the log's id, the sequence, and the name of the producer."""
@@ -93,16 +91,8 @@ def origin_in(head: bytes, log_id: str) -> Origin | None:
 def continued(records: Records, snapshot: ProducerSnapshot) -> ProducerSnapshot:
     """Return a snapshot with what the records behind it say. Blocks. O(batches behind it). Raises DiskError."""
     known: OrderedDict[str, KnownProducer] = OrderedDict((each.name, each) for each in snapshot.producers)
-    index, end = max(snapshot.end_index, records.first_index), records.next_index
-    while index < end:
-        try:
-            batch = read_here(records, partial(records.batch_of, index))
-        except MissingRecordsError as gone:
-            index = gone.to_index
-            continue
-        except (IndexError, BatchError):
-            index = max(index + 1, records.first_index)
-            continue
+    end = records.next_index
+    for batch in batches_here(records, snapshot.end_index, end):
         origin = origin_in(batch.head, snapshot.log_id)
         if origin is not None:
             name, sequence = origin
@@ -114,7 +104,6 @@ def continued(records: Records, snapshot: ProducerSnapshot) -> ProducerSnapshot:
                 batch.timestamp_ms,
                 (*places, (sequence, batch.first_index, batch.count))[-RECENT_COUNT:],
             )
-        index = batch.end_index
     return ProducerSnapshot(snapshot.log_id, end, tuple(known.values()))
 
 
