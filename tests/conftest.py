@@ -34,6 +34,11 @@ _CLIENT_ENDS_SECONDS: Final = 20.0
 
 bare_names.refuse()
 
+# Hundreds of brokers and commands are started: where compiled modules are not kept, each compiles all of them again,
+# which is two seconds of processor time. Whoever set this meant programs, not the tests of this checkout.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 settings.register_profile("repeatable", max_examples=rounds(40), derandomize=True, **_PATIENT)
 settings.register_profile("explore", max_examples=rounds(1000), print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
