@@ -61,6 +61,14 @@ def _partitions_count(_instance: object, _attribute: attrs.Attribute[int], value
         )
 
 
+def _log_partitions(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if not 1 <= value <= PARTITIONS_COUNT_MAX:
+        raise ValueError(
+            f"{attribute.name} must be from 1 to {PARTITIONS_COUNT_MAX}, got {value}: each partition is a log, with "
+            "files of its own"
+        )
+
+
 def _share(_instance: object, attribute: attrs.Attribute[float], value: float) -> None:
     if not 0 < value <= 1:
         raise ValueError(f"{attribute.name} must be above 0 and at most 1, got {value}")
@@ -370,6 +378,15 @@ class QueuePolicy:
         or_none(not_negative),
     )
 
+    log_partitions: int = field(
+        1,
+        "count",
+        "Logs: into how many partitions a log is divided. `/log/NAME` is then `/log/NAME/0`, `/log/NAME/1` and so on, "
+        "each a log of its own with the settings of `/log/NAME`; the key of a SEND decides to which it goes "
+        "([partitions](logs.md#partitions)). For logs that exist the number may only grow, at a restart; a key may "
+        "belong to another partition then. 256 at most; not with several shards.",
+        _log_partitions,
+    )
     log_retention_seconds: float | None = field(
         7 * 24 * 3600.0,
         "seconds",

@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from sluiceway.answering import GROUPS_MAX, OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
+from sluiceway.config.errors import ConfigError
 from sluiceway.flow.graph import Steps, sorted_in_steps
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import ForbiddenError
@@ -298,7 +299,9 @@ def open_logs(
     disk: LogDisk,
     policy_for: Callable[[str], QueuePolicy],
 ) -> Logs:
-    """Return the logs of these shards. `cabinet`, `keeper`, `environment_of`: those of the shard that a log is in."""
+    """Return the logs of these shards. Raises ConfigError for settings that these logs can't have.
+
+    `cabinet`, `keeper`, `environment_of`: those of the shard that a log is in."""
     table = LogTable(
         cabinet,
         disk,
@@ -312,6 +315,10 @@ def open_logs(
         warn=log.warning,
         compaction_bytes_max=config.compaction_bytes_max,
     )
+    mistakes = table.mistakes_of_settings([name for part in parts.values() for name in part.opened])
+    if mistakes:
+        Logs(table, disk, parts).abandon()
+        raise ConfigError("\n".join(mistakes))
     for part in parts.values():
         table.restore(part.opened, part.groups, part.producers)
     table.start({}, {})

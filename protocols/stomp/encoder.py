@@ -102,10 +102,20 @@ def _escaped(receipt_ids: Sequence[str], version: Version) -> Sequence[str]:
 
 
 def indexed_receipts(
-    receipt_ids: Sequence[str], version: Version, indexes: Iterable[tuple[int, int]], durability: str
+    receipt_ids: Sequence[str],
+    version: Version,
+    indexes: Iterable[tuple[int, int]],
+    durability: str,
+    partition: int | None = None,
 ) -> bytes:
-    """Return the receipts of SENDs to a log: each says where its records begin, and how many they are."""
-    tail = f"\ndurability:{durability}\n\n\0"
+    """Return the receipts of SENDs to a log: each says where its records begin, and how many they are; and in which
+    partition.
+    """
+    tail = (
+        f"\ndurability:{durability}\n\n\0"
+        if partition is None
+        else (f"\npartition:{partition}\ndurability:{durability}\n\n\0")
+    )
     return _BETWEEN.join(
         [
             f"RECEIPT\nreceipt-id:{receipt_id}\nindex:{index}\ncount:{count}{tail}"

@@ -28,6 +28,7 @@ from ...flow.kinds import ResourceKind
 from ...queues.destination import Destination
 from ...queues.large import LargeMessage
 from ...queues.logs.log import Log
+from ...queues.logs.partitions import LogPartitions
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
 from ...queues.message_sink import MessageSink, SinkOwner
 from ...queues.observer import Fate
@@ -221,6 +222,8 @@ class Route:
     plain: bool = False
     """One lane, and the head goes there as it came: then all heads with this destination and priority share the lane,
     or those of one part."""
+    divided: LogPartitions | None = None
+    """Partitions of the log that the head names; None: it names none, or several destinations."""
 
     @property
     def is_stale(self) -> bool:
@@ -258,7 +261,7 @@ class Lanes(FlowResource):
         self._routes: dict[SendHead, Route] = {}
         self._plain: dict[tuple[str, int] | tuple[str, int, int], Lane] = {}
         """Lanes by destination and priority, and by part if the destination has parts."""
-        self._divided: dict[str, Partitioning] = {}
+        self._divided: dict[str, Partitioning | LogPartitions] = {}
         """Partitioning of each destination with parts."""
         self._routes_bytes = 0
         self.stash = Account(
@@ -381,7 +384,10 @@ class Lanes(FlowResource):
         if route.plain:
             lane = route.targets[0][1]
             key: tuple[str, int] | tuple[str, int, int] = (head.destination, head.priority)
-            if not lane.is_log and (by := lane.destination.partitioning) is not None:
+            if route.divided is not None and lane.log.partition is not None:
+                self._divided[head.destination] = self._divided.get(head.destination, route.divided)
+                key = (head.destination, head.priority, lane.log.partition)
+            elif not lane.is_log and (by := lane.destination.partitioning) is not None:
                 self._divided[head.destination] = by
                 key = (head.destination, head.priority, by.part_of(head))
             new_bytes = PLAIN_BYTES if key not in self._plain else 0

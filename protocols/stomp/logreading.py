@@ -208,7 +208,7 @@ class LogSubscription(StompSubscription):
         told["log-id"] = log.log_id
         token = self.token = b"log." + log.log_id.encode()
         self._renderer = self._records = RecordRenderer(
-            self._spec, token, self._outbound.framing, self.ledger, self._hub.ack_prefix
+            self._spec, token, self._outbound.framing, self.ledger, self._hub.ack_prefix, partition=log.partition
         )
         if wishes.group is not None:
             _group, subscription = logs.join(log, wishes.group, self, wishes.place, done, log_id=wishes.log_id)

@@ -44,10 +44,12 @@ class MessageRenderer:
         "prefix",
     )
 
-    def __init__(self, spec: SubscriptionSpec, token: bytes, framing: Framing, ack_prefix: bytes = b"") -> None:
-        """`token`: begins each message-id; `ack_prefix`: each ack header."""
+    def __init__(
+        self, spec: SubscriptionSpec, token: bytes, framing: Framing, ack_prefix: bytes = b"", *, lines: bytes = b""
+    ) -> None:
+        """`token`: begins each message-id; `ack_prefix`: each ack header; `lines`: header lines of every MESSAGE."""
         version = self._version = spec.version
-        beginning = message_prefix(spec.subscription_id, version)
+        beginning = message_prefix(spec.subscription_id, version) + lines
         self.prefix = beginning + b"message-id:" + token + b"-"
         self._acked_prefix = beginning + b"ack:%b%d-" % (ack_prefix, spec.key)
         self._acked_tail = b"%d\nmessage-id:" + token.replace(b"%", b"%%") + b"-%d\n"
@@ -159,10 +161,20 @@ class RecordRenderer(MessageRenderer):
     __slots__ = ("_key", "_ledger")
 
     def __init__(
-        self, spec: SubscriptionSpec, token: bytes, framing: Framing, ledger: Ledger | None, ack_prefix: bytes = b""
+        self,
+        spec: SubscriptionSpec,
+        token: bytes,
+        framing: Framing,
+        ledger: Ledger | None,
+        ack_prefix: bytes = b"",
+        *,
+        partition: int | None = None,
     ) -> None:
-        """`ledger`: knows which deliveries need a message-id of their own (repeats.py)."""
-        super().__init__(spec, token, framing, ack_prefix)
+        """`ledger`: knows which deliveries need a message-id of their own (repeats.py); `partition`: number of the
+        partition that the log is of another one, for every MESSAGE.
+        """
+        lines = b"" if partition is None else b"partition:%d\n" % partition
+        super().__init__(spec, token, framing, ack_prefix, lines=lines)
         self._adds_length = False  # records have one among their own lines
         self._key = spec.key
         self._ledger = ledger

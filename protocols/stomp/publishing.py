@@ -272,7 +272,7 @@ class LogPublisher:
             return True
         owed_bytes = owed.size_bytes
         self._replies.owe(owed_bytes)
-        appended = partial(self._appended, log.name, owed, owed_bytes)
+        appended = partial(self._appended, log, owed, owed_bytes)
         if origin is not None and len(messages) > 1:  # the others are the same SEND
             count = len(messages)
             log.when_durable(lambda how, indexes: appended(how, list(indexes) * count))
@@ -303,11 +303,11 @@ class LogPublisher:
 
     def _appended_before(self, log: Log, origin: Origin, owed: Owed, owed_bytes: int) -> None:
         if log.is_deleted:
-            self._appended(log.name, owed, owed_bytes, GONE, ())
+            self._appended(log, owed, owed_bytes, GONE, ())
             return
         place = log.open_producers().place_of(origin)
         indexes = [] if place is None else [place] * len(owed.receipt_ids)
-        self._appended(log.name, owed, owed_bytes, log.promise, indexes)
+        self._appended(log, owed, owed_bytes, log.promise, indexes)
 
     def checking(self, lane: Lane, messages: list[Message], size_bytes: int) -> Generator[object, None, list[Message]]:
         """`Log.checking`; these count as memory meanwhile. Raises RefusedSendError."""
@@ -326,16 +326,16 @@ class LogPublisher:
         """A deleted log has none: another one under its name is not the log that was meant. Raises ProtocolError."""
         raise _log_is_gone(None if run.receipts is None else Owed(run.receipts, 1))
 
-    def _appended(self, name: str, owed: Owed, owed_bytes: int, how: str, indexes: Sequence[tuple[int, int]]) -> None:
+    def _appended(self, log: Log, owed: Owed, owed_bytes: int, how: str, indexes: Sequence[tuple[int, int]]) -> None:
         if how == GONE:
             self._replies.paid(owed_bytes)
             self._fail(_log_is_gone(owed))
             return
         if owed.is_single and indexes:
-            self._replies.appended(owed.receipt_ids, how, indexes)
+            self._replies.appended(owed.receipt_ids, how, indexes, log.partition)
         else:
             if indexes:
-                owed.indexes.append((name, indexes))
+                owed.indexes.append((log.name, indexes))
             self._replies.leg_done(owed, how)
         self._replies.paid(owed_bytes)
 

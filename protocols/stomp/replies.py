@@ -247,8 +247,16 @@ class Replies:
                 legs.append(leg)
         return legs, others
 
-    def appended(self, receipt_ids: list[str], durability: str, indexes: Sequence[tuple[int, int]]) -> None:
-        """Answer SENDs to a log: each is told the index of its first record, and the number of records."""
+    def appended(
+        self,
+        receipt_ids: list[str],
+        durability: str,
+        indexes: Sequence[tuple[int, int]],
+        partition: int | None = None,
+    ) -> None:
+        """Answer SENDs to a log: each is told the index of its first record, and the number of records; and the number
+        of the partition that the log is of another one.
+        """
         if self.legs:
             of_client = []
             for receipt_id, place in zip(receipt_ids, indexes, strict=True):
@@ -260,7 +268,7 @@ class Replies:
             if not of_client:
                 return
             receipt_ids, indexes = [each for each, _place in of_client], [place for _each, place in of_client]
-        told = indexed_receipts(receipt_ids, self.version, indexes, durability)
+        told = indexed_receipts(receipt_ids, self.version, indexes, durability, partition)
         self._outbound.send_control(told, len(receipt_ids))
 
     def _appended_to_several(self, owed: Owed) -> None:

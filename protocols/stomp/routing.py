@@ -13,6 +13,8 @@ from typing import Final
 from ...flow.graph import Steps
 from ...queues.destination import Destination
 from ...queues.logs.log import Log
+from ...queues.logs.offers import is_batch
+from ...queues.logs.partitions import LogPartitions, key_in
 from ...queues.logs.table import LogError
 from ...queues.names import COMPOSITE_COUNT_MAX, DestinationName, DestinationNameError, Kind, parse_composite
 from ...queues.registry import DestinationLimitError
@@ -99,6 +101,7 @@ class Router:
         self.check(addresses, run)
         _check_retained(head, addresses, run)
         targets: list[tuple[SendHead, Lane]] = []
+        divided: LogPartitions | None = None
         repeated = forwarded.repeated()
         if len(repeated) * len(addresses) > COMPOSITE_COUNT_MAX:
             message = f"{len(repeated)} deliveries to {len(addresses)} destinations: {COMPOSITE_COUNT_MAX} at most"
@@ -120,7 +123,7 @@ class Router:
                 if len(repeated) > 1:
                     message = f"repeated delivery to {address.canonical}: a log keeps its records, read them again"
                     raise send_error(run, "not-supported", message)
-                log = self._log(address, run)
+                log, divided = self._log(address, run)
                 targets.append((forwarded, self._lanes.lane(log, log)))
                 continue
             if address.canonical not in self._hub.registry.destinations:
@@ -146,7 +149,7 @@ class Router:
             and head.retain is None
             and not targets[0][1].adds_headers
         )
-        route = Route(tuple(targets), plain=plain)
+        route = Route(tuple(targets), plain=plain, divided=divided if plain else None)
         if len(repeated) == 1:
             self._lanes.keep_route(head, route)
         return route
@@ -226,14 +229,26 @@ class Router:
         except DestinationLimitError as error:
             raise send_error(run, error.code, str(error)) from None
 
-    def _log(self, address: DestinationName, run: SendRun) -> Log:
+    def _log(self, address: DestinationName, run: SendRun) -> tuple[Log, LogPartitions | None]:
+        """Return the log of this address, or the partition of it that the head decides, and the partitions."""
         logs = self._hub.logs
         if logs is None:
             raise send_error(run, "no-logs", "this broker keeps no logs: it has no data folder")
         if isinstance(run, LargeRun):
             raise _too_large_for(address, run)
         try:
-            return logs.get(address.canonical)
+            divided = logs.partitions_of(address.canonical)
+            if divided is not None and is_batch(run.head) and key_in(run.head) is None:
+                # Its records may have keys of several partitions, and are compressed.
+                raise send_error(
+                    run,
+                    "not-supported",
+                    f"a batch to {divided.name}, which is divided: send it to one of its {divided.count} partitions, "
+                    f"{divided.name_of(0)} to {divided.name_of(divided.count - 1)}, or with the key of all its records "
+                    "in the header key",
+                )
+            name = address.canonical if divided is None else divided.name_of(divided.part_of(run.head))
+            return logs.get(name), divided
         except LogError as error:
             raise send_error(run, error.code, str(error)) from None
 

@@ -166,6 +166,8 @@ class Log(FlowResource):
         self.is_deleted = False
         self.is_private = False
         """Whether only the broker appends."""
+        self.partition: int | None = None
+        """Number of the partition that this log is of another one; None: it is none."""
         self.producers_count = 0
         self.failing = ""
         """Last failure of the disk to write; empty if it works."""

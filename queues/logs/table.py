@@ -40,6 +40,7 @@ from .compaction import COMPACTION_BYTES_MAX, Compactor
 from .group import Group
 from .log import Log
 from .log_readers import OTHER_LOG, LogConsumer, LogReaders
+from .partitions import LogDivision, LogPartitions
 from .ports import AwayError, Disk, DiskError, GroupState, MissingRecordsError, Records, timestamp_ms_of
 from .positions import Position, PositionKind
 from .producers import LogKeeper, ProducerSnapshot
@@ -72,6 +73,7 @@ class LogError(Exception):
 OTHER_SELECTOR: Final = "other-selector"
 OTHER_ORDER: Final = "other-order"
 DESTINATION_FAILED: Final = "destination-failed"
+NOT_SUPPORTED: Final = "not-supported"
 UNREADABLE: Final = frozenset({INTERNAL_ERROR, DESTINATION_FAILED})
 """Codes of a log that exists with all its records and can't be read now."""
 
@@ -146,6 +148,7 @@ class LogTable:
         self.do_in_steps: Final = environment.do_in_steps
         self._environment_of = environment_of
         self._policy_for = policy_for
+        self._division = LogDivision(self._partitions_count)
         self._logs_max = logs_max
         self._delete_passcode = delete_passcode
         self._warn = warn
@@ -225,6 +228,7 @@ class LogTable:
         if log is not None:
             return log
         check_name(name)
+        self._check_whole(name)
         self._check_abandoned(name)
         if name in self._deleting:
             raise LogError(TOPIC_NOT_EXIST, f"{name} is being deleted: try again in a moment")
@@ -257,8 +261,57 @@ class LogTable:
     def no_log(self, name: str) -> LogError:
         """Return the LogError for a name without a log. Raises LogError for an invalid name or an abandoned log."""
         check_name(name)
+        self._check_whole(name)
         self._check_abandoned(name)
         return LogError(TOPIC_NOT_EXIST, f"there is no log {name}")
+
+    # ------------------------------------------------------------------ partitions
+
+    def partitions_of(self, name: str) -> LogPartitions | None:
+        """Return the partitions of the log with this full name; None: it has none. Raises LogError."""
+        if name in self.logs:
+            return None
+        check_name(name)
+        divided = self._division.of(name)
+        if divided is not None:
+            self._check_can_divide(name)
+        return divided
+
+    def mistakes_of_settings(self, names: Iterable[str]) -> list[str]:
+        """Return what is wrong with `log_partitions` for the logs of an earlier run: a line for each."""
+        return self._division.mistakes(names)
+
+    def _partitions_count(self, name: str) -> int:
+        return 1 if name.startswith(OWN_PREFIX) else self._policy_for(name).log_partitions
+
+    def _check_can_divide(self, name: str) -> None:
+        if self._environment_of is not None:
+            raise LogError(
+                NOT_SUPPORTED,
+                f"{name} has log_partitions, and the data of this broker several shards: the partitions of a log would "
+                "be in different ones. Give the producers logs of several names instead",
+            )
+
+    def _check_whole(self, name: str) -> None:
+        """Raise LogError for the name of a log that is divided, and of a partition that its log does not have."""
+        divided, part = self._division.of(name), self._division.whole_of(name)
+        if divided is not None:
+            self._check_can_divide(name)
+            raise LogError(
+                INVALID_TOPIC,
+                f"{name} is divided into {divided.count} partitions: name one of them, {divided.name_of(0)} to "
+                f"{divided.name_of(divided.count - 1)}",
+            )
+        if part is not None:
+            self._check_can_divide(part[0].name)
+            if part[1] >= part[0].count:
+                raise LogError(
+                    INVALID_TOPIC,
+                    f"{name} is none of the {part[0].count} partitions of {part[0].name}: they are "
+                    f"{part[0].name_of(0)} to {part[0].name_of(part[0].count - 1)}",
+                )
+
+    # ------------------------------------------------------------------ faults and ends
 
     def _check_abandoned(self, name: str) -> None:
         if name in self._abandoned:
@@ -317,11 +370,13 @@ class LogTable:
             durability=opened.durability,
             producer_keeper=self._keeper,
         )
+        log.partition = self._division.made(name)
         self.logs[name] = log
         return log
 
     def _policy(self, name: str) -> QueuePolicy:
-        policy = self._policy_for(name)
+        part = self._division.whole_of(name)
+        policy = self._policy_for(name if part is None else part[0].name)
         if name.startswith(OWN_PREFIX):
             policy = attrs.evolve(
                 policy, log_sync="receipt", log_retention_seconds=None, log_retention_bytes=None, log_compact=False
@@ -573,6 +628,7 @@ class LogTable:
         def taken_away(error: DiskError | None) -> None:
             if error is None and not log.closed:
                 log.close(deleted=True)
+                self._division.removed(name, self.logs)
                 outdated = self._outdated.pop(name, {})
                 self._environment.do_in_steps(log.log_id, self._removing(log, groups, outdated, done))
                 return
