@@ -31,10 +31,11 @@ import attrs
 
 from ..flow import Account, Flow, FlowClosedError, SourceController, WindowLimiter
 from .cursored import BLOCK_BITS
+from .durables import client_id_in_host
 from .environment import QueueEnvironment
 from .full_actions import QueueFullError
 from .message import Envelope, Message
-from .names import parse
+from .names import host_prefix_of, parse, without_host
 from .queue import MessageQueue
 
 FAILED: Final = "redeliveries"
@@ -147,13 +148,19 @@ class DeadLetterRouter:
         """Return whether this queue is not at home here."""
         return self.courier is not None and self.courier.has(parse(to).canonical)
 
+    @staticmethod
+    def _name_for(to: str, origin: str) -> str:
+        """Return the name of a dead-letter queue, which is in the virtual host of `origin` if it names none."""
+        name = parse(to).canonical
+        return name if host_prefix_of(name) else host_prefix_of(origin) + name
+
     def name_queues(self, names: Iterable[str]) -> None:
         """Set the dead-letter queues: `names` are all that any policy may name."""
         self._names = frozenset(parse(name).canonical for name in names)
 
     def serves(self, name: str) -> bool:
         """Return whether the queue may give messages up: it is not a dead-letter queue itself."""
-        return name not in self._names
+        return name not in self._names and without_host(name) not in self._names
 
     def move(
         self,
@@ -174,7 +181,7 @@ class DeadLetterRouter:
         `shard`: where the message is now. `refused_by` a subscription of a topic or a reader of a log: the dead letter
         is a copy, for others may still have the message. `facts`: more headers of the dead letter.
         """
-        name = parse(to).canonical
+        name = self._name_for(to, origin)
         queue = self._queues.queue_for_dead_letters(name, message.head)
         if message.large is not None and queue.environment.shard != shard:
             raise Unreachable(
@@ -206,7 +213,7 @@ class DeadLetterRouter:
         facts: Mapping[str, str | None] | None = None,
     ) -> None:
         """Take a message to the dead-letter queue `to` of another hub. `number`: the letter's. Raises Unreachable."""
-        name = parse(to).canonical
+        name = self._name_for(to, origin)
         if message.large is not None:
             raise Unreachable(
                 f"{name} is at another hub than {origin}, where a large body can't go: give both names the same part "
@@ -222,10 +229,12 @@ class DeadLetterRouter:
     ) -> dict[str, str | None]:
         """Return the headers that a dead letter gets, and (None) those that it loses."""
         subscription, client_id = (None, None) if refused_by is None else refused_by
+        if client_id is not None and host_prefix_of(origin):
+            client_id = client_id_in_host(client_id)
         return {
-            "destination": name,
+            "destination": without_host(name),
             "dead-letter-reason": reason,
-            "dead-letter-destination": origin,
+            "dead-letter-destination": without_host(origin),
             "dead-letter-count": str(attempts_count),
             "dead-letter-time": str(self._now_ms()),
             "dead-letter-subscription": subscription,

@@ -23,6 +23,7 @@ Source: seed 002 ("Durables" as cursors); DESIGN section 6; anchors c26, c56, d1
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -41,6 +42,8 @@ LEASE_COUNT: Final = 65_536
 
 SEPARATOR: Final = "\x1f"
 """Separator of client id and name. No client id has it, so no two subscriptions have the same joined name."""
+
+_HOST_OF_CLIENT: Final = re.compile(r"^@[A-Za-z0-9_-]+[:/]")
 
 NAMES_BYTES_MAX: Final = 4000
 """Longest client id and name together, in bytes of UTF-8: they are part of a key."""
@@ -88,6 +91,20 @@ def subscriber_of(client_id: str, name: str) -> str:
     if SEPARATOR in client_id:
         raise DurableNameError(f"the client id {client_id[:80]!r} of a durable subscription has the character U+001F")
     return subscriber
+
+
+HOST_OF_CLIENT: Final = "@"
+"""Beginning of the client ids of virtual hosts: `@shop/client`, and with users `@shop:ann/client`."""
+
+
+def client_id_of_host(host: str, client_id: str, *, has_user: bool) -> str:
+    """Return a client id as that of a virtual host, apart from those of others. `has_user`: it begins with a user."""
+    return f"{HOST_OF_CLIENT}{host}{':' if has_user else '/'}{client_id}"
+
+
+def client_id_in_host(client_id: str) -> str:
+    """Return a client id that `client_id_of_host` made as clients of its virtual host know it."""
+    return _HOST_OF_CLIENT.sub("", client_id, count=1)
 
 
 def names_client(client_id: str) -> bool:

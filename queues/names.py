@@ -5,6 +5,9 @@ bare `a` is `/queue/a`, but `topic/a` is a typing error; anything else that star
 that very name (clients can't make one whose prefix is probably a typing error, such as `/queu/`: `meant_by`). A comma
 joins several names into a composite.
 
+Destinations of a virtual host have its prefix: `/queue/a` of the host shop is `/@shop/queue/a`, of which no wildcard
+of another host covers anything. Clients write and read names without it (protocols/stomp/temporary.py).
+
 On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are separated by `.` or `/`. In the name of
 a topic `#` stands for any number of levels, with any separators, wherever it is.
 Source: DESIGN section 9; checklist b28, b31.
@@ -118,8 +121,39 @@ def part_in_words(name: str) -> str:
     return name.replace(PART_SEPARATOR, " part ", 1)
 
 
+HOST_SIGN: Final = "/@"
+"""Beginning of the names of destinations in virtual hosts."""
+HOST_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HOST: Final = re.compile(rf"/@{HOST_NAME.pattern}(?=/)")
+
+
+def host_prefix(host: str) -> str:
+    """Return the prefix of all names in a virtual host; empty for the default host, which is called so, too."""
+    return f"{HOST_SIGN}{host}" if host else ""
+
+
+def host_prefix_of(canonical: str) -> str:
+    """Return `/@shop` of `/@shop/queue/a`; empty for a name of the default host."""
+    if not canonical.startswith(HOST_SIGN):
+        return ""
+    found = _HOST.match(canonical)
+    return "" if found is None else found[0]
+
+
+def without_host(canonical: str) -> str:
+    """Return the name as clients of its virtual host write it."""
+    return canonical[len(host_prefix_of(canonical)) :]
+
+
+def in_host(prefix: str, address: DestinationName) -> DestinationName:
+    """Return the address that a client of the virtual host with this prefix means."""
+    return _parse(prefix + address.canonical) if prefix else address
+
+
 def prefix_of(canonical: str) -> str:
-    """`/queue/` and the like; empty for an opaque name."""
+    """`/queue/` and the like, behind the virtual host; empty for an opaque name of the default host."""
+    if host := host_prefix_of(canonical):
+        return host + (prefix_of(canonical[len(host) :]) or "/")
     return next((prefix for prefix, *_rest in _PREFIXES if canonical.startswith(prefix)), "")
 
 
@@ -130,7 +164,10 @@ def first_segment(name: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def meant_by(canonical: str) -> str:
-    """Return the name that was probably meant by an opaque one whose prefix is nearly a known one; empty: none."""
+    """Return the name that was probably meant by an opaque one whose prefix is nearly a known one; empty: none. Of a
+    virtual host it is as its clients write it.
+    """
+    canonical = without_host(canonical)
     if prefix_of(canonical):
         return ""
     inside = "/" + canonical.lstrip("/")
@@ -187,6 +224,9 @@ def parse(text: str) -> DestinationName:
 def _parse(text: str) -> DestinationName:
     if not text or text.isspace():
         raise DestinationNameError("the destination is empty: name one, such as /queue/orders")
+    if host := host_prefix_of(text):
+        inner = _parse(text[len(host) :])
+        return attrs.evolve(inner, canonical=host + inner.canonical)
     if len(text) > NAME_LENGTH_MAX:
         raise DestinationNameError(
             f"the destination is {len(text)} characters long, at most {NAME_LENGTH_MAX} are allowed"
@@ -242,7 +282,7 @@ def _is_wildcard(name: str) -> bool:
 
 def has_hash(pattern: str) -> bool:
     """Return whether a full name or pattern has `#` as a level that is a wildcard. O(levels)."""
-    return "#" in pattern and pattern.startswith(_WITH_HASH) and "#" in _LEVEL.split(pattern)
+    return "#" in pattern and without_host(pattern).startswith(_WITH_HASH) and "#" in _LEVEL.split(pattern)
 
 
 def edges_of(name: str) -> list[str]:
@@ -250,7 +290,7 @@ def edges_of(name: str) -> list[str]:
     wildcard has the level HASH; several in a row are one.
     """
     edges = _EDGE.findall(name)
-    if "#" not in name or not name.startswith(_WITH_HASH):
+    if "#" not in name or not without_host(name).startswith(_WITH_HASH):
         return edges
     found: list[str] = []
     for edge in edges:

@@ -31,11 +31,20 @@ from .durable_wildcards import DurablePatternError, DurableWildcards
 from .durables import Done, Durable, DurableIds, DurableKeeper, DurableLimitError, DurableTable
 from .environment import QueueEnvironment
 from .message import Envelope
-from .names import DestinationName, DestinationNameError, first_segment, meant_by, parse
+from .names import (
+    HOST_SIGN,
+    DestinationName,
+    DestinationNameError,
+    first_segment,
+    host_prefix_of,
+    meant_by,
+    parse,
+    without_host,
+)
 from .partitioned import Attachment
 from .policy import LIMITS, QueuePolicy
 from .queue import MessageQueue
-from .retained import RETAINED_PREFIX, RetainedMessages, policy_of_retained
+from .retained import RetainedMessages, is_retained, policy_of_retained
 from .selectors.selector import Selection
 from .selectors.table import SelectorTable
 from .statistics import RegistryStatistics
@@ -174,7 +183,7 @@ class WildcardConsumer:
         """
         if self.admits is not None and not self.admits(destination.name):
             return
-        if destination.name.startswith(RETAINED_PREFIX):
+        if is_retained(destination.name):
             return  # to be looked at, not consumed
         if self.on_attach is not None:
             self.on_attach(destination.name)
@@ -335,12 +344,13 @@ class DestinationRegistry:
         durable_ids: DurableIds | None = None,
         environment_of: Callable[[DestinationName], QueueEnvironment] | None = None,
         courier: Courier | None = None,
+        host_limits: Mapping[str, int] | None = None,
     ) -> None:
         """`durable_keeper`: where durable subscriptions are kept (None: they live as long as the broker); `rewrite`
         changes headers (None: nothing is dead-lettered); `dead_letter_queues`: all that any policy may name;
         `own_segments`: see `check_prefix`; `durable_ids`: see DurableTable; `environment_of`: returns the environment
         of a destination's shard, as `completed` (None: there is one shard); `courier` takes dead letters to other
-        hubs (None: there are none).
+        hubs (None: there are none); `host_limits`: `destinations_max` of virtual hosts, by the prefix of their names.
         """
         if rewrite is not None:
             router = DeadLetterRouter(
@@ -362,6 +372,9 @@ class DestinationRegistry:
         """Number of times that policies have been replaced."""
         self._router = environment.dead_letters
         self.destinations_max = destinations_max
+        self._host_limits = dict(host_limits or {})
+        self._host_counts: dict[str, int] = {}
+        """Destinations by the prefix of their virtual host, as long as some host has a limit."""
         self.attachments = AttachmentPool(attachments_max, manager=environment.manager, clock=environment.clock)
         self._account = AttachmentAccount(self.attachments)
         self.selectors = SelectorTable(selectors_bytes_max, manager=environment.manager, clock=environment.clock)
@@ -499,7 +512,7 @@ class DestinationRegistry:
     @staticmethod
     def _apply(destination: Destination, wanted: QueuePolicy, changed: Mapping[str, ChangedLimit]) -> None:
         """Apply a configured policy, as far as it may change, with these limits in place of its own."""
-        if destination.name.startswith(RETAINED_PREFIX):
+        if is_retained(destination.name):
             wanted = policy_of_retained(wanted)
         live = {name: getattr(wanted, name) for name in LIVE_POLICY}
         for limit, value in destination.declared.items():
@@ -532,17 +545,20 @@ class DestinationRegistry:
                     f"cannot make {address.canonical}: the broker holds {self.destinations_max} destinations already "
                     "(destinations_max): reuse names, or lower auto_delete_seconds"
                 )
+            if not is_stored:
+                self._check_host(address.canonical)
             if not is_stored and not is_ours:
                 self.check_upkeep(address.canonical)
             durables = () if is_stored else self._durables_for(address)
             policy = self._policy_for(address)
-            if address.canonical.startswith(RETAINED_PREFIX):
+            if is_retained(address.canonical):
                 policy = policy_of_retained(policy)
                 self.retained.made(address.canonical, is_stored=is_stored)
             if is_stored and policy.kind == "relay":
                 policy = attrs.evolve(policy, kind="queue")  # a relay can't keep stored messages
             destination = Destination(address, policy, self.environment_of(address))
             self.destinations[address.canonical] = destination
+            self._count_in_host(destination, 1)
             self._names.put(path_of(address.canonical), destination)
             self.made_count += 1
             for durable in durables:
@@ -553,6 +569,24 @@ class DestinationRegistry:
                 self.on_make(destination)
         destination.idle_since_seconds = None
         return destination
+
+    def _check_host(self, name: str) -> None:
+        """Raise DestinationLimitError if the virtual host of a new destination has as many as it may have."""
+        prefix = host_prefix_of(name)
+        limit = self._host_limits.get(prefix)
+        if limit is not None and self._host_counts.get(prefix, 0) >= limit:
+            host = prefix.removeprefix(HOST_SIGN) or "/"
+            raise DestinationLimitError(
+                f"cannot make {name}: the virtual host {host} holds {limit} destinations already (destinations_max of "
+                "[[virtual_hosts]]): reuse names, or lower auto_delete_seconds"
+            )
+
+    def _count_in_host(self, destination: Destination, change: int) -> None:
+        if self._host_limits:
+            prefix = host_prefix_of(destination.name)
+            count = self._host_counts[prefix] = self._host_counts.get(prefix, 0) + change
+            if not count:
+                del self._host_counts[prefix]
 
     def _durables_for(self, address: DestinationName) -> Iterable[Durable]:
         """Return the durable subscriptions to wildcards that a new destination is for. Raises DestinationLimitError if
@@ -573,13 +607,14 @@ class DestinationRegistry:
         (`own_segments`) are allowed; and existing messages can still be received.
         """
         name = address.canonical
-        if not name.strip("/") and (to_send or name not in self.destinations):
-            raise DestinationNameError(f"the destination {name!r} has no name: write /queue/NAME or /topic/NAME")
+        said = without_host(name)
+        if not said.strip("/") and (to_send or name not in self.destinations):
+            raise DestinationNameError(f"the destination {said!r} has no name: write /queue/NAME or /topic/NAME")
         meant = meant_by(name)
-        if not meant or first_segment(name) in self._own_segments or (name in self.destinations and not to_send):
+        if not meant or first_segment(said) in self._own_segments or (name in self.destinations and not to_send):
             return
         raise DestinationNameError(
-            f"{name!r} begins with no known prefix: did you mean {meant}? A destination that is really called so has "
+            f"{said!r} begins with no known prefix: did you mean {meant}? A destination that is really called so has "
             "to be named in [[destinations]] of the broker's configuration"
         )
 
@@ -858,6 +893,7 @@ class DestinationRegistry:
         if self.destinations.get(destination.name) is not destination:
             return  # also if there is another one of its name by now
         del self.destinations[destination.name]
+        self._count_in_host(destination, -1)
         self._names.remove(path_of(destination.name))
         self.deleted_count += 1
         self.retained.gone(destination.name)

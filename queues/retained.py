@@ -19,7 +19,7 @@ import attrs
 
 from .consumed import ConsumedQueue
 from .message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
-from .names import DestinationName, parse
+from .names import DestinationName, host_prefix_of, parse, without_host
 from .partitioned import PartitionedQueue
 from .policy import QueuePolicy
 from .queue import MessageQueue
@@ -80,12 +80,19 @@ class RetainedLimitError(Exception):
 
 def retained_name(topic: str) -> str:
     """Return the name of the queue with the retained message of a topic (canonical names, patterns too)."""
-    return RETAINED_PREFIX + topic.removeprefix(TOPIC_PREFIX)
+    host = host_prefix_of(topic)
+    return host + RETAINED_PREFIX + topic[len(host) :].removeprefix(TOPIC_PREFIX)
+
+
+def is_retained(name: str) -> bool:
+    """Return whether a canonical name is that of the queue of a retained message."""
+    return without_host(name).startswith(RETAINED_PREFIX)
 
 
 def topic_of(name: str) -> str:
     """Return the topic whose retained message a queue has."""
-    return TOPIC_PREFIX + name.removeprefix(RETAINED_PREFIX)
+    host = host_prefix_of(name)
+    return host + TOPIC_PREFIX + name[len(host) :].removeprefix(RETAINED_PREFIX)
 
 
 def policy_of_retained(configured: QueuePolicy) -> QueuePolicy:

@@ -9,6 +9,7 @@ import attrs
 
 from sluiceway.config.model import Config, DestinationPolicy, Listener
 from sluiceway.config.sample import default_of, keys_of, lists_of, toml_value
+from sluiceway.config.virtual_hosts import VirtualHost
 from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.security.config import Rates
@@ -32,7 +33,7 @@ def markdown() -> str:
 def _lines() -> Iterator[str]:
     yield from _PAGE_HEAD.splitlines()
     for section in attrs.fields(Config):
-        if section.name in ("listeners", "destinations"):
+        if section.name in ("listeners", "destinations", "virtual_hosts"):
             continue
         yield from ("", f"## [{section.name}]", "", section.metadata["doc"], "")
         yield from _table(type(default_of(section)))
@@ -62,6 +63,10 @@ def _lines() -> Iterator[str]:
     yield from _TABLE_HEAD
     yield f"| `match` | (needed) | {_cell(attrs.fields(DestinationPolicy).match.metadata['doc'])} |"
     yield from _rows(QueuePolicy)
+    yield from ("", "## [[virtual_hosts]]", "", fields.virtual_hosts.metadata["doc"], "")
+    yield from _TABLE_HEAD
+    yield f"| `name` | (needed) | {_cell(attrs.fields(VirtualHost).name.metadata['doc'])} |"
+    yield from _rows(VirtualHost)
 
 
 _TABLE_HEAD: Final = ("| key | default | meaning |", "|---|---|---|")
@@ -74,6 +79,8 @@ def _table(cls: type[Any]) -> Iterator[str]:
 
 def _rows(cls: type[Any]) -> Iterator[str]:
     for attribute in keys_of(cls):
+        if attribute.default is attrs.NOTHING:
+            continue
         default = toml_value(attribute, default_of(attribute)).strip('"').replace("_", ",") or "(empty)"
         unit = attribute.metadata.get("unit", "")
         # "64 MiB" contains its unit, and the name of a key says what a count counts.

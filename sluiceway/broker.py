@@ -78,6 +78,7 @@ from sluiceway.store.storequeue import StoreQueue
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.trails.answering import handler as trail_handler
 from sluiceway.version import VERSION
+from sluiceway.virtual_hosts import VirtualHosts
 
 if TYPE_CHECKING:
     from sluiceway.admin.server import AdminServer
@@ -278,6 +279,7 @@ class Broker:
             left_behind=self.left_behind,
             contain=self.contain,
             client_ids=ClientIds(lambda: self.config.broker.client_id_in_use),
+            hosts=VirtualHosts(config.virtual_hosts) if config.virtual_hosts else None,
         )
         self._make_links()
         self.requests.directions = self._directions().answer

@@ -8,7 +8,7 @@ from typing import Final
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.dialects import DESTINATIONS, QUEUE_ARGUMENTS, SETTING, SUBSCRIBE, form_of, remedies
 from sluiceway.queues.destination import Destination
-from sluiceway.queues.names import first_segment, is_one_queue
+from sluiceway.queues.names import first_segment, is_one_queue, without_host
 
 log = get_logger("sluiceway.destinations")
 
@@ -41,8 +41,9 @@ class ForeignNames:
 
     def note(self, destination: Destination) -> None:
         """Look at a destination that a client has made. O(1)."""
-        form = form_of(destination.name)
-        if not form or form in self._logged or first_segment(destination.name) in self.configured:
+        name = without_host(destination.name)
+        form = form_of(name)
+        if not form or form in self._logged or first_segment(name) in self.configured:
             return
         self._logged.add(form)
         log.warning("a name of another broker is a plain one here", destination=destination.name, remedy=FORMS[form])

@@ -17,6 +17,7 @@ from sluiceway.protocols.stomp.hub import Holder, LoginRefusedError
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.placement import Elsewhere
 from sluiceway.protocols.stomp.staging import Bodies
+from sluiceway.protocols.stomp.virtual_hosts import Hosts
 from sluiceway.queues.logs.table import LogTable
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.shard_hash import SHARDS_MAX, shard_of_number
@@ -48,8 +49,12 @@ class SessionHub:
         contain: Callable[[Exception], None],
         client_ids: ClientIds | None = None,
         elsewhere: Elsewhere | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
-        """`client_ids`: those of the clients of this hub; None: they are not compared."""
+        """`client_ids`: those of the clients of this hub; None: they are not compared. `hosts`: the virtual
+        hosts; None: there are none.
+        """
+        self.hosts = hosts
         self._client_ids = client_ids
         self._shards = shards
         self._tracking = tracking
@@ -76,6 +81,7 @@ class SessionHub:
         hub = copy(self)
         hub.guard = guard
         hub._client_ids = None
+        hub.hosts = None
 
         def begin_login(
             login: str | None,

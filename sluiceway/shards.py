@@ -558,6 +558,7 @@ class Shards:
             own_segments=config.own_segments,
             environment_of=self.environment_of if several else None,
             courier=self.courier,
+            host_limits=config.host_limits,
         )
         self._limit_retained(config)
         self.foreign_names = ForeignNames(config.own_segments)

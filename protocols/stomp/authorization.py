@@ -37,6 +37,8 @@ class Identity:
     """Region whose messages the connection brings; empty: it is a client's. Only the broker makes such connections."""
     source: str = ""
     """Issuer or directory that vouches for the user; empty: the configuration."""
+    host: str = ""
+    """Prefix of the names of the virtual host that the connection uses, such as `/@shop`; empty: the default host."""
     until_seconds: float | None = attrs.field(default=None, eq=False)
     """End of the login, on the broker's clock; None: it has none. Decisions do not depend on it."""
 

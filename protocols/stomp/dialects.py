@@ -119,7 +119,7 @@ DESTINATIONS: Final = (
 
 CONNECT: Final = (
     Word("accept-version, login, passcode, heart-beat", "RAX", Fate.SERVED, "as the specification has it"),
-    Word("host", "RAX", Fate.ANYWAY, "any: all listeners of a broker have the same destinations"),
+    Word("host", "RAX", Fate.ANYWAY, "the virtual host; any, where none are configured"),
     Word(
         "client-id",
         "AX",

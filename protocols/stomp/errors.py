@@ -12,7 +12,7 @@ Deliberately not here: the bytes of the ERROR frame (`encoder.error_frame`), and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 #: Headers that tell a client which of its frames was refused. A passcode is not among them, and must never be.
@@ -80,6 +80,10 @@ class ProtocolError(Exception):
         if self.receipt_id is None:
             self.receipt_id = headers.get("receipt")
         self._keep(headers)
+
+    def reword(self, told: Callable[[str], str]) -> None:
+        """Replace what is said by `told` of it."""
+        self.message, self.detail = told(self.message), told(self.detail)
 
     def _keep(self, headers: Mapping[str, str]) -> None:
         for name in IDENTIFYING_HEADERS:

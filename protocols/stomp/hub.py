@@ -16,6 +16,7 @@ from .authorization import ForbiddenError, Guard, Identity
 from .errors import ProtocolError
 from .head import SendHead
 from .staging import Bodies
+from .virtual_hosts import Hosts
 
 if TYPE_CHECKING:
     from ..streams import PeerCertificate
@@ -147,6 +148,10 @@ class Hub(Protocol):
 
     def claim_client_id(self, client_id: str, session: Holder) -> None:
         """Note that a client connects with this client-id (and user). Raises ProtocolError if another one keeps it."""
+
+    @property
+    def hosts(self) -> Hosts | None:
+        """The virtual hosts; None: there is one, whatever a client calls it."""
 
     def new_session_id(self) -> str:
         """Unguessable, without colon and backslash."""

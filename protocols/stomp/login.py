@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from ...queues.durables import client_id_of_host
+from ...queues.names import HOST_SIGN
 from ..reading import Hold
 from .authorization import Identity
 from .errors import ProtocolError
@@ -26,9 +28,13 @@ SHOWN_MAX: Final = 60
 
 def owned_client_id(identity: Identity, client_id: str) -> str:
     """Return the client id of a user, separate from those of other users, so that no user reaches another one's durable
-    subscriptions. Without users client ids are unchanged.
+    subscriptions; likewise of a virtual host. Without users client ids are unchanged.
     """
-    return client_id if identity.user is None else f"{quote(identity.user, safe=' @')}/{client_id}"
+    owned = client_id if identity.user is None else f"{quote(identity.user, safe=' @')}/{client_id}"
+    if identity.host:
+        host = identity.host.removeprefix(HOST_SIGN)
+        return client_id_of_host(host, owned, has_user=identity.user is not None)
+    return owned
 
 
 def connection_name(peer: str, who: str) -> str:

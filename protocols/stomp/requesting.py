@@ -29,6 +29,8 @@ from .session_states import SessionState
 from .subscribe_headers import IN_FORCE
 from .temporary import TemporaryDestinations
 
+ABOUT_CONNECTIONS: Final = frozenset({CREDIT_REQUEST, f"{ADMIN_PREFIX}sessions", f"{ADMIN_PREFIX}cluster"})
+"""Requests that clients of virtual hosts may make, too."""
 UNANSWERED_MAX: Final = 100
 """Requests of one connection that may wait for their answers."""
 
@@ -99,7 +101,7 @@ class SessionRequests:
                 raise DestinationNameError(
                     f"a request to {head.destination} needs a reply-to, such as /temp-queue/reply"
                 )
-            address = parse_composite(reply_to)[0]
+            address = self._temporary.in_host(parse_composite(reply_to)[0])
             if address.wildcard:
                 raise DestinationNameError(f"cannot reply to the wildcard {reply_to}: name one destination")
             if address.kind is Kind.LOG:
@@ -110,6 +112,16 @@ class SessionRequests:
             raise send_error(run, error.code, str(error)) from None
         self._router.check([address], run)
         return reply_to, self._router.destination(address, run)
+
+    def _check_host(self, run: SendRun) -> None:
+        """Raise ProtocolError for a request of a client of a virtual host that is about more than its connection."""
+        if self._temporary.host_prefix and run.head.destination not in ABOUT_CONNECTIONS:
+            raise send_error(
+                run,
+                "not-supported",
+                f"a request to {run.head.destination} in a virtual host: clients of the default host (host:/) make it, "
+                "about destinations of all hosts",
+            )
 
     def _check_unanswered(self, run: SendRun, reply_to: str, more_count: int) -> None:
         if self._lanes.stash_is_full or self._unanswered_count + more_count > UNANSWERED_MAX:
@@ -135,6 +147,7 @@ class SessionRequests:
         """Check the requests of a COMMIT. Raises ProtocolError if one would be refused, nothing done. In steps."""
         count = 0
         for run in runs:
+            self._check_host(run)
             reply_to, _destination = self._reply_place(run)
             name, start = run.head.destination, run.head.body_offset
             for wire in run.wires:
@@ -152,6 +165,8 @@ class SessionRequests:
         if head.destination == CREDIT_REQUEST:
             self._set_credit(run)
             return
+        if not is_checked:
+            self._check_host(run)
         asked = SendRun(head, [], 0, run.receipts)  # what was asked with is not kept until the answer comes
         reply_to, destination = self._reply_place(run)
         for wire in run.wires:

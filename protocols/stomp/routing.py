@@ -18,7 +18,7 @@ from ...queues.logs.partitions import LogPartitions, key_in
 from ...queues.logs.table import LogError
 from ...queues.names import COMPOSITE_COUNT_MAX, DestinationName, DestinationNameError, Kind, parse_composite
 from ...queues.registry import DestinationLimitError
-from ...queues.retained import RETAINED_PREFIX, topic_of
+from ...queues.retained import is_retained, topic_of
 from .authorization import Action, Authorizer
 from .errors import ProtocolError
 from .frames import SendRun
@@ -64,7 +64,7 @@ def _too_large_for(address: DestinationName, run: SendRun) -> ProtocolError:
 def _check_retained(head: SendHead, addresses: Sequence[DestinationName], run: SendRun) -> None:
     """Raise ProtocolError for a SEND to the queues of retained messages, and for what can't be retained."""
     for address in addresses:
-        if address.canonical.startswith(RETAINED_PREFIX):
+        if is_retained(address.canonical):
             message = f"{address.canonical} holds what is retained for {topic_of(address.canonical)}: send to that"
             raise send_error(run, "bad-destination", f"{message} with retain:set")
         if head.retain is not None and (not address.kind.is_topic or address.is_temporary):
@@ -134,7 +134,7 @@ class Router:
             for each in repeated:
                 own = each
                 if len(addresses) > 1:
-                    own = each.with_headers({"destination": address.canonical})
+                    own = each.with_headers({"destination": self._temporary.said(address)})
                     yield from repeat(None, REWRITING_STEPS)
                 partitions = destination.queue.partitions
                 if partitions and destination.key_of(own) not in partitions:
@@ -173,7 +173,7 @@ class Router:
         if head.destination.startswith(ADMIN_PREFIX):
             return  # asked for when it is answered
         try:
-            addresses = parse_composite(head.destination)
+            addresses = self._temporary.in_host_of_all(head.destination)
         except DestinationNameError as error:
             raise send_error(run, "bad-destination", str(error)) from None
         self.check(addresses, run)
@@ -199,7 +199,7 @@ class Router:
         shard_of = self._hub.shard_of
         if shard_of is None or run.head.destination.startswith(ADMIN_PREFIX):
             return
-        for address in parse_composite(run.head.destination):
+        for address in self._temporary.in_host_of_all(run.head.destination):
             if not address.is_temporary:
                 transaction.bind(shard_of(address.canonical), address.canonical)
 

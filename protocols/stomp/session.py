@@ -28,8 +28,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from ...flow.bounds import UNBOUNDED
 from ...queues.environment import DispatchHandle
+from ...queues.names import HOST_SIGN
+from ...queues.storage import Store
 from ..framing import PLAIN, Framing, Piece
 from ..outbound import Outbound
 from ..reading import TURN_SECONDS, Hold, ReadGate, Reason
@@ -69,10 +73,11 @@ from .requesting import SessionRequests
 from .routing import Router
 from .sending import Sender
 from .session_states import SessionEvent, SessionState, moved
-from .staging import LargeRun, LargeSends, body_unreadable
+from .staging import Bodies, LargeRun, LargeSends, body_unreadable
 from .subscribing import Subscriptions
 from .temporary import TemporaryDestinations, names_temporary
 from .transactions import Transactions
+from .virtual_hosts import told_in_host
 
 if TYPE_CHECKING:
     from ..streams import PeerCertificate
@@ -272,6 +277,8 @@ class Session:
             self._sender.goes_elsewhere = self._relay.goes_elsewhere
             self._requests.behind = self._relay.behind
         self._client_id = ""
+        self._host: str | None = None
+        """Prefix of the virtual host that the client was let into; None: there are none, or it was not let in yet."""
         self._leaving_receipt: str | None = None
         self._staying: Staying | None = None
         self._handlers: dict[str, Callable[[Frame], None]] = {
@@ -494,6 +501,8 @@ class Session:
         # ring would keep the message, and the file of a large one, until the garbage collector finds it.
         error.__traceback__ = error.__context__ = None
         error.receipt_id = self._replies.asked_for(error.receipt_id)
+        if prefix := self._temporary.host_prefix:
+            error.reword(partial(told_in_host, prefix=prefix))
         if self.state < _ENDING:
             self._end_with(self._machine.fail(error), f"{error.code}: {error.message}", peers_fault=peers_fault)
 
@@ -529,6 +538,8 @@ class Session:
         self._machine.park()
         self._held_back = None
         self.entering.give_up()
+        if self._host is not None and self.hub.hosts is not None:
+            self.hub.hosts.leave(self._host)
         if self._rated is not None:
             self._rated.close()
             self._rated = None
@@ -643,7 +654,7 @@ class Session:
         if self._large is None:
             assert self.hub.bodies is not None, "the machine was told so"
             self._large = LargeSends(
-                self.hub.bodies_for,
+                self._bodies_for,
                 self.lanes,
                 self.reading,
                 arrived=self._large_send_arrived,
@@ -653,6 +664,11 @@ class Session:
                 holds_deliveries=lambda: bool(self.unsettled_count),
             )
         self._large.take(event)
+
+    def _bodies_for(self, destination: str) -> tuple[Bodies, Store | None]:
+        if self._temporary.host_prefix:
+            destination = ",".join([each.canonical for each in self._temporary.in_host_of_all(destination)])
+        return self.hub.bodies_for(destination)
 
     def _large_send_arrived(self, run: LargeRun) -> None:
         """The body is in its file. It was complete before the connection ended, if it did, so it counts (b50)."""
@@ -698,8 +714,13 @@ class Session:
             return False
         event, identity = decided
         self._replies.version = event.version
+        client_id = event.headers.get("client-id", "")
+        if self.hub.hosts is not None:
+            self._host = self.hub.hosts.enter(event.host, identity, client_id)
+            self._temporary.has_hosts = True
+            self._temporary.host_prefix = self._host
         self._become(identity)
-        self._name(identity, event.headers.get("client-id", ""))
+        self._name(self._authorizer.identity, client_id)
         if self._client_id:
             self.hub.claim_client_id(self.subscriptions.client_id, self)
         self._move(SessionEvent.ACCEPTED)
@@ -732,6 +753,11 @@ class Session:
     def user(self) -> str | None:
         """User of the connection; None: no users are configured."""
         return self._authorizer.identity.user
+
+    @property
+    def virtual_host(self) -> str | None:
+        """Name of the virtual host of the client, `/` for the default one; None: there are none."""
+        return None if self._host is None else self._host.removeprefix(HOST_SIGN) or "/"
 
     @property
     def origin(self) -> str:
@@ -769,6 +795,8 @@ class Session:
         return UNBOUNDED if self._rated is None else self._rated.read_bytes_max
 
     def _become(self, identity: Identity) -> None:
+        if self._host:
+            identity = attrs.evolve(identity, host=self._host)
         self._authorizer.identity = identity
         if self._rated is not None:
             self._rated.close()
@@ -789,6 +817,12 @@ class Session:
                     "Users or permissions of the broker were changed.",
                 )
             )
+            return
+        try:
+            if self._host is not None and self.hub.hosts is not None:
+                self.hub.hosts.check(self._host, identity)
+        except ProtocolError as error:
+            self.fail(error)
             return
         self._become(identity)
         self.lanes.forget_routes()

@@ -34,7 +34,7 @@ from ...queues.names import (
     parse_composite,
 )
 from ...queues.registry import DestinationLimitError, WildcardConsumer
-from ...queues.retained import RETAINED_PREFIX, Gathering, topic_of
+from ...queues.retained import Gathering, is_retained, topic_of
 from ...queues.selectors import Selection
 from ...queues.steps import Waiting
 from ...queues.storage import Confirms
@@ -322,7 +322,7 @@ class Subscriptions:
         wishes = log_wishes(headers)
         try:
             check_name(name)  # no composites, no wildcards
-            address = parse_composite(name)[0]
+            address = self._temporary.in_host(parse_composite(name)[0])
             self._authorizer.check(Action.RECEIVE, [address])
             subscription = self._make_subscription(frame, address, subscription_id, LogSubscription)
         except (DestinationNameError, LogError) as error:
@@ -485,7 +485,7 @@ class Subscriptions:
         """End a durable subscription, at its UNSUBSCRIBE. `if_any`: the RECEIPT says whether it was here."""
         registry = self._hub.registry
         try:
-            topic = None if destination is None else parse_composite(destination)[0].canonical
+            topic = None if destination is None else self._temporary.in_host_of_all(destination)[0].canonical
             durable = registry.durables.find(self.client_id, name, topic)
         except (DestinationNameError, DurableNameError) as error:
             raise ProtocolError("bad-destination", str(error)) from None
@@ -512,7 +512,7 @@ class Subscriptions:
     def _addresses_to_subscribe(self, name: str) -> list[DestinationName]:
         addresses = []
         for address in parse_composite(name):
-            if address.temporary_global and not self._temporary.owns(address):
+            if address.temporary_global and not self._temporary.owns(self._temporary.in_host(address)):
                 raise DestinationNameError(
                     f"{address.canonical} is a temporary destination of another connection: only its owner can "
                     f"subscribe"
@@ -803,7 +803,7 @@ class Subscriptions:
 def _check_not_retained(addresses: Iterable[DestinationName]) -> None:
     """Raise DestinationNameError for the queues of retained messages: they can be looked at."""
     for address in addresses:
-        if address.canonical.startswith(RETAINED_PREFIX):
+        if is_retained(address.canonical):
             raise DestinationNameError(
                 f"{address.canonical} holds what is retained for {topic_of(address.canonical)}: subscribe to that, or "
                 "look with browser:true"

@@ -4,6 +4,9 @@ A client says `/temp-queue/reply`; for everybody else that is `/remote-temp-queu
 where the client writes it (destination, reply-to), and the destination lives as long as the connection. Only its owner
 may subscribe.
 
+All names of a client of a virtual host have the prefix of that for everybody else. It is set and taken off here, and
+nowhere else: what others read of such names is written without it, as the client wrote it.
+
 Bound: as many names as a connection may have subscriptions.
 """
 
@@ -14,7 +17,14 @@ from itertools import repeat
 from typing import Final
 
 from ...queues.destination import Destination
-from ...queues.names import DestinationName, DestinationNameError, parse_composite
+from ...queues.names import (
+    HOST_SIGN,
+    DestinationName,
+    DestinationNameError,
+    Kind,
+    in_host,
+    parse_composite,
+)
 from ...queues.registry import DestinationRegistry
 from .head import SendHead
 
@@ -31,30 +41,71 @@ REPLY_QUEUES: Final = "/temp-queue/"
 class TemporaryDestinations:
     """Temporary destinations of one connection, by global name."""
 
-    __slots__ = ("_names_max", "_registry", "_session_id", "_temporary", "on_reply_to", "unread_count")
+    __slots__ = (
+        "_names_max",
+        "_registry",
+        "_session_id",
+        "_temporary",
+        "has_hosts",
+        "host_prefix",
+        "on_reply_to",
+        "unread_count",
+    )
 
     def __init__(self, registry: DestinationRegistry, session_id: str, *, names_max: int) -> None:
         self._registry = registry
         self._session_id = session_id
         self._names_max = names_max
         self._temporary: dict[str, Destination] = {}
+        self.has_hosts = False
+        """Whether the broker has virtual hosts, so that names with the prefix of one are not for clients."""
+        self.host_prefix = ""
+        """Prefix of the names of the client's virtual host, such as `/@shop`; empty: it uses the default host."""
         self.on_reply_to: Callable[[str], None] | None = None
         """Called with each temporary destination that a SEND names in its reply-to, as the client writes it."""
         self.unread_count = 0
         """Messages that came to some of them of which nothing was ever received, and that were deleted with these."""
+
+    def in_host(self, address: DestinationName) -> DestinationName:
+        """Return the address that the client means in its virtual host. Raises DestinationNameError."""
+        if not self.has_hosts:
+            return address
+        if address.canonical.startswith(HOST_SIGN):
+            raise DestinationNameError(
+                f"{address.canonical!r}: names that begin with {HOST_SIGN} are those of virtual hosts: say the host in "
+                "the header host of CONNECT, and the name without it"
+            )
+        if self.host_prefix and address.kind is Kind.LOG:
+            raise DestinationNameError(
+                f"{address.canonical} is a log, and logs are for clients of the default host: CONNECT with host:/"
+            )
+        return in_host(self.host_prefix, address)
+
+    def in_host_of_all(self, destination: str) -> list[DestinationName]:
+        """Return the addresses of a header, which may be a composite, as `in_host`. Local temporary ones stay local.
+        Raises DestinationNameError.
+        """
+        return [self.in_host(address) for address in parse_composite(destination)]
+
+    def said(self, address: DestinationName) -> str:
+        """Return the name of an address of the client's virtual host as its clients write it."""
+        return address.canonical[len(self.host_prefix) :]
 
     def owns(self, address: DestinationName) -> bool:
         """Return whether a (global) address belongs to the connection."""
         return address.canonical in self._temporary
 
     def to_global(self, address: DestinationName) -> DestinationName:
-        """Make a local temporary name global, and see to it that the destination is there."""
+        """Return the address that the client means in its virtual host. A local temporary name is made global, and it
+        is seen to it that the destination is there. Raises DestinationNameError.
+        """
         if not address.temporary_local:
-            return address
+            return self.in_host(address)
         for local, remote in LOCAL_TEMPORARY.items():
             if address.canonical.startswith(local):
-                canonical = f"{remote}{self._session_id}.{address.canonical.removeprefix(local)}"
-                shared = parse_composite(canonical)[0]
+                name = f"{remote}{self._session_id}.{address.canonical.removeprefix(local)}"
+                shared = in_host(self.host_prefix, parse_composite(name)[0])
+                canonical = shared.canonical
                 if canonical not in self._temporary:
                     if len(self._temporary) >= self._names_max:
                         raise DestinationNameError(
@@ -73,7 +124,7 @@ class TemporaryDestinations:
         if reply_to is None or not reply_to.startswith(LOCAL_PREFIXES):
             return head
         address = parse_composite(reply_to)[0]
-        shared = self.to_global(address).canonical
+        shared = self.said(self.to_global(address))
         if self.on_reply_to is not None:
             self.on_reply_to(address.canonical)
         return head.with_headers({"reply-to": shared})

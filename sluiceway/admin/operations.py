@@ -33,7 +33,7 @@ from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import Durable
 from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.message import Message
-from sluiceway.queues.names import DestinationNameError, Kind, parse
+from sluiceway.queues.names import DestinationNameError, Kind, host_prefix_of, parse, without_host
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationLimitError
 from sluiceway.queues.topic import Topic
@@ -183,7 +183,7 @@ class Operations:
             base = SendHead({"destination": name}, b"", "1.2")
             base.count(manager.heads_account)
             length = str(len(body))
-            head = base.with_headers({**headers, "destination": name, "content-length": length})
+            head = base.with_headers({**headers, "destination": without_host(name), "content-length": length})
         except ProtocolError as error:
             raise bad_request(error.message, error.detail) from None
         message = Message(head, head.block + b"\n\n" + body + b"\0", self._broker.shards.take_numbers(1))
@@ -217,7 +217,7 @@ class Operations:
             raise bad_request(f"{target} is where they are", "Name another destination.")
 
         def place(message: Message) -> MoveTarget:
-            return self._target(target, message), {"destination": target}
+            return self._target(target, message), {"destination": without_host(target)}
 
         tally = await self._transfer(destination, numbers, place)
         return self._told(tally, f"moved from {destination.name} to {target}")
@@ -246,13 +246,16 @@ class Operations:
                 return "some were refused by a subscription of a topic, and would come to all others again (republish)"
             try:
                 name = self.place(origin)
+                if host_prefix_of(name):  # no client can have sent to it: such headers say no host
+                    return "some say that they came from where nothing can be sent to"
+                name = host_prefix_of(destination.name) + name
             except ApiError:
                 return "some say that they came from where nothing can be sent to"
             if name == destination.name:
                 return "some say that they came from here"
             if not may_send(name):
                 return f"you may not send to {name}"
-            return self._target(name, message), {"destination": name, **dict.fromkeys(LETTER_HEADERS)}
+            return self._target(name, message), {"destination": without_host(name), **dict.fromkeys(LETTER_HEADERS)}
 
         tally = await self._transfer(destination, numbers, place)
         return self._told(tally, f"retried from {destination.name}")

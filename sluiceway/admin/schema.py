@@ -289,6 +289,7 @@ CONNECTION: Final = record(
         **_standing("blocking", "blocked", "stalled", "flowing", "idle"),
         "user": maybe(TEXT),
         "client_id": maybe(TEXT),
+        "host": maybe(TEXT),
         "version": maybe(TEXT),
         **counts(
             "subscriptions_count",

@@ -43,9 +43,11 @@ def explain(config_file: Path, groups: tuple[str, ...], user: str, action: str, 
       sluiceway permissions explain --config sluiceway.toml web receive '/queue/orders.>'
       sluiceway permissions explain --config sluiceway.toml ops admin
     """
+    import attrs
+
     from sluiceway.config import ConfigError, load
     from sluiceway.protocols.stomp.authorization import Action, Identity
-    from sluiceway.queues.names import DestinationNameError, meant_by, parse
+    from sluiceway.queues.names import DestinationNameError, host_prefix_of, meant_by, parse
     from sluiceway.security.permissions import Permissions
     from sluiceway.security.rules import rules_of
 
@@ -68,6 +70,9 @@ def explain(config_file: Path, groups: tuple[str, ...], user: str, action: str, 
         identity = Identity(user, frozenset(groups))
     if identity is None:
         fail(Exit.USAGE, f"there is no user {user!r}; there are: {', '.join(sorted(rules.users.identities))}")
+    if destination is not None and action != "connect":
+        # The question is about clients of the host that has the destination.
+        identity = attrs.evolve(identity, host=host_prefix_of(destination))
     table = Permissions(rules.config.permissions, default_allows=rules.config.default == "allow")
     decision = table.decide(identity, Action(action), destination)
     click.echo(f"{what.format('may' if decision.allowed else 'may not')}: {decision.words}")

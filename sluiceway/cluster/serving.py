@@ -106,6 +106,10 @@ def _shards_of(config: Config, hubs_count: int) -> ShardFolders:
             f"--hubs needs a data folder, and store.engine is {config.store.engine!r}: set it to 'leveldb', or serve "
             "without --hubs"
         )
+    if config.virtual_hosts:
+        raise HubsConfigError(
+            "virtual_hosts can't be together with --hubs: hubs know destinations of one host only. Serve without --hubs"
+        )
     path = Path(config.broker.data_dir)
     shards_count = max(SHARDS_COUNT, 1 << math.ceil(math.log2(hubs_count)))
     folders = look_for_shards(path) or make_shards(path, shards_count)

@@ -16,6 +16,7 @@ fields' own documentation (`sample`).
     former      former names of sections, read for one more version
     layers      the contents of one source, as plain data
     sources     file, environment and flags merged, each value with its source
+    virtual_hosts  sets of destinations of their own
     sample      the TOML sample and the documentation page
 
 The names below are looked up on first use: classes that live elsewhere import `fields` from here, and `model` imports

@@ -25,6 +25,7 @@ from sluiceway.config.fields import copied, is_address, not_blank, section, spli
 from sluiceway.config.former import former_arguments
 from sluiceway.config.logging import LoggingConfig
 from sluiceway.config.thrift import ThriftConfig
+from sluiceway.config.virtual_hosts import VirtualHost, hosts, hosts_differ
 from sluiceway.dispatcher.config import DispatcherConfig
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
@@ -160,7 +161,7 @@ class DestinationPolicy:
             (is_relay, 'kind = "relay"'),
             (self.settings.get("partition_by") is not None, "partition_by"),
         ):
-            if set_to and names.first_segment(self.match) in _NOT_QUEUES:
+            if set_to and names.first_segment(names.without_host(self.match)) in _NOT_QUEUES:
                 raise ValueError(
                     f"{setting} is for queues, and {self.match} is for others too: match queues only, such as /queue/>"
                 )
@@ -182,9 +183,13 @@ def _by_pattern(entries: Sequence[DestinationPolicy]) -> PatternTrie[int]:
 
 
 def _merged(entries: Sequence[DestinationPolicy], places: PatternTrie[int], name: str) -> QueuePolicy:
-    """Return the defaults, then every matching entry from top to bottom. O(levels + matching entries)."""
+    """Return the defaults, then every matching entry from top to bottom. Of a virtual host all match that name no
+    host, too. O(levels + matching entries).
+    """
     policy = QueuePolicy()
-    matching = places.matching(names.edges_of(name))
+    matching = set(places.matching(names.edges_of(name)))
+    if names.host_prefix_of(name):
+        matching.update(places.matching(names.edges_of(names.without_host(name))))
     for place in sorted(place for place in matching if place is not None):
         policy = entries[place].apply(policy)
     return policy
@@ -404,6 +409,16 @@ class Config:
     cluster: ClusterConfig = section(
         ClusterConfig, "This broker as a hub among others, on several machines ([how](cluster.md#several-machines))."
     )
+    virtual_hosts: tuple[VirtualHost, ...] = attrs.field(
+        default=(),
+        converter=hosts,
+        validator=hosts_differ,
+        metadata=about(
+            "Sets of destinations of their own, which clients name in the header `host` of CONNECT "
+            "([virtual hosts](virtual-hosts.md)). Without an entry every `host` means the one set there is; with one, "
+            "a CONNECT that names an unknown host is refused."
+        ),
+    )
     dispatcher: DispatcherConfig = section(
         DispatcherConfig,
         "How the dispatch loop shares out its time. The defaults are measured; few need to change them.",
@@ -426,8 +441,23 @@ class Config:
 
     def __attrs_post_init__(self) -> None:
         self.cluster.check_store(self.store)
+        self._check_hosts()
         if self.store.engine == "postgresql":
             _check_not_compacted(self.destinations)
+
+    def _check_hosts(self) -> None:
+        """Raise ValueError for virtual hosts in a cluster."""
+        if self.virtual_hosts and self.cluster.is_on:
+            raise ValueError(
+                "virtual_hosts can't be together with [cluster]: hubs know destinations of one host only. Take one of "
+                "them out, or give each virtual host a cluster of its own"
+            )
+
+    @property
+    def host_limits(self) -> dict[str, int]:
+        """`destinations_max` of virtual hosts that have one, by the prefix of their names."""
+        limits = {names.host_prefix(host.path): host.destinations_max for host in self.virtual_hosts}
+        return {prefix: limit for prefix, limit in limits.items() if limit is not None}
 
     @property
     def dead_letter_queues(self) -> frozenset[str]:
@@ -438,7 +468,7 @@ class Config:
     def own_segments(self) -> frozenset[str]:
         """First segments of all destinations named in the configuration, which are not typing errors."""
         named = {entry.match for entry in self.destinations} | self.dead_letter_queues
-        return frozenset(names.first_segment(name) for name in named)
+        return frozenset(names.first_segment(names.without_host(name)) for name in named)
 
     @cached_property
     def _entries(self) -> PatternTrie[int]:

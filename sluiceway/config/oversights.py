@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sluiceway.config.model import Config, DestinationPolicy
 from sluiceway.config.sources import ENVIRONMENT_PREFIX
 from sluiceway.config.structure import known_keys
-from sluiceway.queues.names import edges_of, meant_by
+from sluiceway.queues.names import HOST_SIGN, edges_of, host_prefix, host_prefix_of, meant_by, without_host
 from sluiceway.queues.wildcards import PatternTrie
 
 
@@ -27,7 +27,11 @@ def _nearly_named(config: Config) -> Iterator[str]:
             named.append((f"destinations[{place}].dead_letter", name))
     for place, permission in enumerate(config.security.permissions, 1):
         named += [(f"security.permissions[{place}].destinations", pattern) for pattern in permission.destinations]
+    hosts = {"", *(host_prefix(host.path) for host in config.virtual_hosts)}
     for key, name in named:
+        if config.virtual_hosts and (prefix := host_prefix_of(name)) not in hosts:
+            host = prefix.removeprefix(HOST_SIGN)
+            yield f"{key}: {name!r} never matters, because [[virtual_hosts]] has no host {host}"
         if meant := meant_by(name):
             yield f"{key}: {name!r} begins with no known prefix: did you mean {meant}? It is used as it is"
 
@@ -38,7 +42,8 @@ def _overridden(entries: Sequence[DestinationPolicy]) -> Iterator[str]:
     for place, entry in enumerate(entries):
         places.add(edges_of(entry.match), place)
     for place, entry in enumerate(entries):
-        later = sorted(at for at in places.matching(edges_of(entry.match)) if at is not None and at > place)
+        wider = {*places.matching(edges_of(entry.match)), *places.matching(edges_of(without_host(entry.match)))}
+        later = sorted(at for at in wider if at is not None and at > place)
         for key, value in entry.settings.items():
             over = next((at for at in later if entries[at].settings.get(key, value) != value), None)
             if over is not None:

@@ -16,6 +16,7 @@ import attrs
 
 from sluiceway.config.model import Config, DestinationPolicy, Listener
 from sluiceway.config.units import format_bytes, format_ms
+from sluiceway.config.virtual_hosts import VirtualHost
 from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.security.config import Rates
@@ -103,7 +104,7 @@ _SAMPLE_HEAD: Final = """\
 def _sample_lines() -> Iterator[str]:
     yield from _SAMPLE_HEAD.splitlines()
     for section in attrs.fields(Config):
-        if section.name in ("listeners", "destinations"):
+        if section.name in ("listeners", "destinations", "virtual_hosts"):
             continue
         yield from ("", "", *_comment(section.metadata["doc"]), f"[{section.name}]")
         yield from _sample_keys(type(default_of(section)))
@@ -125,10 +126,15 @@ def _sample_lines() -> Iterator[str]:
     match = attrs.fields(DestinationPolicy).match
     yield from ("", *_comment(match.metadata["doc"]), '#match = "/>"')
     yield from _sample_keys(QueuePolicy)
+    yield from ("", "", *_comment(fields.virtual_hosts.metadata["doc"]), "#[[virtual_hosts]]")
+    yield from ("", *_comment(attrs.fields(VirtualHost).name.metadata["doc"]), '#name = "shop"')
+    yield from _sample_keys(VirtualHost)
 
 
 def _sample_keys(cls: type[Any]) -> Iterator[str]:
     for attribute in keys_of(cls):
+        if attribute.default is attrs.NOTHING:
+            continue
         yield ""
         yield from _comment(_documentation(attribute))
         yield f"#{attribute.name} = {toml_value(attribute, default_of(attribute))}"

@@ -169,17 +169,23 @@ class Permissions:
                 return self.decide(identity, action, origin)
             if action is not Action.ADMIN:
                 return Decision(False, None, f"{name} holds nothing")
+        # Entries that name no virtual host are about destinations of the host that the connection uses.
+        said = name.removeprefix(identity.host) if name.startswith(f"{identity.host}/") else name
         if address.wildcard:
-            return self._decide_wildcard(identity, action, name)
-        return self._decide_name(identity, action, name)
+            return self._decide_wildcard(identity, action, name, said)
+        return self._decide_name(identity, action, name, said)
 
-    def _decide_name(self, identity: Identity, action: Action, name: str) -> Decision:
-        """Decide about a full name. O(levels + matching entries + patterns with a user)."""
+    def _decide_name(self, identity: Identity, action: Action, name: str, said: str) -> Decision:
+        """Decide about a full name, `said` without its virtual host. O(levels + matching entries + patterns with a
+        user).
+        """
         assert identity.user is not None
         places = {place for place in self._by_pattern.matching(edges_of(name)) if place is not None}
+        if said is not name:
+            places.update(place for place in self._by_pattern.matching(edges_of(said)) if place is not None)
         for place, pattern in self._personal:
             own = for_user(pattern, identity.user)
-            if own is not None and covers_name(own, name):
+            if own is not None and (covers_name(own, name) or covers_name(own, said)):
                 places.add(place)
         for place in sorted(places):
             entry = self._entries[place]
@@ -200,16 +206,16 @@ class Permissions:
                 return Decision(entry.allow, entry.number, f"{entry.words} decides")
         return self._by_default(Action.CONNECT)
 
-    def _decide_wildcard(self, identity: Identity, action: Action, name: str) -> Decision:
+    def _decide_wildcard(self, identity: Identity, action: Action, name: str, said: str) -> Decision:
         """Return whether a destination that the wildcard matches may be allowed: unless an earlier entry denies all of
         them.
         """
         assert identity.user is not None
         for entry in self._for(identity, action):
             for pattern in entry.patterns_for(identity.user):
-                if covers(pattern, name):
+                if covers(pattern, name) or covers(pattern, said):
                     return Decision(entry.allow, entry.number, f"{entry.words} decides")
-                if entry.allow and overlaps(pattern, name):
+                if entry.allow and (overlaps(pattern, name) or overlaps(pattern, said)):
                     return Decision(True, entry.number, f"{entry.words} allows a part of it")
         return self._by_default(action)
 

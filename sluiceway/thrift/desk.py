@@ -67,7 +67,7 @@ class Desk:
 
     async def open(self, login: str | None, passcode: str | None) -> None:
         """Log in. Raises DeskError, DeskClosed."""
-        await self._write(self._machine.connect("thrift", login=login, passcode=passcode))
+        await self._write(self._machine.connect("/", login=login, passcode=passcode))
         await self._next()
         self._send("SUBSCRIBE", [("id", "replies"), ("destination", REPLIES)])
         await self._flush()

@@ -13,6 +13,7 @@ _FIGURES: Final[Mapping[str, Callable[[Connection], Any]]] = {
     "session": lambda connection: connection.session.session_id,
     "user": lambda connection: connection.session.user,
     "client_id": lambda connection: connection.session.subscriptions.client_id or None,
+    "host": lambda connection: connection.session.virtual_host,
     "version": lambda connection: connection.session.version if connection.session.connected else None,
     "subscriptions_count": lambda connection: len(connection.session.subscriptions.live),
     "unsettled_count": lambda connection: connection.session.unsettled_count,

@@ -19,7 +19,7 @@ import attrs
 
 from ...queues.large import BodyReference, LargeMessage
 from ...queues.message import Envelope, Message
-from ...queues.names import DestinationNameError, parse, part_in_words
+from ...queues.names import DestinationNameError, parse, part_in_words, without_host
 from .. import keys
 from ..chunks import ChunkError, decode_summary
 from ..engine import Engine
@@ -111,7 +111,7 @@ class QueueName(NamedTuple):
     def said(self) -> str:
         """Name, for people."""
         said = part_in_words(self.name)
-        return said if self.topic or not self.name.startswith("/topic/") else f"{said} (delayed)"
+        return said if self.topic or not without_host(self.name).startswith("/topic/") else f"{said} (delayed)"
 
 
 def queue_of(message: Message) -> QueueName | None:

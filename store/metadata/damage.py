@@ -17,6 +17,7 @@ from typing import Final
 
 import attrs
 
+from ...queues.names import HOST_SIGN
 from .. import keys
 from ..engine import Change, Engine, delete, put
 from ..keys import KeyFormatError, StoreFormatError
@@ -34,8 +35,8 @@ from .records import (
 NO_PREFERENCES: Final = encode_preferences(SubscriptionPreferences())
 FROM_THE_OLDEST: Final = encode_subscription_state(SubscriptionState(), 0)
 
-TOPICS: Final = b"/topic/"
-"""Prefix of the topics of durable subscriptions."""
+TOPICS: Final = (b"/topic/", HOST_SIGN.encode())
+"""Prefixes of the topics of durable subscriptions: in virtual hosts there are no logs."""
 
 
 @attrs.frozen

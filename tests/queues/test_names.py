@@ -31,6 +31,11 @@ Q, T = Kind.QUEUE, Kind.TOPIC
         ("/exchange/logs/x", DestinationName("/exchange/logs/x", Q)),
         ("/queues/a", DestinationName("/queues/a", Q)),
         ("/", DestinationName("/", Q)),
+        ("/@shop/queue/a", DestinationName("/@shop/queue/a", Q)),
+        ("/@shop/topic/#", DestinationName("/@shop/topic/#", T, wildcard=True)),
+        ("/@shop/own/*", DestinationName("/@shop/own/*", Q, wildcard=True)),
+        ("/@shop", DestinationName("/@shop", Q)),
+        ("/@sh.op/topic/a", DestinationName("/@sh.op/topic/a", Q)),
         ("/queue/größe", DestinationName("/queue/größe", Q)),
         ("q" * 1024, DestinationName("/queue/" + "q" * 1024, Q)),
     ],
@@ -47,6 +52,8 @@ def test_a_name_is_understood(text: str, expected: DestinationName) -> None:
         ("q" * 1025, "1025 characters long, at most 1024"),
         ("/queue/", "has no name after '/queue/'"),
         ("/topic", "has no name: write /topic/NAME"),
+        ("/@shop/queue/" + "q" * 1024, "1031 characters long, at most 1024"),
+        ("/@shop/topic", "has no name: write /topic/NAME"),
         ("/queue/a\nb", "control characters"),
         ("/queue/\x00", "control characters"),
         ("/queue/>.a", "must be the last level"),
@@ -109,3 +116,10 @@ def test_a_composite_is_all_its_parts_once() -> None:
 def test_a_composite_with_a_wrong_part_is_refused(text: str, message: str) -> None:
     with pytest.raises(DestinationNameError, match=message):
         parse_composite(text)
+
+
+@pytest.mark.parametrize("pattern", ["/>", "/*/queue/a", "/queue/>", "/queue/*", "/@bank/>", "/@bank/queue/*", "/*/>"])
+def test_no_wildcard_covers_another_host(pattern: str) -> None:
+    assert not parse(pattern).matches("/@shop/queue/a")
+    assert parse("/@shop/queue/>").matches("/@shop/queue/a")
+    assert not parse("/@shop/queue/>").matches("/queue/a")

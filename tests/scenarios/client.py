@@ -73,12 +73,14 @@ class Client:
 
     # ------------------------------------------------------------------ out
 
-    async def connect(self, version: Version, *, heart_beat: tuple[int, int] = (0, 0), **headers: str) -> Frame:
+    async def connect(
+        self, version: Version, *, heart_beat: tuple[int, int] = (0, 0), host: str = "test", **headers: str
+    ) -> Frame:
         """CONNECT, and wait for CONNECTED; `headers` are login and the like."""
         extra = [(name, value) for name, value in headers.items() if name not in ("login", "passcode")]
         await self.send_raw(
             self.machine.connect(
-                "test",
+                host,
                 login=headers.get("login"),
                 passcode=headers.get("passcode"),
                 heart_beat=heart_beat,

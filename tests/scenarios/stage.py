@@ -7,7 +7,7 @@ holds anything, no resource is registered but destinations, and every message th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,11 +17,13 @@ import trio
 
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener, SecurityConfig
+from sluiceway.config.virtual_hosts import VirtualHost
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues.destination import Destination
+from sluiceway.queues.names import HOST_SIGN, host_prefix_of, without_host
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.retained import RETAINED_PREFIX, topic_of
+from sluiceway.queues.retained import is_retained, topic_of
 from sluiceway.store.engine import Engine
 from tests.scenarios.client import Client
 
@@ -49,17 +51,20 @@ class Stage:
         shutdown_seconds: float = 10.0,
         large_folder: Path | None = None,
         engine: Engine | list[Engine] | None = None,
+        hosts: Sequence[VirtualHost] = (),
         **limits: Any,
     ) -> None:
         """`policies`: settings of QueuePolicy by destination pattern; `users`: they may do everything; `security`: in
         place of that; `large_folder`: where large bodies go; `engine`: a store, so that persistent messages outlive the
-        broker and others page, or one for each shard; `limits`: fields of StompLimits.
+        broker and others page, or one for each shard; `hosts`: virtual hosts beside the default one;
+        `limits`: fields of StompLimits.
         """
         self.broker = Broker(
             Config(
                 broker=BrokerConfig(shutdown_seconds=shutdown_seconds),
                 security=security or SecurityConfig(users=users or {}, default="allow"),
                 listeners=(Listener(address="127.0.0.1:0", limits=attrs.evolve(StompLimits(), **limits)),),
+                virtual_hosts=(VirtualHost(name="/", aliases=("test",)), *hosts) if hosts else (),
                 destinations=tuple(DestinationPolicy(match, settings) for match, settings in (policies or {}).items()),
             ),
             now_ms=wall_clock_ms,
@@ -222,7 +227,7 @@ class Stage:
         """
         bodies: list[bytes] = []
         for _ in range(1_000):
-            for name in [each for each in self.broker.registry.destinations if each.startswith(RETAINED_PREFIX)]:
+            for name in [each for each in self.broker.registry.destinations if is_retained(each)]:
                 self.broker.registry.retained.remove(topic_of(name))
             names = [
                 name
@@ -236,9 +241,17 @@ class Stage:
                 login, passcode = next(iter(self.broker.config.security.users.items()), ("", ""))
                 await client.connect("1.2", login=login, passcode=passcode)
                 for name in names:
-                    await client.subscribe(name, id=name)
+                    if not host_prefix_of(name):
+                        await client.subscribe(name, id=name)
                 bodies += [delivery.body for delivery in await client.drain()]
                 client.stream.close()
+                for name in [each for each in names if host_prefix_of(each)]:
+                    client = Client(self.broker.connect_memory(name="drain"), "drain")
+                    host = host_prefix_of(name).removeprefix(HOST_SIGN)
+                    await client.connect("1.2", host=host, login=login, passcode=passcode)
+                    await client.subscribe(without_host(name))
+                    bodies += [delivery.body for delivery in await client.drain()]
+                    client.stream.close()
             await trio.sleep(0.01)
         return bodies
 

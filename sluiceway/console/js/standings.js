@@ -58,7 +58,7 @@ export function remedies(context, cause, { open = true } = {}) {
     cause.kind === "destination" && cause.paused && button(`Resume ${cause.name}`, () => resume(context, cause.name)),
     cause.kind === "destination" && !cause.paused && !cause.name.startsWith("/log/") && button(`Pause ${cause.name}`, () => pause(context, cause.name)),
     cause.kind === "destination" && !cause.name.startsWith("/log/") && button(`Change the limits of ${cause.name}`, () => limit(context, cause.name)),
-    cause.kind === "destination" && cause.name.startsWith("/queue/") && button(`Purge ${cause.name}`, () => purge(context, cause.name, null), true),
+    cause.kind === "destination" && /^(\/@[\w-]+)?\/queue\//.test(cause.name) && button(`Purge ${cause.name}`, () => purge(context, cause.name, null), true),
     open && h("a", { class: ["button", "tiny"], href: addressOf(cause) }, `Open ${cause.title}`),
   );
 }

@@ -9,6 +9,7 @@ import { to } from "../router.js";
 import { table } from "../tables.js";
 
 const LIMIT = 50;
+const TOPIC = /^(\/@[\w-]+)?\/topic\//;
 const NO_BODY = {};
 const REASON = "dead-letter-reason";
 const ORIGIN = "dead-letter-destination";
@@ -61,7 +62,7 @@ export function messages(context) {
     context.soon();
   };
   const columnsOf = () => [
-    found.may_admin && !name.startsWith("/topic/") && {
+    found.may_admin && !TOPIC.test(name) && {
       name: "", class: "check",
       cell: (row) => h("input", { type: "checkbox", checked: chosen.has(row.message_id), "aria-label": `Choose ${row.message_id}`, onchange: (event) => {
         if (event.target.checked) chosen.add(row.message_id);
@@ -140,7 +141,7 @@ export function messages(context) {
                 ),
               ),
           ),
-          picked && detail(context, { name, picked, message, view, letters, may: found.may_admin && !name.startsWith("/topic/"), onview: (wanted) => { view = wanted; context.redraw(); }, onclose: () => open(null) }),
+          picked && detail(context, { name, picked, message, view, letters, may: found.may_admin && !TOPIC.test(name), onview: (wanted) => { view = wanted; context.redraw(); }, onclose: () => open(null) }),
         ),
       ];
     },
