@@ -173,8 +173,8 @@ def acts(scene: Scene, count: int) -> Iterator[tuple[str, Act]]:
 
 
 def _acts(scene: Scene, count: int, connect: Callable[[], Client]) -> Iterator[tuple[str, Act]]:
-    client = connect()
-    yield "nothing", lambda: time.sleep(1)
+    client, many = connect(), min(1000, count)
+    yield "nothing", lambda: time.sleep(many / 1000)
     yield "SENDs of one head", lambda: client.sync(frame("SEND", b"x", destination=Q) * count * 10)
     different = b"".join(frame("SEND", b"x", destination=Q, k=n) for n in range(count))
     yield "SENDs of different heads", lambda: client.sync(different)
@@ -185,8 +185,8 @@ def _acts(scene: Scene, count: int, connect: Callable[[], Client]) -> Iterator[t
         lambda: client.sync(frame("SUBSCRIBE", id="all", destination=f"{Q}.>", ack="client")),
     )
     yield "UNSUBSCRIBE from all of them", lambda: client.sync(frame("UNSUBSCRIBE", id="all"))
-    subscribes = b"".join(frame("SUBSCRIBE", id=n, destination=f"/topic/perf.gaps.{n}") for n in range(1000))
-    yield "1,000 SUBSCRIBEs", lambda: client.sync(subscribes)
+    subscribes = b"".join(frame("SUBSCRIBE", id=n, destination=f"/topic/perf.gaps.{n}") for n in range(many))
+    yield f"{many:,} SUBSCRIBEs", lambda: client.sync(subscribes)
     yield "the end of that connection", client.close
     client = connect()
     client.sync(frame("SUBSCRIBE", id="r", destination="/temp-queue/r"))
@@ -212,9 +212,9 @@ def _acts(scene: Scene, count: int, connect: Callable[[], Client]) -> Iterator[t
         yield f"{end} of a transaction", lambda end=end: client.sync(frame(end, transaction="t"))
     readers = [connect() for _ in range(10)]
     for reader in readers:
-        reader.sync(b"".join(frame("SUBSCRIBE", id=n, destination="/topic/perf.gaps") for n in range(1000)))
+        reader.sync(b"".join(frame("SUBSCRIBE", id=n, destination="/topic/perf.gaps") for n in range(many)))
     yield (
-        "one message for 10,000 subscriptions",
+        f"one message for {10 * many:,} subscriptions",
         lambda: client.sync(frame("SEND", b"x", destination="/topic/perf.gaps")),
     )
     yield "the end of a tenth of them", readers[0].close

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.architecture.sources import CORE, ROOT, modules
+from tests.architecture.sources import CORE, ROOT, modules, parsed
 from tests.examples.pages import broken_links, links
 
 ARCHITECTURE: Final = ROOT / "ARCHITECTURE.md"
@@ -85,7 +85,7 @@ def test_architecture_names_methods_that_are_there() -> None:
     """Of the form `Pager.relieve`: the walks lead through functions by their names."""
     methods: dict[str, set[str]] = {}
     for path in modules(*CORE, "sluiceway"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 names = {inner.name for inner in node.body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)}
                 methods.setdefault(node.name, set()).update(names)

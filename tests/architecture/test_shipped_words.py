@@ -11,7 +11,7 @@ import click
 import pytest
 
 from sluiceway.cli import main
-from tests.architecture.sources import PACKAGES, ROOT, modules
+from tests.architecture.sources import PACKAGES, ROOT, modules, parsed
 
 PAGE: Final = re.compile(r"docs/[\w/-]+\.\w+")
 
@@ -36,7 +36,7 @@ def test_no_text_names_a_page() -> None:
         f"{file.relative_to(ROOT)}:{node.lineno}: {found[0]}"
         for package in PACKAGES
         for file in modules(package)
-        for node in texts(ast.parse(file.read_text()))
+        for node in texts(parsed(file.read_text(encoding="utf-8")))
         if (found := PAGE.search(node.value))
     ]
     assert not named, "name a command, such as `sluiceway config`, or say it: " + ", ".join(named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,8 @@ import pytest
 from tests.architecture.sources import PACKAGES, ROOT, modules, project_files
 
 VAGUE_NAMES: Final = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
+DOCSTRING: Final = re.compile(r'''(?:#.*\n|\s)*r?"""\s*[^\s"]''')
+"""How a module with a docstring begins: after comments. To parse all of them would take as long as to compile them."""
 ALL_MODULES: Final = modules(*PACKAGES, "perf", "tests", "examples", "scripts")
 
 
@@ -21,7 +22,7 @@ def relative(path: Path) -> str:
 
 @pytest.mark.parametrize("path", ALL_MODULES, ids=relative)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{relative(path)} has no docstring"
+    assert DOCSTRING.match(path.read_text(encoding="utf-8")), f"{relative(path)} has no docstring"
 
 
 @pytest.mark.parametrize("path", ALL_MODULES, ids=relative)

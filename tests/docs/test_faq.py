@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.architecture.sources import ROOT, modules
+from tests.architecture.sources import ROOT, modules, parsed
 from tests.examples.test_pages import ERRORS_PAGE
 
 FAQ = ROOT / "docs" / "faq.md"
@@ -41,7 +41,7 @@ def flat(node: ast.expr) -> str:
 def texts() -> list[str]:
     found = []
     for path in modules("store", "queues", "protocols", "sluiceway"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
                 found.append(flat(node))
     return found

@@ -19,7 +19,7 @@ from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues.policy import FULL_ACTIONS, PAGING_MODES, QueuePolicy
 from sluiceway.queues.statistics import QueueStatistics
 from sluiceway.store.config import StoreConfig
-from tests.architecture.sources import ROOT, modules
+from tests.architecture.sources import ROOT, modules, parsed
 from tests.examples.pages import PAGES, blocks, broken_links
 from tests.examples.session import Session, shows
 
@@ -68,12 +68,12 @@ def test_the_readme_stays_short() -> None:
 def error_codes() -> Iterator[str]:
     """The codes of all ERRORs that the broker can send to a client, as they stand in the code."""
     for path in modules("queues"):  # errors that name the code with which the session tells of them
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Assign([ast.Name("code")], ast.Constant(str(code))):
                     yield code
     for path in modules("protocols", "sluiceway"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Tuple([ast.Constant("code"), ast.Constant(str(code))]):  # an ERROR without a ProtocolError
                     yield code

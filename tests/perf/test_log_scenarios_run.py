@@ -23,22 +23,16 @@ pytestmark = pytest.mark.timeout(90)
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Started]:
-    """One broker process for all scenarios that bring no settings."""
-    with started(peer_named("sluiceway"), None) as one:
-        yield one
-
-
-@pytest.fixture
-def broker_for(request: pytest.FixtureRequest) -> Iterator[Callable[[LogScenario], Started]]:
-    """The broker for a scenario: one of its own where it brings settings."""
+def broker_for() -> Iterator[Callable[[LogScenario], Started]]:
+    """The broker for a scenario, which those with the same settings share."""
     with ExitStack() as stack:
+        running: dict[str, Started] = {}
 
         def choose(scenario: LogScenario) -> Started:
-            if scenario.settings:
-                return stack.enter_context(started(peer_named("sluiceway"), None, scenario.settings))
-            shared: Started = request.getfixturevalue("broker")
-            return shared
+            if scenario.settings not in running:
+                one = started(peer_named("sluiceway"), None, scenario.settings)
+                running[scenario.settings] = stack.enter_context(one)
+            return running[scenario.settings]
 
         yield choose
 

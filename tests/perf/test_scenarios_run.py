@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import psutil
 import pytest
 from attrs import evolve
 
@@ -25,24 +28,17 @@ pytestmark = pytest.mark.timeout(90)
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Started]:
-    """One broker process for all scenarios: with ten messages none of them fills it."""
-    peer = peer_named(_PEER)
-    peer.install()
-    with started(peer, None) as one:
-        yield one
-
-
-@pytest.fixture
-def broker_for(request: pytest.FixtureRequest) -> Iterator[Callable[[Scenario], Started]]:
-    """The broker for a scenario: one of its own where it brings settings."""
+def broker_for() -> Iterator[Callable[[Scenario], Started]]:
+    """The broker for a scenario, which those with the same settings share: with ten messages none of them fills it."""
+    peer_named(_PEER).install()
     with ExitStack() as stack:
+        running: dict[str, Started] = {}
 
         def choose(scenario: Scenario) -> Started:
-            if scenario.settings:
-                return stack.enter_context(started(peer_named(_PEER), None, scenario.settings))
-            shared: Started = request.getfixturevalue("broker")
-            return shared
+            if scenario.settings not in running:
+                one = started(peer_named(_PEER), None, scenario.settings)
+                running[scenario.settings] = stack.enter_context(one)
+            return running[scenario.settings]
 
         yield choose
 
@@ -77,11 +73,24 @@ def test_scenario_delivers_every_message_of_ten_exactly_once(
 
 def test_a_broker_that_ends_in_the_midst_says_why() -> None:
     """A client only sees that it closed."""
-    (scenario,) = choose(["drain-1k-10k-persistent"])
+    (scenario,) = choose(["1_1_1-20b-auto"])
     with started(peer_named("sluiceway"), None) as broker:
         (pid,) = broker.peer.pids()
-        os.kill(pid, signal.SIGKILL)
-        impatient = evolve(Effort().tiny(), silence_seconds=1.0, backlog_silence_seconds=1.0)
-        measured = ScenarioRun(scenario, broker, 1, impatient).measure()
+        # So many that they are still under way when it ends, which is as soon as the sender and the reader are there.
+        lengthy = evolve(Effort().tiny(), check_count=2_000_000)
+        end = threading.Thread(target=kill_with_clients, args=(pid, 2))
+        end.start()
+        measured = ScenarioRun(scenario, broker, 1, lengthy).measure()
+        end.join()
+    assert measured.faults[0].startswith("the checked prelude: ")
     assert "the broker's process has ended" in measured.faults
     assert "sluiceway ended with exit code -9; its output ends with:\n" in measured.faults[-1]
+
+
+def kill_with_clients(pid: int, clients_count: int) -> None:
+    """Kill a broker as soon as it has that many connections."""
+    process, deadline = psutil.Process(pid), time.monotonic() + 60.0
+    while sum(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp")) < clients_count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)

@@ -62,7 +62,7 @@ def test_watched_and_unwatched_take_turns() -> None:
     """Real brokers, with somebody who watches one of them."""
     peers = [peer_named("sluiceway-bare"), peer_named("sluiceway-watched")]
     told: list[str] = []
-    measured = measure_in_turns(BY_NAME["1_1_1-20b-auto"], peers, starts=1, rounds=2, seconds=0.2, tell=told.append)
+    measured = measure_in_turns(BY_NAME["1_1_1-20b-auto"], peers, starts=1, rounds=2, seconds=0.05, tell=told.append)
     assert not [fault for one in measured.measurements for fault in one.faults]
     assert share_of(measured, "turns:sluiceway-bare:1_1_1-20b-auto", "sluiceway-watched", "sluiceway-bare") is not None
     assert len(told) == 2

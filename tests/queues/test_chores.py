@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sluiceway.queues.chores import Chore, Chores
 from sluiceway.queues.selectors import Selection, compile_selector
 from sluiceway.queues.topic import Topic
-from tests.architecture.sources import modules
+from tests.architecture.sources import modules, parsed
 from tests.queues.rig import World
 
 
@@ -92,7 +92,7 @@ def chores_of(topic: Topic) -> Iterator[Chore]:
     """All that any part adds to the chores of a topic, by the source."""
     parts = {type(part).__name__: part for part in vars(topic).values()}
     for path in modules("queues"):
-        for made in ast.parse(path.read_text(encoding="utf-8")).body:
+        for made in parsed(path.read_text(encoding="utf-8")).body:
             for node in ast.walk(made) if isinstance(made, ast.ClassDef) else ():
                 if isinstance(node, ast.Call) and ast.unparse(node.func) == "self._chores.add":
                     assert isinstance(made, ast.ClassDef)

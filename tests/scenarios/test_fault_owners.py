@@ -15,7 +15,7 @@ from sluiceway.faults import ONLOOKERS, WHOLES, Faults
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.queue import MessageQueue
-from tests.architecture.sources import modules, name_of
+from tests.architecture.sources import modules, name_of, parsed
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LOG, LogStage, fill
 from tests.scenarios.test_claims import QUEUE, planner
@@ -67,7 +67,7 @@ def parts() -> dict[str, set[str]]:
     """Every class of parts, those that are made with a queue, a topic, a log, or a nearer part: what they keep."""
     found: dict[str, set[str]] = {}
     for path in modules("queues", "store"):
-        for made in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for made in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(made, ast.ClassDef) and (names := _kept(made)):
                 found[f"{name_of(path)}.{made.name}"] = names
     return found

@@ -34,7 +34,7 @@ from sluiceway.store.io_threads import InlineWorker
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.paged import PagedBlocks
 from sluiceway.store.pages import PagesError
-from tests.architecture.sources import CORE, modules, name_of
+from tests.architecture.sources import CORE, modules, name_of, parsed
 from tests.scenarios.log_stage import LogStage
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_fault_owners import parts
@@ -114,7 +114,7 @@ def _found_timers() -> Iterator[tuple[str, str, str]]:
     for path in modules(*CORE, "sluiceway"):
         if name_of(path).startswith(("sluiceway.dispatcher", OF_HUBS)):
             continue
-        for made in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for made in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if not isinstance(made, ast.ClassDef):
                 continue
             for node in ast.walk(made):
