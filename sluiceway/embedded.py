@@ -186,15 +186,16 @@ class EmbeddedBroker:
 
     @contextmanager
     def connect(self, *, login: str | None = None, passcode: str | None = None) -> Iterator[Link]:
-        """Connect a client of this process, whatever the listeners ask for: without TLS, WebSocket or a port. Where
-        the broker has users, `login` and `passcode` count as for any client. Raises RefusedError.
+        """Connect a client of this process to the default virtual host, whatever the listeners ask for: without TLS,
+        WebSocket or a port. Where the broker has users, `login` and `passcode` count as for any client. Raises
+        RefusedError.
         """
         from sluiceway.client.address import Address
         from sluiceway.client.link import Link
         from sluiceway.client.stream import TcpStream
 
         ours, theirs = socket.socketpair()
-        address = Address(self.host, self.port, login=login, passcode=passcode)
+        address = Address(self.host, self.port, login=login, passcode=passcode, virtual_host="/")
         link = Link(address, beats=False, connecting=lambda _address, _seconds: TcpStream(ours))
         try:
             self.call(lambda broker: broker.connect_socket(theirs, name="embedding program"))

@@ -37,9 +37,9 @@ CREDENTIALS: Final = (
 """Options of every command that logs in."""
 
 
-def broker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for the broker's address and the login; the command gets its `Address` as `address`. Ends the
-    command with a message and an exit code on an error.
+def host_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for the broker's address, its virtual host and the login; the command gets its `Address` as
+    `address`. Ends the command with a message and an exit code on an error.
     """
 
     @wraps(command)
@@ -50,7 +50,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
         key: str | None,
         login: str | None,
         passcode: str | None,
-        virtual_host: str | None = None,
+        virtual_host: str | None,
         **options: Any,
     ) -> None:
         import attrs
@@ -65,6 +65,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
             command(address=attrs.evolve(address, virtual_host=virtual_host), **options)
 
     for option in (
+        click.option("--host", "virtual_host", help="Virtual host to ask for [default: the host of the URL]."),
         click.option("--key", metavar="FILE", help="PEM file with the key of --cert, if it is not in the same file."),
         click.option(
             "--cert", metavar="FILE", help="PEM file with the client's certificate, if the broker asks for one."
@@ -85,12 +86,6 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     ):
         with_address = option(with_address)
     return with_address
-
-
-def host_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of `broker_options`, and one for the virtual host."""
-    host = click.option("--host", "virtual_host", help="Virtual host to ask for [default: the host of the URL].")
-    return broker_options(host(command))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sluiceway.cli.connecting import broker_options
+from sluiceway.cli.connecting import host_options
 from sluiceway.cli.log_append import append
 from sluiceway.cli.log_asking import (
     WORK_SECONDS,
@@ -66,7 +66,7 @@ def log() -> None:
 
 @log.command("list")
 @json_option
-@broker_options
+@host_options
 def list_(address: Address, as_json: bool) -> None:
     """Show the logs of a broker.
 
@@ -90,7 +90,7 @@ def list_(address: Address, as_json: bool) -> None:
 @log.command()
 @log_argument
 @json_option
-@broker_options
+@host_options
 def describe(address: Address, log: str, as_json: bool) -> None:
     """Show one log: its indexes, its size, its age and its groups.
 
@@ -114,7 +114,7 @@ def describe(address: Address, log: str, as_json: bool) -> None:
 @log.command()
 @log_argument
 @json_option
-@broker_options
+@host_options
 def groups(address: Address, log: str, as_json: bool) -> None:
     """Show the groups that read LOG, with their lag.
 
@@ -143,7 +143,7 @@ def groups(address: Address, log: str, as_json: bool) -> None:
 @click.argument("group")
 @click.option("--to", "place", callback=place_option, required=True, metavar="PLACE", help="New offset of the group.")
 @json_option
-@broker_options
+@host_options
 def seek(address: Address, log: str, group: str, place: AskedPosition, as_json: bool) -> None:
     """Move GROUP of LOG: back to read records again, or forward to skip some.
 
@@ -169,7 +169,7 @@ def seek(address: Address, log: str, group: str, place: AskedPosition, as_json: 
 @log.command("delete-group")
 @log_argument
 @click.argument("group")
-@broker_options
+@host_options
 def delete_group(address: Address, log: str, group: str) -> None:
     """Delete GROUP of LOG, and its position. It must not have consumers. The records stay.
 
@@ -196,7 +196,7 @@ def delete_group(address: Address, log: str, group: str) -> None:
     help="Remove the oldest files until this is left, such as 2GiB.",
 )
 @json_option
-@broker_options
+@host_options
 def truncate(address: Address, log: str, place: AskedPosition | None, size_bytes: int | None, as_json: bool) -> None:
     """Remove the oldest records of LOG.
 
@@ -235,7 +235,7 @@ def truncate(address: Address, log: str, place: AskedPosition | None, size_bytes
     help=f"The `delete_passcode` of [logs] in the broker's configuration. Better from {_DELETE_PASSCODE}, or "
     "typed when it is asked for: other users can see the arguments of a process.",
 )
-@broker_options
+@host_options
 def delete(address: Address, log: str, yes: bool, delete_passcode: str | None) -> None:
     """Delete LOG with all its records and groups.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import click
 
-from sluiceway.cli.connecting import broker_options, in_words
+from sluiceway.cli.connecting import host_options, in_words
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.log_asking import asking, log_argument
 from sluiceway.cli.messages import header_option
@@ -46,7 +46,7 @@ Told = Callable[[int, int | None], None]
     help="Of the batches that the records travel and are stored in.",
 )
 @header_option
-@broker_options
+@host_options
 def append(
     address: Address,
     log: str,

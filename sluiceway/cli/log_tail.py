@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from sluiceway.cli.connecting import broker_options
+from sluiceway.cli.connecting import host_options
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.log_asking import AskedPosition, asking, log_argument, place_option, size_option
 from sluiceway.cli.messages import timeout_option
@@ -81,7 +81,7 @@ Records = list["Record[bytes]"]
     show_default=True,
     help="Handling of missing records: report them on standard error and continue, or end with 1.",
 )
-@broker_options
+@host_options
 def tail(
     address: Address,
     log: str,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from sluiceway.cli.connecting import broker_options
+from sluiceway.cli.connecting import host_options
 
 IDLE_SECONDS: Final = 3.0
 CREDIT_COUNT_MAX: Final = 500
@@ -53,7 +53,7 @@ def message_options(command: Callable[..., None]) -> Callable[..., None]:
 
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
     with_options.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    made: Callable[..., None] = broker_options(with_options)
+    made: Callable[..., None] = host_options(with_options)
     for option in (
         click.option(
             "--source-passcode",

@@ -208,7 +208,8 @@ class Stage:
         stored = {id(part) for shard in broker.shards for part in (shard.bodies, shard.store)}
         ours = queues | accounts | stored | self.staying()
         if self._large_folder is not None:
-            assert not list(self._large_folder.iterdir()), "large bodies that nobody refers to"
+            left = [each for each in self._large_folder.rglob("*") if each.is_file()]
+            assert not left, "large bodies that nobody refers to"
         left = [resource for resource in broker.manager.resources if id(resource) not in ours]
         assert not left, f"still registered: {left}"
         snapshot = broker.manager.snapshot()

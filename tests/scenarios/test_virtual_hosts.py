@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,10 +15,13 @@ from sluiceway.admin.messages import MessageReader
 from sluiceway.admin.operations import Operations
 from sluiceway.config.virtual_hosts import VirtualHost
 from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.store.engine import Engine
 from tests.scenarios.client import Client, UnexpectedError
 from tests.scenarios.guarded import GuardedStage, allow
 from tests.scenarios.lives import Lives
+from tests.scenarios.spooled import SMALL, commit, send_transaction
 from tests.scenarios.stage import Stage
+from tests.store.faulty import FaultyEngine
 
 SHOP, BANK = VirtualHost(name="shop", aliases=("shop.example.com",)), VirtualHost(name="bank")
 HOSTS = (SHOP, BANK)
@@ -276,3 +281,21 @@ async def test_a_purge_of_one_host_leaves_the_others() -> None:
         with reading(stage) as operations:
             await operations.purge(stage.destination("/@shop/queue/a"))
         assert [stage.depth_count(each) for each in ("/queue/a", "/@shop/queue/a", "/@bank/queue/a")] == [1, 0, 1]
+
+
+@pytest.mark.usefixtures("small_pieces")
+async def test_large_bodies_and_transactions_on_disk_find_the_shards_of_a_host(tmp_path: Path) -> None:
+    engines: list[Engine] = [FaultyEngine(Random(shard)) for shard in range(4)]
+    async with Stage(engine=engines, hosts=HOSTS, large_folder=tmp_path, large_body_bytes=20_000, **SMALL) as stage:
+        shop, other = await stage.connect(host="shop"), await stage.connect(host="bank")
+        await shop.subscribe("/queue/>")
+        await other.subscribe("/queue/>")
+        for name in ("/queue/a", "/queue/b", "/queue/c", "/queue/d"):
+            await shop.sent(name, "x" * 30_000, persistent="true", content_length="30000")
+            await send_transaction(shop, 30, name)
+            await commit(shop)
+            got = await shop.next_messages(31)
+            assert {each.headers["destination"] for each in got} == {name}
+            assert len(got[0].body) == 30_000
+            assert stage.destination(f"/@shop{name}").environment.shard == stage.broker.shards.shard_of(f"/@shop{name}")
+        await other.silence()
