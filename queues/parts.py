@@ -93,6 +93,11 @@ class PartTurn(Exclusivity):
     def left(self, subscription: Subscription) -> None:
         self._shares.released(self._part, subscription)
 
+    def moved(self) -> None:
+        """Note that what is in consumers' hands may count for nothing any more."""
+        for subscription in tuple(self._part.draining):
+            self._shares.released(self._part, subscription)
+
     def facts(self) -> dict[str, object]:
         holding = next(iter(self._part.draining), None)
         if holding is None or self._part.taker is not None:
@@ -123,6 +128,11 @@ class PartShares:
         """Number of parts of each consumer, in the order in which the consumers came."""
         self._exclusive: dict[Taker, None] = {}
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether consumers hold elements of parts that are not theirs any more. O(parts)."""
+        return any(part.draining for part in self._parts.values())
+
     def turn(self, part: int) -> PartTurn:
         """Return the object that a queue of this part asks for turns."""
         return PartTurn(self, self._parts.setdefault(part, _Part()))
@@ -143,7 +153,7 @@ class PartShares:
         if taker.exclusive:
             self._exclusive[taker] = None
         only = next(iter(self._exclusive), None)
-        fair_count = -(-len(self._parts) // len(self._counts))
+        fair_count, left_count = divmod(len(self._parts), len(self._counts))
         held: Counter[Taker] = Counter()
         for part in self._parts.values():
             if part.taker is None:
@@ -154,7 +164,10 @@ class PartShares:
             else:
                 held[part.taker] += 1
                 if held[part.taker] > fair_count:
-                    self._take_away(part)
+                    if held[part.taker] == fair_count + 1 and left_count:
+                        left_count -= 1
+                    else:
+                        self._take_away(part)
 
     def left(self, taker: Taker) -> None:
         """Note that a consumer is leaving: its parts go to others when it has settled what it holds. O(parts)."""
@@ -167,7 +180,7 @@ class PartShares:
 
     def released(self, part: _Part, subscription: Subscription) -> None:
         """Note that a subscription was closed, or is closed and holds less than before. O(1)."""
-        if not subscription.unsettled_count and subscription in part.draining:
+        if subscription in part.draining and _is_released(subscription):
             del part.draining[subscription]
             self._give(part)
 
@@ -180,7 +193,7 @@ class PartShares:
         part.draining |= dict.fromkeys(closing)
         for subscription in closing:
             self._carefully(subscription.close)
-            if not subscription.unsettled_count:  # also if its end was not heard of here, for something raised
+            if _is_released(subscription):  # also if its end was not heard of here, for something raised
                 part.draining.pop(subscription, None)
         self._give(part)
 
@@ -206,3 +219,7 @@ class PartShares:
             if not self._counts[idlest]:
                 break
         return idlest
+
+
+def _is_released(subscription: Subscription) -> bool:
+    return subscription.is_drained or subscription.queue.closed

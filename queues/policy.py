@@ -21,6 +21,8 @@ FUNCTION_PREFIX: Final = "function:"
 """Prefixes of `partition_by`."""
 
 PARTITIONS_COUNT_MAX: Final = 256
+LOG_PARTITIONS_MAX: Final = 128
+"""Largest number of partitions of a log: all of them can move to other consumers in one step."""
 QUEUE_KINDS: Final = ("queue", "relay")
 FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_letter")
 _OTHER_FULL_ACTIONS: Final = {"drop-head": "drop_oldest", "reject-publish": "reject"}
@@ -62,9 +64,9 @@ def _partitions_count(_instance: object, _attribute: attrs.Attribute[int], value
 
 
 def _log_partitions(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if not 1 <= value <= PARTITIONS_COUNT_MAX:
+    if not 1 <= value <= LOG_PARTITIONS_MAX:
         raise ValueError(
-            f"{attribute.name} must be from 1 to {PARTITIONS_COUNT_MAX}, got {value}: each partition is a log, with "
+            f"{attribute.name} must be from 1 to {LOG_PARTITIONS_MAX}, got {value}: each partition is a log, with "
             "files of its own"
         )
 
@@ -384,7 +386,7 @@ class QueuePolicy:
         "Logs: into how many partitions a log is divided. `/log/NAME` is then `/log/NAME/0`, `/log/NAME/1` and so on, "
         "each a log of its own with the settings of `/log/NAME`; the key of a SEND decides to which it goes "
         "([partitions](logs.md#partitions)). For logs that exist the number may only grow, at a restart; a key may "
-        "belong to another partition then. 256 at most; not with several shards.",
+        "belong to another partition then. 128 at most; not with several shards.",
         _log_partitions,
     )
     log_retention_seconds: float | None = field(

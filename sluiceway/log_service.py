@@ -629,7 +629,7 @@ def _fetch(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
 def _pulled(table: LogTable, named: Log, request: Mapping[str, Any]) -> Group:
     """Return the group that a client reads by requests. Raises LogError if it has consumers."""
     group = table.group(named, text_of(request, "group"))
-    if group.subscriptions:
+    if group.subscriptions or group.shared_out is not None:
         raise LogError(
             GROUP_IN_USE,
             f"group {group.group!r} of {named.name} has {len(group.subscriptions)} consumers, which would get the same "

@@ -255,7 +255,7 @@ class Attaching:
     def detach(self, subscriptions: list[StompSubscription]) -> None:
         """Deliver no more to these subscriptions; unacknowledged deliveries stay."""
         for subscription in subscriptions:
-            subscription.unsubscribed = True
+            subscription.end_deliveries()
         if subscriptions:
             self.line.add(chain.from_iterable(subscription.detaching() for subscription in subscriptions))
 

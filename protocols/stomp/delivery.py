@@ -97,6 +97,8 @@ class StompSubscription(FlowResource):
         """Whether the subscription has ended by UNSUBSCRIBE, and keeps only the deliveries that transactions hold."""
         self.selection: Selection | None = None
         """Messages that the selector admits; None: all."""
+        self.owns_selection = True
+        """Whether the selection ends with this subscription; otherwise it is that of another one, too."""
         self.slow = ""
         """Reason why it is a slow consumer, as the policy of a destination has it; empty: it is not."""
         self.give_up: Callable[[ProtocolError], None] = _nothing
@@ -465,6 +467,10 @@ class StompSubscription(FlowResource):
 
     # ------------------------------------------------------------------ end
 
+    def end_deliveries(self) -> None:
+        """Deliver nothing from now on; `detaching` follows."""
+        self.unsubscribed = True
+
     def detaching(self) -> Iterator[None]:
         """Detach the subscription in steps, the first of which ends deliveries. Unacknowledged deliveries stay in the
         ledger, except those of topics: a topic forgets a subscriber that has left, so its deliveries can't be
@@ -517,7 +523,7 @@ class StompSubscription(FlowResource):
                 yield from _giving_back(portion, attempted=True)
 
     def close(self) -> None:
-        if self.selection is not None:
+        if self.selection is not None and self.owns_selection:
             self.selection.close()
         super().close()
 

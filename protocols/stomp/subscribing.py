@@ -21,6 +21,7 @@ from ...flow.latch import Latch
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ...flow.words import part_in_words
 from ...queues.durables import Durable, DurableNameError
+from ...queues.logs.partitions import LogPartitions
 from ...queues.logs.positions import Position
 from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.logs.table import LogError, check_name
@@ -52,8 +53,9 @@ from .implicit import ImplicitSubscriptions
 from .late import GivenBack
 from .ledger import SEEK_CHUNKS, Portion
 from .limits import StompLimits
-from .logreading import LogSubscription, log_wishes, time_wished
+from .logreading import LogSubscription, LogWishes, log_wishes, time_wished
 from .named import NamedDeliveries
+from .partitionreading import PartitionsSubscription, ReadingMeans, check_wishes
 from .replies import Replies
 from .routing import ADMIN_PREFIX
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
@@ -324,6 +326,10 @@ class Subscriptions:
             check_name(name)  # no composites, no wildcards
             address = self._temporary.in_host(parse_composite(name)[0])
             self._authorizer.check(Action.RECEIVE, [address])
+            partitions = logs.partitions_of(name)
+            if partitions is not None:
+                self._subscribe_partitions(frame, address, subscription_id, table_key, selection, partitions, wishes)
+                return
             subscription = self._make_subscription(frame, address, subscription_id, LogSubscription)
         except (DestinationNameError, LogError) as error:
             raise ProtocolError("bad-destination", str(error)) from None
@@ -349,6 +355,66 @@ class Subscriptions:
             raise ProtocolError(error.code, str(error)) from None
         self.live[table_key] = subscription
         self._named.add(subscription)
+
+    def _subscribe_partitions(
+        self,
+        frame: Frame,
+        address: DestinationName,
+        subscription_id: str | None,
+        table_key: str,
+        selection: Selection | None,
+        partitions: LogPartitions,
+        wishes: LogWishes,
+    ) -> None:
+        headers = frame.headers
+        if len(self._by_key) + partitions.count >= self._limits.subscriptions_max:
+            raise ProtocolError(
+                "too-many-subscriptions",
+                f"{len(self._by_key)} subscriptions and {partitions.count} partitions of {partitions.name} on one "
+                f"connection: {self._limits.subscriptions_max} at most",
+                "SUBSCRIBE to partitions by name, use more connections, or raise subscriptions_max of the listener.",
+            )
+        check_wishes(wishes, partitions)
+        subscription = self._make_subscription(frame, address, subscription_id, PartitionsSubscription)
+        assert isinstance(subscription, PartitionsSubscription)
+        subscription.selection = selection
+        subscription.read(
+            partitions,
+            wishes,
+            ReadingMeans(self._take_key, self._named.add, self.forget_if_settled, self.work.do_later),
+        )
+        self.live[table_key] = subscription
+        self._named.add(subscription)
+        self.work.do(self._reading_partitions(subscription, headers, self._replies.later(headers.get("receipt"))))
+
+    def _reading_partitions(
+        self, subscription: PartitionsSubscription, headers: dict[str, str], answer: Callable[[], None]
+    ) -> Iterator[object]:
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                self.fail(
+                    ProtocolError(
+                        "group-not-stored", f"group {headers.get('group')!r} can't be stored: {error}", "Try again."
+                    )
+                )
+            answer()  # behind an ERROR nothing goes out
+
+        try:
+            yield from subscription.beginning(done)
+        except LogError as error:
+            refusal = ProtocolError(error.code, str(error))
+        except ProtocolError as error:
+            refusal = error
+        else:
+            return
+        refusal.identify("SUBSCRIBE", headers)
+        self.fail(refusal)
+
+    def _take_key(self) -> int:
+        """Return a key for one more subscription."""
+        key = self._named.next_key
+        self._named.next_key += 1
+        return key
 
     def _admits(self, subscription: StompSubscription) -> Callable[[str], bool] | None:
         """Return a test for destinations under the wildcard of a subscription that it may receive from; None: all."""
@@ -533,8 +599,7 @@ class Subscriptions:
         prefetch_count, prefetch_bytes = prefetch_of(
             headers, policy.prefetch_count, policy.prefetch_bytes, asked_bytes_max=self._limits.credit_bytes_max
         )
-        key = self._named.next_key
-        self._named.next_key += 1
+        key = self._take_key()
         who = subscription_id if subscription_id is not None else headers["destination"]
         spec = SubscriptionSpec(
             key=key,

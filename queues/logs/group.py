@@ -18,7 +18,7 @@ from .by_key import KeyOrder
 from .exclusive_order import ExclusiveOrder
 from .log import Log
 from .log_readers import UNSEEN, LogConsumer, LogReaders
-from .ordering import ANY, BY_KEY, EXCLUSIVE, IN_WORDS
+from .ordering import ANY, BY_KEY, EXCLUSIVE, IN_WORDS, PARTITIONS, Order
 from .ports import PLACE_RANGES_MAX, GroupKeeper, GroupState
 from .redelivery import Redelivery
 from .refused import Refused, joined, overlaid
@@ -37,6 +37,8 @@ class Group(LogReaders):
         self.deleted = False
         self._by_key: KeyOrder | None = None
         """Order by key; None: another one."""
+        self.shared_out: Order | None = None
+        """Order while the partitions of a log are shared out among consumers of all; None: they are not."""
         self.creating: list[Callable[[Exception | None], None]] | None = None
         """Callbacks for the group's creation on disk; None: it is on disk."""
         super().__init__(log, f"{log.name} group {group}", state.front, kind=ResourceKind.LOG_GROUP)
@@ -63,6 +65,8 @@ class Group(LogReaders):
     def why_not(self, order: str) -> str:
         """Return why no consumer that asks for this order can join now; empty: it can."""
         has = ANY if self.order is None else self.order.name
+        if self.shared_out is not None and order != PARTITIONS:
+            return f"group {self.group} has consumers of {IN_WORDS[PARTITIONS]}, this one asks for {IN_WORDS[order]}"
         if order == has:
             return ""
         if self.subscriptions:
@@ -76,7 +80,7 @@ class Group(LogReaders):
 
     def subscribe(self, consumer: LogConsumer) -> Subscription:
         """Add a consumer, whose order is that of the group (`why_not`)."""
-        if consumer.order != (ANY if self.order is None else self.order.name):
+        if consumer.order == PARTITIONS or consumer.order != (ANY if self.order is None else self.order.name):
             self._take_order(consumer.order)
         return super().subscribe(consumer)
 
@@ -86,6 +90,8 @@ class Group(LogReaders):
             by_key.ending()
         if order == EXCLUSIVE:
             self.order = ExclusiveOrder(self)
+        elif order == PARTITIONS:
+            self.order = self.shared_out
         elif order == BY_KEY:
             self.order = self._by_key = KeyOrder(self)
             if self.refused is not None:

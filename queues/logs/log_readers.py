@@ -93,8 +93,8 @@ class LogConsumer(Consumer, Protocol):
 
     @property
     def order(self) -> str:
-        """Order that the consumer asks of its group: ANY, EXCLUSIVE, BY_KEY of ordering.py. All consumers of a group
-        have the same one.
+        """Order that the consumer asks of its group: ANY, EXCLUSIVE, BY_KEY or PARTITIONS of ordering.py. All consumers
+        of a group have the same one.
         """
 
     def deliver_run(self, subscription: Subscription, run: BatchRun, failures: int | None) -> None:

@@ -3,6 +3,7 @@
 - ANY: each consumer gets its share in order (log_readers.py).
 - EXCLUSIVE: one consumer, the one that joined first, gets all records in order (exclusive_order.py).
 - BY_KEY: records of one key go to one consumer at a time, in order (by_key.py).
+- PARTITIONS: the consumers are those of all partitions of a log, and one of them has this one (sharing_out.py).
 
 The order is that of the consumers that are there: when the last one has left, and nothing is in its hands any more,
 the next one may bring another.
@@ -18,7 +19,15 @@ from typing import Any, Final, Protocol
 ANY: Final = ""
 EXCLUSIVE: Final = "exclusive"
 BY_KEY: Final = "by-key"
-IN_WORDS: Final = MappingProxyType({ANY: "no order", EXCLUSIVE: "exclusive:true", BY_KEY: "order:by-key"})
+PARTITIONS: Final = "partitions"
+IN_WORDS: Final = MappingProxyType(
+    {
+        ANY: "no order",
+        EXCLUSIVE: "exclusive:true",
+        BY_KEY: "order:by-key",
+        PARTITIONS: "partitions of the whole log",
+    }
+)
 """Orders as SUBSCRIBEs ask for them."""
 
 
@@ -27,7 +36,7 @@ class Order(Protocol):
 
     @property
     def name(self) -> str:
-        """EXCLUSIVE or BY_KEY."""
+        """EXCLUSIVE, BY_KEY or PARTITIONS."""
 
     @property
     def holds_back(self) -> bool:

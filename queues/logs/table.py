@@ -23,6 +23,7 @@ from ...dispatcher import Periodic
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ..environment import QueueEnvironment
 from ..policy import QueuePolicy
+from ..selectors.selector import Selection
 from ..steps import Waiting
 from ..storage import DISK
 from ..subscription import Subscription
@@ -40,12 +41,14 @@ from .compaction import COMPACTION_BYTES_MAX, Compactor
 from .group import Group
 from .log import Log
 from .log_readers import OTHER_LOG, LogConsumer, LogReaders
+from .ordering import PARTITIONS
 from .partitions import LogDivision, LogPartitions
 from .ports import AwayError, Disk, DiskError, GroupState, MissingRecordsError, Records, timestamp_ms_of
 from .positions import Position, PositionKind
 from .producers import LogKeeper, ProducerSnapshot
 from .reading import RecordCache
 from .removing import Remover, remove_files, take_files_away
+from .sharing_out import SharedOut
 
 PREFIX: Final = "/log/"
 OWN_PREFIX: Final = "/log/sluiceway."
@@ -154,6 +157,8 @@ class LogTable:
         self._warn = warn
         self.logs: dict[str, Log] = {}
         self.groups: dict[str, dict[str, Group]] = {}
+        self._shared_out: dict[tuple[str, str], SharedOut] = {}
+        """Groups with consumers of all partitions of a log, by the names of the log and the group."""
         self._outdated: dict[str, dict[str, GroupState]] = {}
         """Kept groups of deleted logs: their consumers are notified when they join again."""
         self._deleting: dict[str, Log] = {}
@@ -434,7 +439,7 @@ class LogTable:
         group = self.groups.get(log.name, {}).get(name)
         if group is not None:
             _check_selection(group, consumer)
-            _check_order(group, consumer)
+            _check_order(group, consumer.order)
             _when_created(group, created)
             subscription = group.subscribe(consumer)
             if is_other:
@@ -455,6 +460,48 @@ class LogTable:
             _when_created(group, created)
         else:
             self._keep(log, self._new_group(log, name, place, created, refuse_gaps=False))
+
+    def share_out(self, partitions: LogPartitions, name: str, selection: Selection | None) -> SharedOut:
+        """Return how a group shares out the partitions of a log, with one consumer more that is about to join: end that
+        by `SharedOut.began`. Raises LogError for another selector than the other consumers have.
+        """
+        key = partitions.name, name
+        shared = self._shared_out.get(key)
+        if shared is None:
+
+            def ended() -> None:
+                if self._shared_out.get(key) is made:
+                    del self._shared_out[key]
+
+            is_known = any(name in self.groups.get(each, ()) for each in partitions.names())
+            shared = made = SharedOut(self._environment.carefully, ended, is_known=is_known)
+        if shared.has_consumers:
+            _check_selector(name, shared.selector, _selector_in(selection))
+        shared.selector = _selector_in(selection)
+        shared.begin()
+        self._shared_out[key] = shared
+        return shared
+
+    def make_part(
+        self,
+        shared: SharedOut,
+        number: int,
+        partition: str,
+        name: str,
+        place: Position,
+        created: Callable[[Exception | None], None],
+    ) -> None:
+        """Make a partition and its group, if need be, and share it out. `place` is for a group that is new to all
+        partitions; `created` as in `join`. Raises LogError.
+        """
+        log = self.get(partition)
+        group = self.groups.get(log.name, {}).get(name)
+        if group is not None:
+            _check_order(group, PARTITIONS)
+        self.make_group(log, name, place if shared.is_new(number) else Position(PositionKind.EARLIEST), created)
+        group = self.groups.get(log.name, {}).get(name)
+        if group is not None:
+            shared.add(number, group)
 
     def _new_group(
         self, log: Log, name: str, place: Position, created: Callable[[Exception | None], None], *, refuse_gaps: bool
@@ -581,7 +628,7 @@ class LogTable:
     def delete_group(self, log: Log, name: str, done: Callable[[Exception | None], None]) -> None:
         """Delete a group without consumers. Raises LogError."""
         group = self.group(log, name)
-        if group.subscriptions:
+        if group.subscriptions or group.shared_out is not None:
             raise LogError(
                 GROUP_IN_USE, f"group {name!r} of {log.name} has {len(group.subscriptions)} consumers: end them first"
             )
@@ -767,20 +814,23 @@ def _check_selection(group: Group, consumer: LogConsumer) -> None:
     """Raise LogError if this consumer's selector differs from that of the group's consumers."""
     for subscription in group.subscriptions:
         other: Any = subscription.consumer
-        has, wants = _selector_of(other), _selector_of(consumer)
-        if has != wants:
-            raise LogError(
-                OTHER_SELECTOR,
-                f"the consumers of group {group.group} have "
-                + (f"the selector {has[:200]!r}" if has else "no selector")
-                + ", and records that one skips are skipped for all: subscribe with the same, or use another group",
-            )
+        _check_selector(group.group, _selector_in(other.selection), _selector_in(consumer.selection))
         return
 
 
-def _check_order(group: Group, consumer: LogConsumer) -> None:
-    """Raise LogError if this consumer asks for another order than the group's consumers have."""
-    why_not = group.why_not(consumer.order)
+def _check_selector(group: str, has: str, wants: str) -> None:
+    if has != wants:
+        raise LogError(
+            OTHER_SELECTOR,
+            f"the consumers of group {group} have "
+            + (f"the selector {has[:200]!r}" if has else "no selector")
+            + ", and records that one skips are skipped for all: subscribe with the same, or use another group",
+        )
+
+
+def _check_order(group: Group, order: str) -> None:
+    """Raise LogError for another order than the group's consumers have."""
+    why_not = group.why_not(order)
     if why_not:
         raise LogError(
             OTHER_ORDER,
@@ -789,5 +839,5 @@ def _check_order(group: Group, consumer: LogConsumer) -> None:
         )
 
 
-def _selector_of(consumer: LogConsumer) -> str:
-    return "" if consumer.selection is None else consumer.selection.selector.text.strip()
+def _selector_in(selection: Selection | None) -> str:
+    return "" if selection is None else selection.selector.text.strip()
