@@ -21,7 +21,7 @@ from sluiceway.client.address import Address
 from sluiceway.client.link import Link
 from sluiceway.protocols.stomp.frames import Frame
 
-SALES = 10_000
+SALES = 4_000
 SALE_BYTES = 1024
 OUTGOING = "/queue/outgoing"
 UNDER_WAY_MAX = 500

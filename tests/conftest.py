@@ -45,19 +45,6 @@ settings.register_profile("explore", max_examples=rounds(1000), print_blob=True,
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
-@pytest.fixture(autouse=True)
-def tasks_run_in_the_same_order(request: pytest.FixtureRequest) -> None:
-    """So that a test which failed can be played again."""
-    settle_task_order(request.node.nodeid)
-
-
-@pytest.fixture(autouse=True)
-def logging_is_not_set_up() -> Iterator[None]:
-    """Whatever a test, or a command that it calls, sets up ends with it."""
-    yield
-    structlog.reset_defaults()
-
-
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # of the processes of pytest-xdist, the one that sees all of them end
         config.pluginmanager.register(checkout.CheckoutStaysClean(), "checkout-stays-clean")
@@ -70,17 +57,18 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_client_left() -> Iterator[None]:
-    """A test whose stomp.py goes on behind it is named at once; what fixtures of more than one test keep may stay."""
-    before = client_threads()
+def each_test_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tasks run in an order that can be played again; logging that a test, or a command that it calls, has set up ends
+    with it; and a test that leaves something is named at once: a stomp.py that goes on behind it (what fixtures of more
+    than one test keep may stay), or a file in the working folder (perhaps of a test beside it in another process).
+
+    One fixture for all of this: for twenty thousand tests each takes a quarter of a minute.
+    """
+    settle_task_order(request.node.nodeid)
+    clients, strangers = client_threads(), checkout.strangers()
     yield
-    left = still_running(client_threads() - before, _CLIENT_ENDS_SECONDS)
+    structlog.reset_defaults()
+    left = still_running(client_threads() - clients, _CLIENT_ENDS_SECONDS)
+    new = checkout.strangers() - strangers
     assert not left, f"this test left clients that still read: {left}"
-
-
-@pytest.fixture(autouse=True)
-def nothing_new_at_the_root() -> Iterator[None]:
-    """A test that writes into the working folder is named at once (or one that ran beside it in another process)."""
-    before = checkout.strangers()
-    yield
-    assert checkout.strangers() <= before, "this test (or one beside it) wrote into the checkout: use tmp_path"
+    assert not new, f"this test (or one beside it) wrote {new} into the checkout: use tmp_path"

@@ -75,11 +75,10 @@ def answer(route: Route, round_: int) -> None:
 
 
 def next_poll(page: Page) -> list[dict[str, Any]]:
-    """The boxes after another answer of the broker."""
-    with page.expect_response("**/api/v1/map*"):
-        pass
-    with page.expect_response("**/api/v1/map*"):
-        pass  # the one before is drawn
+    """The boxes after another answer of the broker, which is asked at once, as when the page comes into sight."""
+    for _ in range(2):  # with the second one, the one before is drawn
+        with page.expect_response("**/api/v1/map*"):
+            page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
     found: list[dict[str, Any]] = page.evaluate(BOXES)
     return found
 

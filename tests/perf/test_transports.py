@@ -9,7 +9,7 @@ from perf.runner import Effort, ScenarioRun
 from perf.scenarios import BY_NAME
 from perf.started import started
 
-NAMES = ("1_1_1-20b-auto", "1_1_1-64k-auto", "1_1_1-1m-auto", "10_10_10-mixed-auto", "1_1_1-100b-individual")
+NAMES = ("1_1_1-20b-auto", "1_1_1-1m-auto", "10_10_10-mixed-auto", "1_1_1-100b-individual")
 
 
 @pytest.mark.parametrize("peer", ["sluiceway-tls", "sluiceway-websocket"])
