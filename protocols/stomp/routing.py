@@ -237,6 +237,8 @@ class Router:
         if isinstance(run, LargeRun):
             raise _too_large_for(address, run)
         try:
+            if (wanted := run.head.header("log-partitions")) is not None:
+                logs.check_partitions(address.canonical, wanted)
             divided = logs.partitions_of(address.canonical)
             if divided is not None and is_batch(run.head) and key_in(run.head) is None:
                 # Its records may have keys of several partitions, and are compressed.

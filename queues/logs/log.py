@@ -82,7 +82,9 @@ NO_KEEPER: Final = NoProducers()
 GONE: Final = ""
 _END: Final = attrgetter("end_index")
 
-NOT_STORED: Final = frozenset({"destination", "content-length", "receipt", "transaction", "persistent"})
+NOT_STORED: Final = frozenset(
+    {"destination", "content-length", "receipt", "transaction", "persistent", "log-partitions"}
+)
 """Headers of a SEND that are not stored with its record."""
 
 

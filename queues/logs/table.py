@@ -77,6 +77,7 @@ OTHER_SELECTOR: Final = "other-selector"
 OTHER_ORDER: Final = "other-order"
 DESTINATION_FAILED: Final = "destination-failed"
 NOT_SUPPORTED: Final = "not-supported"
+OTHER_PARTITIONS: Final = "other-partitions"
 UNREADABLE: Final = frozenset({INTERNAL_ERROR, DESTINATION_FAILED})
 """Codes of a log that exists with all its records and can't be read now."""
 
@@ -281,6 +282,22 @@ class LogTable:
         if divided is not None:
             self._check_can_divide(name)
         return divided
+
+    def check_partitions(self, name: str, wanted: str) -> None:
+        """Raise LogError unless the log with this full name, or the one that it is a partition of, has as many
+        partitions as its sender takes it to have (`wanted`).
+        """
+        check_name(name)
+        log = self.logs.get(name)
+        whole = self._division.whole_of(name) if log is None or log.partition is not None else None
+        divided = self.partitions_of(name) if whole is None else whole[0]
+        count = 1 if divided is None else divided.count
+        if wanted != str(count):
+            raise LogError(
+                OTHER_PARTITIONS,
+                f"{name if divided is None else divided.name} has {count} partitions, and its sender takes it to have "
+                f"{wanted[:20]}: the keys of records would be in other ones",
+            )
 
     def mistakes_of_settings(self, names: Iterable[str]) -> list[str]:
         """Return what is wrong with `log_partitions` for the logs of an earlier run: a line for each."""

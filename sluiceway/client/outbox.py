@@ -61,6 +61,8 @@ class SendingOptions:
     """Name under which packs are numbered, so that a log takes each once; None: they are not."""
     first_sequence: int = 0
     """Number of the first pack."""
+    partitions: int | None = None
+    """Number of partitions that the log must have, of which the destination is one; None: any."""
 
 
 @attrs.define(slots=True)
@@ -317,6 +319,8 @@ class Outbox:
 
     def _headers(self, pack: Pack, receipt: str) -> dict[str, str]:
         headers = {"content-type": CONTENT_TYPE, "receipt": receipt}
+        if self._options.partitions is not None:
+            headers["log-partitions"] = str(self._options.partitions)
         if self._options.producer_id is not None:
             headers["producer-id"] = self._options.producer_id
             headers["producer-sequence"] = str(self._options.first_sequence + pack.number)

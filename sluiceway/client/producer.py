@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
 
@@ -21,6 +22,7 @@ from sluiceway.client.partitioning import Partitioner, key_bytes, partitioner_na
 from sluiceway.protocols.stomp.encoder import encode_frame
 from sluiceway.queues.logs.batches import COUNT_MAX
 from sluiceway.queues.logs.codecs import codec_named
+from sluiceway.queues.logs.partitions import partition_of
 
 R = TypeVar("R", Sent, int)
 """Result of `send`: a handle, or in the mode `sync` the index."""
@@ -75,6 +77,7 @@ class Producer(Generic[R]):
         mode: Literal["async"] = "async",
         encoder: Callable[[Any], bytes] = bytes_of,
         partitioner: Literal["random", "hash"] | Partitioner = "random",
+        partitions: int | None = None,
         compression: Compression = "none",
         headers: Mapping[str, str] | None = None,
         producer_id: str | None = None,
@@ -100,6 +103,7 @@ class Producer(Generic[R]):
         mode: Literal["sync"],
         encoder: Callable[[Any], bytes] = bytes_of,
         partitioner: Literal["random", "hash"] | Partitioner = "random",
+        partitions: int | None = None,
         compression: Compression = "none",
         headers: Mapping[str, str] | None = None,
         producer_id: str | None = None,
@@ -124,6 +128,7 @@ class Producer(Generic[R]):
         mode: str = "async",
         encoder: Callable[[Any], bytes] = bytes_of,
         partitioner: Literal["random", "hash"] | Partitioner = "random",
+        partitions: int | None = None,
         compression: Compression = "none",
         headers: Mapping[str, str] | None = None,
         producer_id: str | None = None,
@@ -149,6 +154,10 @@ class Producer(Generic[R]):
         `encoder`: from what `send` is given to bytes; default for bytes and str.
         `partitioner`: choice of the broker for a record: `random`, `hash` of the key, or a function (key, brokers) ->
         place among them.
+        `partitions`: number of partitions of the log (`log_partitions` of the broker), each with a connection of its
+        own: a record goes to the one of its key, CRC-32 of its bytes modulo this number, without a key to one after the
+        other.
+        With another number than the broker has all records fail. None: the log has none, or `log` names one of them.
         `compression`: of batches. CPU of producers and consumers against network and disk.
         `headers`: of every record.
         `producer_id`: name of this producer, which no other one has that sends at the same time. With it a batch that
@@ -184,6 +193,8 @@ class Producer(Generic[R]):
             raise ValueError(f"first_sequence is {first_sequence}: it is 0 or more, and goes with a producer_id")
         if producer_id is not None and not 0 < len(producer_id.encode()) <= PRODUCER_ID_BYTES_MAX:
             raise ValueError(f"producer_id has {len(producer_id)} characters: 1 to {PRODUCER_ID_BYTES_MAX} bytes")
+        if partitions is not None and partitions < 2:
+            raise ValueError(f"partitions is {partitions}: it is 2 or more, or None")
         if batch_count > COUNT_MAX:
             raise ValueError(f"batch_count is {batch_count}: a batch holds at most {COUNT_MAX} records")
         addresses = parse_all(brokers, login, passcode)
@@ -206,8 +217,19 @@ class Producer(Generic[R]):
             follow=follow,
             producer_id=producer_id,
             first_sequence=time.time_ns() // 1000 if first_sequence is None else first_sequence,
+            partitions=partitions,
         )
-        self._outboxes = tuple(Outbox(address, options, backoff()) for address in addresses)
+        self._partitions_count = partitions or 1
+        self._turns = count()
+        destinations = [options.destination]
+        if partitions is not None:
+            destinations = [f"{options.destination}/{number}" for number in range(partitions)]
+        self._outboxes = tuple(
+            Outbox(address, attrs.evolve(options, destination=destination), backoff())
+            for address in addresses
+            for destination in destinations
+        )
+        """Outboxes of each broker, by partition."""
         self._only = self._outboxes[0] if len(self._outboxes) == 1 else None
 
     def send(self, value: Any, *, key: bytes | str | None = None, timeout_seconds: float | None = None) -> R:
@@ -302,10 +324,17 @@ class Producer(Generic[R]):
             error.add_note(f"moreover, closing the producer failed: {failure}")
 
     def _outbox(self, key: bytes | str | None) -> Outbox:
-        place = self._partitioner(key, self.brokers)
-        if not 0 <= place < len(self._outboxes):
-            raise ValueError(f"the partitioner chose broker {place} of {len(self._outboxes)}: they count from 0")
-        return self._outboxes[place]
+        brokers_count, partitions_count = len(self.brokers), self._partitions_count
+        place = self._partitioner(key, self.brokers) if brokers_count > 1 else 0
+        if not 0 <= place < brokers_count:
+            raise ValueError(f"the partitioner chose broker {place} of {brokers_count}: they count from 0")
+        if partitions_count == 1:
+            return self._outboxes[place]
+        if key is None:
+            number = next(self._turns) % partitions_count
+        else:
+            number = partition_of(key_bytes(key), partitions_count)
+        return self._outboxes[place * partitions_count + number]
 
     def _raise_failure(self) -> None:
         failures = [failure for outbox in self._outboxes if (failure := outbox.take_failure()) is not None]

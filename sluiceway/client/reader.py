@@ -296,6 +296,15 @@ class Reader:
         end = first + int(headers.get("count", 1))
         grouped = self._options.group is not None
         if not grouped:
+            partition = headers.get("partition")
+            if partition is not None and not self.log.endswith(f"/{partition}"):
+                self._end(
+                    ClientError(
+                        f"log {self.log} at {self.broker} has partitions, each with indexes of its own: read one of "
+                        f"them, such as {self.log}/{partition}, or all of them in a group"
+                    )
+                )
+                return
             if self._next is not None and first < self._next:
                 first = self._next
                 if first >= end:
