@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 
 from sluiceway.admin.messages import MessageReader
@@ -106,15 +107,29 @@ async def test_users_of_a_host_and_entries_about_its_names() -> None:
     async with GuardedStage(everywhere, in_bank, hosts=[shop, BANK]) as stage:
         await refused(stage, "forbidden", host="shop", login="bob", passcode="bob")
         ann, eve = await stage.as_user("ann", host="shop"), await stage.as_user("eve", host="bank")
-        await ann.sent("/queue/a", "x")
-        await eve.sent("/queue/a", "x")
+        await ann.sent("/queue/a", "ann")
+        await eve.sent("/queue/a", "eve")
         assert {"/@shop/queue/a", "/@bank/queue/a"} <= stage.broker.registry.destinations.keys()
+        for client in (ann, eve):
+            await client.subscribe("/queue/*", id="all")
+        texts = [[each.text for each in await client.drain()] for client in (ann, eve)]
+        assert texts == [["ann"], ["eve"]]
         await ann.send("/topic/a", "x")
         said = await error_of(ann, "no permission to send on /topic/a")
         assert "@shop" not in said
         outside = await stage.as_user("eve", host="/")
         await outside.send("/queue/a", "x")
         await outside.expect_error("no permission")
+
+
+async def test_a_client_id_is_of_one_host() -> None:
+    async with Stage(hosts=HOSTS) as stage:
+        stage.broker.config = attrs.evolve(
+            stage.broker.config, broker=attrs.evolve(stage.broker.config.broker, client_id_in_use="refuse")
+        )
+        for host in ("/", "shop", "bank"):
+            await stage.connect(host=host, **{"client-id": "c"})
+        assert "client-id" in await refused(stage, "client-id-in-use", host="shop", **{"client-id": "c"})
 
 
 # ---------------------------------------------------------------------- isolation
