@@ -17,7 +17,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from tests import bare_names, bytecode, checkout
+from tests import bare_names, checkout
 from tests.chromium import browser
 from tests.client_threads import client_threads, still_running
 from tests.how_often import rounds
@@ -33,7 +33,6 @@ _CLIENT_ENDS_SECONDS: Final = 20.0
 """How long a client that a test has closed may take: stomp.py's receiving thread looks at its socket once more."""
 
 bare_names.refuse()
-bytecode.keep()
 
 # Hundreds of brokers and commands are started: where compiled modules are not kept, each compiles all of them again,
 # which is two seconds of processor time. Whoever set this meant programs, not the tests of this checkout.

@@ -385,19 +385,21 @@ def test_hubs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "shards", "code", "words"),
     [
-        (["--hubs", "none"], 2, "'none' is no number of hubs: 1 to 64, or auto"),
-        (["--hubs", "0"], 2, "'0' is no number of hubs"),
-        (["--hubs", "2", "--config", "memory.toml"], 2, "--hubs needs a data folder, and store.engine is 'memory'"),
-        (["--hubs", "2", "--data", "old"], 6, "is the data folder of a broker with one shard, and can't be divided"),
-        (["--hubs", "64", "--data", "divided"], 2, "has 4 shards, too few for 64 hubs: take at most 4"),
+        (["--hubs", "none"], 0, 2, "'none' is no number of hubs: 1 to 64, or auto"),
+        (["--hubs", "0"], 0, 2, "'0' is no number of hubs"),
+        (["--hubs", "2", "--config", "memory.toml"], 0, 2, "--hubs needs a data folder, and store.engine is 'memory'"),
+        (["--hubs", "2", "--data", "old"], 1, 6, "is the data folder of a broker with one shard, and can't be divided"),
+        (["--hubs", "64", "--data", "divided"], 4, 2, "has 4 shards, too few for 64 hubs: take at most 4"),
     ],
 )
-def test_what_cannot_be_is_said(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+def test_what_cannot_be_is_said(tmp_path: Path, arguments: list[str], shards: int, code: int, words: str) -> None:
+    """The data folder is there before, with so many shards."""
     (tmp_path / "memory.toml").write_text('[store]\nengine = "memory"\n', encoding="utf-8")
-    for made in ("cluster init --data old --shards 1", "cluster init --data divided --shards 4"):
-        subprocess.run(command(*made.split()), cwd=tmp_path, env=environment(), check=True, capture_output=True)
+    if shards:
+        made = command("cluster", "init", "--data", arguments[-1], "--shards", str(shards))
+        subprocess.run(made, cwd=tmp_path, env=environment(), check=True, capture_output=True)
     ended = subprocess.run(
         command("serve", "--listen", "127.0.0.1:0", *arguments),
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,

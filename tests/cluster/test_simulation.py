@@ -10,8 +10,9 @@ import pytest
 from sluiceway.cluster.coordination import session
 from sluiceway.cluster.ownership import Ownership
 from tests.cluster.simulation import KINDS, Cluster, Plan, failure_of, smallest
+from tests.how_often import rounds
 
-GROUPS = 2
+GROUPS = rounds(1)
 SEEDS_IN_GROUP = 30
 
 

@@ -8,8 +8,9 @@ import trio
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.simulation import Faults, SeedError, run, run_seeds
 from tests.cluster.whole import ClusterSimulation, History, Link, Plan, laws_hold
+from tests.how_often import rounds
 
-GROUPS = 3
+GROUPS = rounds(2)
 SEEDS_IN_GROUP = 4
 
 

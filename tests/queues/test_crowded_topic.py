@@ -15,8 +15,8 @@ from sluiceway.queues.selectors import compile_selector
 from sluiceway.queues.selectors.selector import Selection
 from tests.queues.rig import Head, Producer, World
 
-MANY = 600
-FEW = 150
+MANY = 400
+FEW = 100
 
 
 def lines_of(work: Callable[[], object]) -> int:
@@ -181,7 +181,7 @@ def test_what_is_dropped_as_it_comes_costs_no_look_at_any_subscriber() -> None:
     assert lines < MANY
 
 
-CROWD = 10_000
+CROWD = 5_000
 
 
 def longest_step(world: World, work: Callable[[], object], *, steps_max: int = 300) -> int:

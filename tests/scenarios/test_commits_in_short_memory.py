@@ -21,9 +21,9 @@ from tests.scenarios.tiny_steps import tiny_steps
 
 QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c", "/queue/d")
 SEEDS_AT_ONCE: Final = 6
-LEAD_COUNT_MAX: Final = VAIN_COUNT_MAX + 2
-"""Of several that do the same, one is ahead of another one by no more COMMITs: so often it looks in vain, and goes to
-its queues by itself then."""
+PASSED_COUNT_MAX: Final = VAIN_COUNT_MAX + 2
+"""While one COMMIT waits, each of the others that do the same carries out no more of them: so often it looks in vain,
+and goes to its queues by itself then. One that comes off badly several times in a row falls behind by more."""
 
 
 class Race:
@@ -143,24 +143,25 @@ def test_an_empty_queue_is_waived_also_where_the_memory_is_not_quite_full() -> N
 @pytest.mark.parametrize("engine", [True, False], ids=["store", "no store"])
 @pytest.mark.parametrize("steps", [True, False], ids=["steps", "at once"])
 @pytest.mark.parametrize("capacity_bytes", [32_768, 700_000])
-async def test_of_those_that_do_the_same_nobody_is_far_ahead(capacity_bytes: int, steps: bool, engine: bool) -> None:
+async def test_of_those_that_do_the_same_nobody_is_passed_often(capacity_bytes: int, steps: bool, engine: bool) -> None:
     """Ten connections, each with one COMMIT to both queues after the other; others send to one of them."""
     done: dict[str, int] = {}
-    lead_count = 0
+    passed_count = 0
 
     async def commit(client: Client) -> None:
-        nonlocal lead_count
+        nonlocal passed_count
         done[client.name] = 0
         for number in range(12):
             name = {"transaction": str(number)}
             body = client.encode("SEND", {"destination": "/queue/a", **name}, "x" * 5_000)
             body += client.encode("SEND", {"destination": "/queue/b", **name}, "x" * 5_000)
+            before = dict(done)
             await write(client, client.encode("BEGIN", name) + body)
             await write(client, client.encode("COMMIT", {**name, "receipt": str(number)}))
             while str(number) not in client.receipts:
                 await client._receive()
             done[client.name] += 1
-            lead_count = max(lead_count, done[client.name] - min(done.values()))
+            passed_count = max(passed_count, *(count - before.get(other, 0) for other, count in done.items()))
 
     async def consume(client: Client, count: int, pause_seconds: float) -> None:
         for _ in range(count):
@@ -184,4 +185,4 @@ async def test_of_those_that_do_the_same_nobody_is_far_ahead(capacity_bytes: int
                         consumer = await stage.connect()
                         await consumer.subscribe(name, ack="client-individual", prefetch_count="1")
                         nursery.start_soon(consume, consumer, 240, pause_seconds)
-    assert lead_count <= LEAD_COUNT_MAX
+    assert 0 < passed_count <= PASSED_COUNT_MAX

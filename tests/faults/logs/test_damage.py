@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from sluiceway.store.engine import put
 from tests.faults.broker_log import BrokerLog
 from tests.faults.logs.lives import LogLives, everything, index_of, records, told
 from tests.how_often import rounds
@@ -24,7 +25,34 @@ def value_of(index: int) -> bytes:
 
 
 async def filled(folder: Path, *, end: str = "in order") -> LogLives:
-    """Two logs, one with 200 records of up to 200 bytes: several pages of both kinds; and a group in the middle."""
+    """Two logs, one with 200 records of up to 200 bytes: several pages of both kinds; and a group in the middle. It is
+    played once for all tests, and copied.
+    """
+    if end not in _filled:
+        played = await _play(folder, end)
+        _filled[end] = _files_of(folder), list(played.engine._seen.contents())
+    files, stored = _filled[end]
+    _write(folder, files)
+    lives = LogLives(folder)
+    lives.engine.write([put(key, value) for key, value in stored], sync=True)
+    return lives
+
+
+_filled: dict[str, tuple[dict[Path, bytes], list[tuple[bytes, bytes]]]] = {}
+"""By its end, what such a life has left: files, and the content of the store."""
+
+
+def _files_of(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _write(folder: Path, files: dict[Path, bytes]) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+async def _play(folder: Path, end: str) -> LogLives:
     lives = LogLives(folder)
     async with lives.life(end=end) as stage:
         producer = await stage.connect()
