@@ -65,7 +65,7 @@ def test_nothing_confirmed_is_lost_and_readers_see_every_index_once(tmp_path: Pa
 
         def produce() -> None:
             number = 0
-            while not load.over.wait(0.002):
+            while not load.over.wait(0.01):
                 value = b"%d" % number
                 confirmed[producer.send(value)] = value
                 number += 1

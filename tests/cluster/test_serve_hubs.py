@@ -105,6 +105,13 @@ def serving(folder: Path, *arguments: str) -> Iterator[BrokerProcess]:
         yield supervisor
 
 
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Two hubs for all tests that leave them as they are: to start them takes seconds."""
+    with serving(tmp_path_factory.mktemp("both"), "--admin", "127.0.0.1:0") as supervisor:
+        yield supervisor
+
+
 @contextmanager
 def client_at(supervisor: BrokerProcess, hub: str, version: str = "1.2") -> Iterator[Client]:
     """A client whose connection the kernel has given to this hub: one of many tries."""
@@ -243,11 +250,10 @@ def test_nothing_confirmed_is_lost_while_owners_are_killed_and_stopped_under_loa
         assert twice <= client.marked
 
 
-def test_acks_of_every_version_reach_the_hub_that_has_delivered(tmp_path: Path) -> None:
+def test_acks_of_every_version_reach_the_hub_that_has_delivered(both: BrokerProcess) -> None:
     """Both hubs share the data folder, and so the first part of message-ids."""
-    with serving(tmp_path) as supervisor:
-        for version in ("1.0", "1.1", "1.2"):
-            acks_reach_the_hub_that_has_delivered(supervisor, version)
+    for version in ("1.0", "1.1", "1.2"):
+        acks_reach_the_hub_that_has_delivered(both, version)
 
 
 def acks_reach_the_hub_that_has_delivered(supervisor: BrokerProcess, version: str) -> None:
@@ -281,40 +287,36 @@ def stat(supervisor: BrokerProcess, *arguments: str) -> str:
     return done.stdout
 
 
-def test_stat_shows_both_hubs_and_says_which_one_is_missing(tmp_path: Path) -> None:
-    with serving(tmp_path) as supervisor:
-        with client_at(supervisor, "hub-1") as sender:
-            for queue in QUEUES:
-                sender.send(queue, f"first {queue}")
-            sender.until(lambda: len(sender.receipts) == len(QUEUES))
-            report = json.loads(stat(supervisor, "--json"))
-            assert {row["pid"] for row in report["hubs"]} == set(pids(supervisor).values())
-            assert {row["hub"] for row in report["destinations"] if row["name"] in QUEUES} == {"hub-1", "hub-2"}
-            assert sum(len(row["shards"]) for row in report["hubs"]) == 32
-            clients = [row for row in report["connections"] if row["session"] == sender.session]
-            assert [(row["hub"], row["in_count"]) for row in clients] == [("hub-1", len(QUEUES))]
-            stopped = pids(supervisor)["hub-2"]
-            os.kill(stopped, signal.SIGSTOP)
-            try:
-                # Connections that the kernel gives to the hub that stands still get no answer: ask the other one.
-                sender.connection.subscribe("/temp-queue/stat", id="stat", ack="auto")
-                sender.connection.send("/sluiceway/stat", "", headers={"reply-to": "/temp-queue/stat"})
-                sender.until(lambda: bool(sender.bodies))
-            finally:
-                os.kill(stopped, signal.SIGCONT)
-            report = json.loads(sender.bodies[0])
-            assert [row["missing"] for row in report["hubs"]] == [None, "it has not answered within 1 s"]
-        shown = stat(supervisor)
-        assert "Hubs: 2" in shown and "hub-2" in shown and "is missing" not in shown
+def test_stat_shows_both_hubs_and_says_which_one_is_missing(both: BrokerProcess) -> None:
+    with client_at(both, "hub-1") as sender:
+        for queue in QUEUES:
+            sender.send(queue, f"first {queue}")
+        sender.until(lambda: len(sender.receipts) == len(QUEUES))
+        report = json.loads(stat(both, "--json"))
+        assert {row["pid"] for row in report["hubs"]} == set(pids(both).values())
+        assert {row["hub"] for row in report["destinations"] if row["name"] in QUEUES} == {"hub-1", "hub-2"}
+        assert sum(len(row["shards"]) for row in report["hubs"]) == 32
+        clients = [row for row in report["connections"] if row["session"] == sender.session]
+        assert [(row["hub"], row["in_count"]) for row in clients] == [("hub-1", len(QUEUES))]
+        stopped = pids(both)["hub-2"]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            # Connections that the kernel gives to the hub that stands still get no answer: ask the other one.
+            sender.connection.subscribe("/temp-queue/stat", id="stat", ack="auto")
+            sender.connection.send("/sluiceway/stat", "", headers={"reply-to": "/temp-queue/stat"})
+            sender.until(lambda: bool(sender.bodies))
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        report = json.loads(sender.bodies[0])
+        assert [row["missing"] for row in report["hubs"]] == [None, "it has not answered within 1 s"]
+    shown = stat(both)
+    assert "Hubs: 2" in shown and "hub-2" in shown and "is missing" not in shown
 
 
-def test_one_admin_port_answers_for_both_hubs_even_while_one_stands(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path, "--admin", "127.0.0.1:0") as supervisor,
-        client_at(supervisor, "hub-1") as sender,
-    ):
-        until(lambda: len(lines(supervisor, "admin port ready")) == 2)
-        (admin_url,) = {url for line in lines(supervisor, "admin port ready") for url in line["urls"]}
+def test_one_admin_port_answers_for_both_hubs_even_while_one_stands(both: BrokerProcess) -> None:
+    with client_at(both, "hub-1") as sender:
+        until(lambda: len(lines(both, "admin port ready")) == 2)
+        (admin_url,) = {url for line in lines(both, "admin port ready") for url in line["urls"]}
 
         def get(path: str, **query: str) -> Any:
             # Each request may come to another hub.
@@ -340,7 +342,7 @@ def test_one_admin_port_answers_for_both_hubs_even_while_one_stands(tmp_path: Pa
                 )  # fmt: skip
                 assert response.status_code == 200, response.text
         operators_move_shards(admin_url)
-        stopped = pids(supervisor)["hub-2"]
+        stopped = pids(both)["hub-2"]
         os.kill(stopped, signal.SIGSTOP)
         try:
             for _ in range(3):  # new connections are taken by the other hub
@@ -408,17 +410,16 @@ def test_what_cannot_be_is_said(tmp_path: Path, arguments: list[str], shards: in
     assert words in ended.stderr
 
 
-def test_neither_port_nor_data_folder_is_shared_with_another_supervisor(tmp_path: Path) -> None:
+def test_neither_port_nor_data_folder_is_shared_with_another_supervisor(both: BrokerProcess, tmp_path: Path) -> None:
     def second(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command("serve", "--hubs", "2", *arguments),
             cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
         )  # fmt: skip
 
-    with serving(tmp_path) as first:
-        host, port = first.address
-        port_taken = second("--listen", f"{host}:{port}", "--data", "other")
-        folder_taken = second("--listen", "127.0.0.1:0", "--data", "data")
+    host, port = both.address
+    port_taken = second("--listen", f"{host}:{port}", "--data", "other")
+    folder_taken = second("--listen", "127.0.0.1:0", "--data", str(both.log_path.parent / "data"))
     assert port_taken.returncode == 3, port_taken.stderr
     assert f"Port {port} is taken by another program" in port_taken.stderr
     assert folder_taken.returncode == 6, folder_taken.stderr

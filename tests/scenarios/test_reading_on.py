@@ -108,8 +108,8 @@ WALKS: Final = {
         plain(),
         lambda client: [
             *frames(500, "SEND", destination="/queue/q{n}")(client),
-            *frames(20, "SUBSCRIBE", destination="/queue/>", id="s{n}")(client),
-            *frames(20, "UNSUBSCRIBE", id="s{n}")(client),
+            *frames(8, "SUBSCRIBE", destination="/queue/>", id="s{n}")(client),
+            *frames(8, "UNSUBSCRIBE", id="s{n}")(client),
             *frames(1000, "SEND", "x" * 1000, destination="/topic/nobody")(client),
         ],
         nothing,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 from typing import Final
 
 import pytest
@@ -31,6 +32,8 @@ async def filled(folder: Path, *, end: str = "in order") -> LogLives:
     if end not in _filled:
         played = await _play(folder, end)
         _filled[end] = _files_of(folder), list(played.engine._seen.contents())
+        rmtree(folder / "logs")
+        rmtree(folder / "vault")
     files, stored = _filled[end]
     _write(folder, files)
     lives = LogLives(folder)
@@ -43,7 +46,7 @@ _filled: dict[str, tuple[dict[Path, bytes], list[tuple[bytes, bytes]]]] = {}
 
 
 def _files_of(folder: Path) -> dict[Path, bytes]:
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {path.relative_to(folder): path.read_bytes() for path in folder.glob("logs/**/*") if path.is_file()}
 
 
 def _write(folder: Path, files: dict[Path, bytes]) -> None:
