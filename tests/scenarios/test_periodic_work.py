@@ -69,6 +69,9 @@ ENDING: Final = frozenset(each.__name__ for each in (*SHARED, Faults))
 """Timers of what all share: the broker ends. That of `Faults` is how."""
 
 
+SETTING: Final = ("call_later", "call_at", "_call_later", "Periodic")
+"""What sets a timer."""
+
 OF_HUBS: Final = "sluiceway.cluster."
 """Modules that only hubs of a cluster run; its simulation plays their timers."""
 
@@ -114,13 +117,16 @@ def _found_timers() -> Iterator[tuple[str, str, str]]:
     for path in modules(*CORE, "sluiceway"):
         if name_of(path).startswith(("sluiceway.dispatcher", OF_HUBS)):
             continue
-        for made in ast.walk(parsed(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        if not any(name in text for name in SETTING):
+            continue
+        for made in ast.walk(parsed(text)):
             if not isinstance(made, ast.ClassDef):
                 continue
             for node in ast.walk(made):
                 if isinstance(node, ast.Call):
                     called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
-                    if called in ("call_later", "call_at", "_call_later", "Periodic"):
+                    if called in SETTING:
                         yield name_of(path), made.name, called
 
 

@@ -115,18 +115,18 @@ def test_a_pattern_chooses_destinations() -> None:
     assert objects(exported(rich_store(), "/queue/nothing")) == []
 
 
-def test_a_hundred_thousand_messages_come_through() -> None:
-    store = store_of(meta(200_000), queue(1, "/queue/a"))
-    for first in range(0, 100_000, 1024):
-        count = min(1024, 100_000 - first)
+def test_tens_of_thousands_of_messages_come_through() -> None:
+    store = store_of(meta(60_000), queue(1, "/queue/a"))
+    for first in range(0, 30_000, 1024):
+        count = min(1024, 30_000 - first)
         store.write(chunk(first, [message(1 + first + k, b"x" * 100) for k in range(count)]), sync=False)
     lines = exported(store)
-    assert len(lines) == 100_002
+    assert len(lines) == 30_002
     copy = MemoryEngine()
-    assert imported(copy, lines).messages_count == 100_000
+    assert imported(copy, lines).messages_count == 30_000
     assert list(copy.iterate(*EVERYTHING))[-3:] == list(store.iterate(*EVERYTHING))[-3:]
     report = check(copy, HEADS)
-    assert (report.messages_count, dict(report.fault_counts)) == (100_000, {})
+    assert (report.messages_count, dict(report.fault_counts)) == (30_000, {})
 
 
 def test_chunks_of_the_copy_are_bounded() -> None:

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sluiceway.protocols.stomp.ledger import Ledger, Portion
 from sluiceway.queues.subscription import Subscription
+from tests.how_often import rounds
 from tests.protocols.session.deliveries import origin, queue_of, slice_of
 
 ORDINALS = st.integers(0, 60)
@@ -193,4 +194,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerModel = LedgerMachine.TestCase
-TestLedgerModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLedgerModel.settings = settings(max_examples=rounds(50), stateful_step_count=40, deadline=None)

@@ -11,6 +11,7 @@ from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.frames import Fault
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.machine import ClientMachine, ServerMachine
+from tests.how_often import rounds
 from tests.protocols.stomp.connections import TIGHT, VERSIONS, connected, events_of, flat, greet
 
 FRAGMENTS = [
@@ -85,7 +86,7 @@ def by_the_byte(data: bytes) -> list[bytes]:
 @pytest.mark.parametrize("stages", [False, True], ids=["in memory", "staged"])
 @pytest.mark.parametrize("version", VERSIONS)
 @given(parts=chunked())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 def test_chunking_makes_no_difference(version: Version, stages: bool, parts: tuple[bytes, list[bytes]]) -> None:
     """Frames and fault are the same in one chunk, in any chunks, and byte by byte (where no run is ever seen); and so
     are the bodies that come in pieces."""
@@ -97,7 +98,7 @@ def test_chunking_makes_no_difference(version: Version, stages: bool, parts: tup
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=streams)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(33), deadline=None)
 def test_staging_changes_how_a_body_comes_and_nothing_else(version: Version, data: bytes) -> None:
     """Every frame in order, the same heads, receipts and bodies; only limits for larger ones differ, so these end it
     here."""
@@ -119,7 +120,7 @@ def test_staging_changes_how_a_body_comes_and_nothing_else(version: Version, dat
 
 
 @given(parts=chunked())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 def test_chunking_makes_no_difference_to_a_greeting(parts: tuple[bytes, list[bytes]]) -> None:
     data, chunks = parts
     greeting = greet("1.1")
@@ -131,7 +132,7 @@ def test_chunking_makes_no_difference_to_a_greeting(parts: tuple[bytes, list[byt
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(parts=chunked())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(33), deadline=None)
 def test_any_bytes_make_events_or_one_fault_at_the_end(version: Version, parts: tuple[bytes, list[bytes]]) -> None:
     """No other exception; nothing behind a fault; and the ERROR for it can be written."""
     machine = connected(version, TIGHT)
@@ -155,7 +156,7 @@ def client_of(version: Version) -> ClientMachine:
 
 
 @given(data=st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(66), deadline=None)
 def test_noise_never_brings_a_machine_down(data: bytes) -> None:
     """Server before and behind its greeting, and client."""
     for machine in (ServerMachine(TIGHT), connected("1.2", TIGHT), client_of("1.2")):
@@ -176,7 +177,7 @@ SERVER_FRAGMENTS = [
 
 
 @given(data=st.lists(st.sampled_from(SERVER_FRAGMENTS), max_size=8).map(b"".join))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 def test_chunking_makes_no_difference_to_a_client(data: bytes) -> None:
     stream = b"CONNECTED\nversion:1.2\n\n\0" + data
     results = []

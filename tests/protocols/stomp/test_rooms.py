@@ -14,6 +14,7 @@ from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.frames import Event, Fault, Frame, SendRun
 from sluiceway.protocols.stomp.machine import ClientMachine, ServerMachine
 from sluiceway.protocols.stomp.receive_buffer import ReceiveBuffer
+from tests.how_often import rounds
 from tests.protocols.stomp.connections import TIGHT, VERSIONS, connected, events_of, flat
 from tests.protocols.stomp.test_chunking import chunked
 
@@ -40,7 +41,7 @@ def fill(machine: ServerMachine | ClientMachine, data: bytes) -> int:
 @pytest.mark.parametrize("stages", [False, True], ids=["in memory", "staged"])
 @pytest.mark.parametrize("version", VERSIONS)
 @given(parts=chunked(), fills=st.lists(st.booleans(), min_size=10, max_size=10))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 def test_it_makes_no_difference_where_bytes_are_written(
     version: Version, stages: bool, parts: tuple[bytes, list[bytes]], fills: list[bool]
 ) -> None:
@@ -143,7 +144,7 @@ def message(body: bytes, end: bytes = b"\0") -> bytes:
     fills=st.lists(st.booleans(), min_size=14, max_size=14),
     end=st.sampled_from([b"\0", b"\0\n", b"y"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 def test_it_makes_no_difference_to_a_client_where_bytes_are_written(
     bodies: list[bytes], places: list[int], fills: list[bool], end: bytes
 ) -> None:

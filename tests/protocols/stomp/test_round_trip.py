@@ -12,6 +12,7 @@ from sluiceway.protocols.stomp.frames import AckRun, Connect, Frame, SendRun
 from sluiceway.protocols.stomp.head import FORGEABLE_HEADERS
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.machine import ClientMachine, ServerMachine
+from tests.how_often import rounds
 from tests.protocols.stomp.connections import VERSIONS, ConnectionPair
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -60,7 +61,7 @@ any_headers = st.lists(st.tuples(names, values), max_size=6)
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(headers=any_headers, body=bodies, destination=values.filter(lambda value: bool(value.strip(" \t\r"))))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 def test_a_send_reads_back(version: Version, headers: list[tuple[str, str]], body: bytes, destination: str) -> None:
     headers = [("destination", destination), *usable(headers, version)]
     (run,) = ConnectionPair(version).to_server("SEND", headers, body)
@@ -75,7 +76,7 @@ def test_a_send_reads_back(version: Version, headers: list[tuple[str, str]], bod
 @pytest.mark.parametrize("target", VERSIONS)
 @pytest.mark.parametrize("origin", VERSIONS)
 @given(headers=any_headers, body=bodies)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(20), deadline=None)
 def test_a_message_means_the_same_to_a_reader_of_another_version(
     origin: Version, target: Version, headers: list[tuple[str, str]], body: bytes
 ) -> None:
@@ -97,7 +98,7 @@ def test_a_message_means_the_same_to_a_reader_of_another_version(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(headers=any_headers)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(33), deadline=None)
 def test_other_frames_read_back(version: Version, headers: list[tuple[str, str]]) -> None:
     headers = [("transaction", "t"), *usable(headers, version)]
     (frame,) = ConnectionPair(version).to_server("BEGIN", headers)
@@ -106,7 +107,7 @@ def test_other_frames_read_back(version: Version, headers: list[tuple[str, str]]
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(ids=st.lists(values, max_size=5), extra=any_headers)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(33), deadline=None)
 def test_receipts_read_back_in_order(version: Version, ids: list[str], extra: list[tuple[str, str]]) -> None:
     """b48: whatever the client chose as an id."""
     extra = [pair for pair in usable(extra, version) if name_as_read(pair[0], version) != "receipt-id"]
@@ -119,7 +120,7 @@ def test_receipts_read_back_in_order(version: Version, ids: list[str], extra: li
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(message=text, body=text)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=rounds(20), deadline=None)
 def test_errors_read_back(version: Version, message: str, body: str) -> None:
     """b52: one line of message, a body of text."""
     (frame,) = ConnectionPair(version).to_client(error_frame(message, body=body, version=version))
@@ -130,7 +131,7 @@ def test_errors_read_back(version: Version, message: str, body: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(tokens=st.lists(values.filter(lambda value: bool(value.strip(" \t\r"))), min_size=1, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(33), deadline=None)
 def test_acks_read_back(version: Version, tokens: list[str]) -> None:
     """Odd and plain ids in one run."""
     pair = ConnectionPair(version)
@@ -145,7 +146,7 @@ def test_acks_read_back(version: Version, tokens: list[str]) -> None:
 
 
 @given(login=text, passcode=text)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=rounds(20), deadline=None)
 def test_credentials_survive_connect(login: str, passcode: str) -> None:
     """b10: unescaped, so all but line ends passes."""
     login, passcode = (value.replace("\n", "").rstrip("\r") for value in (login, passcode))
