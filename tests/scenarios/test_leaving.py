@@ -205,19 +205,19 @@ async def test_an_ended_session_is_counted_with_what_it_takes(sends: int, size: 
             stage.clients.clear()
             gc.collect()
 
-        await leave(10)  # what is made once is there
+        await leave(20)  # what is made once is there
         left = stage.broker.left_behind
         tracemalloc.start()
         try:
             before_bytes, counted_bytes = traced_bytes(), left.used_bytes
-            await leave(30)
+            await leave(60)
             taken_bytes = traced_bytes() - before_bytes
         finally:
             tracemalloc.stop()
         assert 0.6 < (left.used_bytes - counted_bytes) / taken_bytes < 1.6
         consumer = await stage.connect()
         await consumer.subscribe(Q)
-        await consumer.next_messages(40 * sends)
+        await consumer.next_messages(80 * sends)
         await stage.settled_down()
         assert (left.connections_count, left.used_bytes) == (0, 0)
 
@@ -226,7 +226,7 @@ async def test_lanes_of_ended_sessions_are_counted_with_what_they_take() -> None
     """Each for a queue of its own."""
     async with Stage({"/queue/>": {"full": "block", "count_max": 1}}) as stage:
         keeper = await stage.connect()
-        for n in range(60):
+        for n in range(120):
             await keeper.send(f"/queue/q{n}", "x")
         await keeper.sync()
 
@@ -240,17 +240,17 @@ async def test_lanes_of_ended_sessions_are_counted_with_what_they_take() -> None
             stage.clients[1:] = []
             gc.collect()
 
-        await leave(range(10))
+        await leave(range(20))
         left = stage.broker.left_behind
         tracemalloc.start()
         try:
             before_bytes, counted_bytes = traced_bytes(), left.used_bytes
-            await leave(range(10, 60))
+            await leave(range(20, 120))
             taken_bytes = traced_bytes() - before_bytes
         finally:
             tracemalloc.stop()
         assert 0.8 < (left.used_bytes - counted_bytes) / taken_bytes < 1.6
-        assert left.used_bytes - counted_bytes > 50 * (LANE_BYTES + REMAINS_BYTES)
+        assert left.used_bytes - counted_bytes > 100 * (LANE_BYTES + REMAINS_BYTES)
 
 
 async def leave(stage: Stage, sends: list[tuple[str, str]], **headers: str) -> None:
