@@ -156,7 +156,7 @@ class Play:
 
 
 @pytest.mark.parametrize("kind", ["in memory", "spooled", "not persistent", "no store"])
-@pytest.mark.parametrize("seed", range(rounds(4)))
+@pytest.mark.parametrize("seed", range(rounds(2)))
 async def test_each_is_carried_out_whole_or_not_at_all(seed: int, kind: str) -> None:
     chance = random.Random(seed)
     limits = {"transaction_bytes_max": 1_500} if kind == "spooled" else {}

@@ -12,7 +12,7 @@ from tests.how_often import rounds
 from tests.scenarios.random_books import Books, BrokenClaimError, Entry, Reader
 from tests.scenarios.random_sessions import run_round
 
-PARTS_COUNT = rounds(2)
+PARTS_COUNT = rounds(1)
 ROUNDS_PER_PART = 10
 
 

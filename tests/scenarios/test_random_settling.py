@@ -11,8 +11,8 @@ from tests.how_often import rounds
 from tests.scenarios.random_settling import DEAD, Crowd, OneConsumer, Q, make_small
 from tests.scenarios.stage import Stage
 
-ONE_SEEDS = range(rounds(10))
-CROWD_SEEDS = range(rounds(9))
+ONE_SEEDS = range(rounds(5))
+CROWD_SEEDS = range(rounds(5))
 
 
 @pytest.fixture(autouse=True, params=["small bites", "as it comes"])
