@@ -16,6 +16,7 @@ import attrs
 
 from ...flow.latch import Latch
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
+from ...queues.logs.codes import TOPIC_NOT_EXIST
 from ...queues.logs.ordering import ANY, IN_WORDS, PARTITIONS
 from ...queues.logs.partitions import LogPartitions
 from ...queues.logs.positions import PositionKind
@@ -206,7 +207,12 @@ class PartitionsSubscription(StompSubscription):
             while self._given and not self.unsubscribed:
                 number = next(iter(self._given))
                 del self._given[number]
-                self._open(number)
+                try:
+                    self._open(number)
+                except LogError as error:
+                    if error.code != TOPIC_NOT_EXIST:
+                        raise
+                    # It is being deleted.
                 yield from repeat(None, READER_STEPS)
         except LogError as error:
             refusal = ProtocolError(error.code, str(error))

@@ -198,6 +198,19 @@ async def test_the_state_is_that_of_all_shards() -> None:
 # ---------------------------------------------------------------------- logs and claims
 
 
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+async def test_logs_with_partitions_are_refused(command: str) -> None:
+    """Partitions of one log would be in different shards."""
+    async with ShardLives({LOGS[0]: {"log_partitions": 4}}).life() as stage:
+        for name in (LOGS[0], f"{LOGS[0]}/1"):
+            client = await stage.connect()
+            await client.frame(command, {"destination": name, "id": "1", "ack": "auto"})
+            error = await client.expect_error("several shards")
+            assert name.startswith(error.headers["message"].split()[0])
+        client = await stage.connect()
+        await client.sent(LOGS[1], "a")
+
+
 @pytest.mark.parametrize("end", ["in order", "power cut"])
 async def test_logs_and_their_groups_are_in_every_shard(tmp_path: Path, end: str) -> None:
     lives = ShardLives()
