@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -31,9 +32,20 @@ def place(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> Place:
     return Place(zookeeper_server, tmp_path)
 
 
-def refused(file: Path, *arguments: str) -> tuple[int, str]:
+IMPATIENT: Final = """
+from sluiceway.cluster.coordination import zookeeper_once
+zookeeper_once.CONNECT_SECONDS = 1.0
+from sluiceway.cli import main
+main(prog_name="sluiceway")
+"""
+"""The command line, which waits a second for a ZooKeeper server to answer, and not ten."""
+
+
+def refused(file: Path, *arguments: str, is_patient: bool = True) -> tuple[int, str]:
     """Start a hub that is to end by itself; returns exit code and words."""
     run = command("serve", "--config", str(file), *arguments)
+    if not is_patient:
+        run[1:3] = ["-c", IMPATIENT]
     ended = subprocess.run(run, env=environment(), capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert "Traceback" not in ended.stderr
     return ended.returncode, ended.stderr
@@ -57,9 +69,9 @@ def test_a_path_without_a_cluster(place: Place) -> None:
 def test_zookeeper_that_is_gone(place: Place) -> None:
     """Its supervisor starts the hub again, as with a database that is gone."""
     gone = f"127.0.0.1:{free_port()}"
-    code, said = refused(place.file(coordination=f"{gone}{place.root}"))
+    code, said = refused(place.file(coordination=f"{gone}{place.root}"), is_patient=False)
     assert code == Exit.CONNECT
-    assert f"no ZooKeeper server answers at {gone} within 10 s: look whether they run" in said
+    assert f"no ZooKeeper server answers at {gone} within 1 s: look whether they run" in said
 
 
 def test_a_database_that_is_gone_and_one_that_refuses_the_password(place: Place) -> None:
