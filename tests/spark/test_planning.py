@@ -26,8 +26,8 @@ _readers: list[LogStreamReader] = []
 
 
 @pytest.fixture(autouse=True)
-def stopped() -> Iterator[None]:
-    """The readers of a test, at its end."""
+def stopped(make_broker: BrokerMaker) -> Iterator[None]:
+    """The readers of a test, at its end, and before the brokers: these wait a second for clients that are there."""
     yield
     while _readers:
         _readers.pop().stop()
