@@ -119,6 +119,7 @@ class World:
         self.bodies = SlowDisk(self.manager, self.clock)
         self.message_token = b"token"
         self.logs = None
+        self.hosts = None
         self.server_name = "test/1"
         self.ack_prefix, self.elsewhere = b"", None
         self.registry = DestinationRegistry(
