@@ -15,3 +15,8 @@ _TIMES: Final = int(os.environ.get("SLUICEWAY_TEST_TIMES", "1"))
 def rounds(count: int) -> int:
     """So many rounds, seeds, examples or kills in the usual run; as many times more as is asked for."""
     return count * _TIMES
+
+
+def crowd_of(full: int, usual: int) -> int:
+    """How many a crowd has: `usual` in the usual run, for the sake of its time; `full` where more is played."""
+    return usual if _TIMES == 1 else full

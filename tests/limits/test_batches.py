@@ -8,13 +8,14 @@ import pytest
 import trio
 
 from sluiceway.store.engine import Change, EngineError
+from tests.how_often import crowd_of
 from tests.limits.law import LawStage, frame
 from tests.limits.test_frames import MANY, Q
 from tests.limits.test_transactions import SPREAD, Disk
 
-READ = 4_000
+READ = crowd_of(8_000, 4_000)
 """Queues of one reader."""
-BESIDE = 5_000
+BESIDE = crowd_of(10_000, 5_000)
 """Queues of others."""
 
 

@@ -13,6 +13,7 @@ import trio
 from sluiceway.claims import FORGOTTEN_SECONDS
 from sluiceway.queues.logs.batches import encode
 from sluiceway.queues.logs.staged_commits import STAGE_PREFIX, SinkState
+from tests.how_often import crowd_of
 from tests.limits.law import CROWD_COUNT, frame
 from tests.limits.test_logs import LogLawStage, batches
 from tests.scenarios.client import Client
@@ -127,15 +128,16 @@ async def test_a_commit_with_many_queries_there(logs: LogLawStage) -> None:
 async def test_retention(tmp_path: Path) -> None:
     """Of many logs, one of which has readers at its end."""
     policies = {"/log/**": {"log_retention_seconds": 60, "log_retention_bytes": 1_000}}
+    logs_count, readers_count = crowd_of(300, 200), crowd_of(2_000, 1_000)
     async with LogLawStage(policies, folder=tmp_path) as logs:
         sender = await logs.client()
         for _ in range(2):
             await sender.send_raw(
-                b"".join(batches(encode([b"x" * 100] * 20), f"/log/l{number}") for number in range(200))
+                b"".join(batches(encode([b"x" * 100] * 20), f"/log/l{number}") for number in range(logs_count))
             )
             await sender.send_raw(batches(encode([b"x" * 100] * 20)))
             await sender.sync()
-        for place in range(2):
+        for place in range(readers_count // 500):
             reader = await logs.client()
             numbers = range(place * 500, place * 500 + 500)
             await reader.send_raw(
@@ -143,9 +145,9 @@ async def test_retention(tmp_path: Path) -> None:
             )
             await reader.sync()
         await trio.sleep(2)
-        with logs.law("retention of logs", limit="logs_max", crowd="200 logs, 1,000 readers"):
+        with logs.law("retention of logs", limit="logs_max", crowd=f"{logs_count} logs, {readers_count:,} readers"):
             await trio.sleep(120)
-        with logs.law("SEND to a log with readers at its end", limit="one SEND", crowd="1,000 readers"):
+        with logs.law("SEND to a log with readers at its end", limit="one SEND", crowd=f"{readers_count:,} readers"):
             await sender.send(LOG, b"x")
             await trio.sleep(2)
 

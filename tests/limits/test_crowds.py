@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from tests.how_often import crowd_of
 from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.limits.test_frames import MOST, Q
 from tests.scenarios.client import Client
@@ -24,7 +25,7 @@ async def crowd(stage: LawStage, count: int = CROWD_COUNT, /, **headers: object)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "count"), [("topic", CROWD_COUNT), ("queue", 4_000)])
+@pytest.mark.parametrize(("kind", "count"), [("topic", CROWD_COUNT), ("queue", crowd_of(CROWD_COUNT, 4_000))])
 async def test_a_destination_that_a_crowd_of_wildcards_matches(kind: str, count: int) -> None:
     async with LawStage({"/topic/>": AUTO_DELETED, "/queue/>": AUTO_DELETED}) as stage:
         await made_and_gone(stage, kind, count)
@@ -48,7 +49,7 @@ async def made_and_gone(stage: LawStage, kind: str, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "count"), [("topic", 500), ("queue", 300)])
+@pytest.mark.parametrize(("kind", "count"), [("topic", crowd_of(1000, 500)), ("queue", crowd_of(1000, 300))])
 async def test_ten_priorities_of_a_destination_that_a_crowd_of_wildcards_matches(kind: str, count: int) -> None:
     async with LawStage({"/topic/>": AUTO_DELETED, "/queue/>": AUTO_DELETED}) as stage:
         reader, sender, others = await stage.client(), await stage.client(), f"{count:,} wildcards"

@@ -7,6 +7,7 @@ import trio
 
 from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
+from tests.how_often import crowd_of
 from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.limits.test_crowds import crowd
 from tests.scenarios.client import Client
@@ -41,7 +42,9 @@ async def sharing(stage: LawStage, count: int, /, **headers: str) -> list[Client
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("kind", "count"), [("in memory", 5_000), ("stored", 2_000)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("in memory", crowd_of(10_000, 5_000)), ("stored", crowd_of(4_000, 2_000))]
+)
 async def test_a_life_of_a_crowd_of_durables(kind: str, count: int) -> None:
     """They read, acknowledge, get a new priority, leave all at once, and get another priority."""
     async with LawStage(engine=MemoryEngine() if kind == "stored" else None) as stage:
@@ -148,7 +151,7 @@ async def test_a_crowd_that_shares_one_durable() -> None:
 @pytest.mark.timeout(240)
 async def test_a_crowd_that_shares_one_durable_and_loses_the_oldest() -> None:
     """What they share is moved on and given back to at once; each of them is woken for that."""
-    count = 4_000
+    count = crowd_of(CROWD_COUNT, 4_000)
     async with LawStage({T: {"memory_bytes": 1 << 20, "paging": "throttle", "full": "drop_oldest"}}) as stage:
         readers = await sharing(stage, count, credit="1")
         await crowd(stage, 1_000, destination=T, ack="client", credit=1)
