@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from inspect import iscoroutinefunction
 from pathlib import Path
 
 import pytest
 
+from tests.limits.counted_code import counted
 from tests.limits.law import LawStage
 from tests.scenarios.conftest import run_in_virtual_time
 
@@ -19,6 +20,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and item.path.is_relative_to(HERE) and iscoroutinefunction(item.obj):
             item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def counted_code() -> Iterator[None]:
+    """Brokers of this folder run code that counts."""
+    with counted():
+        yield
 
 
 @pytest.fixture

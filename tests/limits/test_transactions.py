@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ import trio
 
 from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
 from sluiceway.spool_recovery import SpoolRecovery
-from sluiceway.store.engine import Change
-from sluiceway.store.io_threads import InlineRunner
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.recovery import RecoveredPiece, RecoveredTransaction
 from sluiceway.store.spool import StoreSpool
+from tests.how_often import crowd_of
 from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.limits.test_frames import MANY, Q
 from tests.scenarios.client import Client
@@ -23,34 +21,26 @@ from tests.scenarios.log_stage import LogStage
 
 SENDS = 20_000
 SPREAD = 2_000
+QUEUES = crowd_of(20_000, 8_000)
+"""That one COMMIT waits for."""
+BOUND = crowd_of(CROWD_COUNT, 4_000)
+"""Queues that one COMMIT binds together."""
 """Destinations of one transaction."""
 PIECES = 10_000
 """Of spooled transactions that a start finds."""
 
 
-class Disk(MemoryEngine):
-    """Writes in a thread of its own, as far as the clock goes."""
-
-    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
-        tracer = sys.gettrace()
-        sys.settrace(None)
-        try:
-            super().write(changes, sync=sync)
-        finally:
-            sys.settrace(tracer)
-
-
 @pytest.fixture
 async def stored() -> AsyncIterator[LawStage]:
     """A broker with a store."""
-    async with LawStage(engine=Disk()) as stage:
+    async with LawStage(engine=MemoryEngine()) as stage:
         yield stage
 
 
 @pytest.fixture
 async def spooling() -> AsyncIterator[LawStage]:
     """A broker with a store, that spools what the default would spool beyond 64 MiB."""
-    async with LawStage(engine=Disk(), transaction_bytes_max=1 << 20) as stage:
+    async with LawStage(engine=MemoryEngine(), transaction_bytes_max=1 << 20) as stage:
         yield stage
 
 
@@ -158,28 +148,12 @@ async def test_the_end_of_acks_of_a_group_of_a_log(tmp_path: Path, end: str) -> 
             await trio.sleep(3)
 
 
-class _Thread(InlineRunner):
-    """Works in a thread of its own, as far as the clock goes."""
-
-    def _run_one(self) -> None:
-        if self._jobs:
-            job = self._jobs.popleft()
-            tracer = sys.gettrace()
-            sys.settrace(None)
-            try:
-                job.run()
-            finally:
-                sys.settrace(tracer)
-            job.tell()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("spread", [1, 200])
-async def test_commit_of_sends_to_logs(tmp_path: Path, spread: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commit_of_sends_to_logs(tmp_path: Path, spread: int) -> None:
     """Plain records, and batches of one record each, as many as one SEND may have."""
-    monkeypatch.setattr("sluiceway.store.log_storage.InlineRunner", _Thread)
     count = 1_000
-    async with LogStage(folder=tmp_path, engine=Disk(), in_engine=False) as stage:
+    async with LogStage(folder=tmp_path, engine=MemoryEngine(), in_engine=False) as stage:
         stage.__class__ = type("LogLawStage", (LawStage, LogStage), {})
         assert isinstance(stage, LawStage)
         plain = [frame("SEND", b"x", destination=f"/log/l{n % spread}", transaction="t", k=n % 7) for n in range(count)]
@@ -220,25 +194,26 @@ async def test_transactions_that_are_spooled(spooling: LawStage, spread: int, en
 async def test_a_commit_that_waits_for_one_of_many_queues(persistent: str) -> None:
     """It takes its place in all of them, is looked at whenever something happens, and leaves them."""
     full = {"/queue/full": {"count_max": 1, "full": "block"}}
-    async with LawStage(full, engine=Disk()) as stage:
+    async with LawStage(full, engine=MemoryEngine()) as stage:
         other = await stage.filled("/queue/full", 1)
         client = await stage.client()
         await client.send_raw(frame("SEND", b"x", destination="/queue/full"))
-        names = [*(f"/queue/q{n}" for n in range(SENDS)), "/queue/full"]
+        names = [*(f"/queue/q{n}" for n in range(QUEUES)), "/queue/full"]
         heads = ({"destination": name, "transaction": "t", "persistent": persistent} for name in names)
         await client.frame("BEGIN", {"transaction": "t"})
         await client.send_raw(b"".join(frame("SEND", b"x", **head) for head in heads))
         await client.sync()
         case = f"COMMIT that waits, persistent {persistent}"
-        with stage.law(case, limit="20,000 queues, one of them full"):
+        with stage.law(case, limit="20,000 queues at most, one of them full"):
             await client.send_raw(frame("COMMIT", transaction="t", receipt="done"))
             await trio.sleep(3)
+        beside = await stage.client()
         with stage.law(f"SENDs beside a {case}", limit="20,000 lanes"):
             for _ in range(5):
-                await client.send_raw(frame("SEND", b"x", destination="/queue/other"))
+                await beside.send_raw(frame("SEND", b"x", destination="/queue/other"))
                 await stage.settled_down()
         assert "done" not in client.receipts
-        with stage.law(f"end of a {case}", limit="20,000 queues"):
+        with stage.law(f"end of a {case}", limit="20,000 queues at most"):
             await other.subscribe("/queue/full")
             await client._until(lambda: "done" in client.receipts, "the receipt of COMMIT")
             await trio.sleep(3)
@@ -248,27 +223,27 @@ async def test_a_commit_that_waits_for_one_of_many_queues(persistent: str) -> No
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("is_spooled", [False, True], ids=["in memory", "spooled"])
 async def test_a_commit_that_acknowledges_and_sends_in_many_queues(is_spooled: bool) -> None:
-    """10,000 queues are bound together, and what is sent goes to as many."""
+    """Many queues are bound together, and what is sent goes to as many."""
     limits = {"transaction_bytes_max": 1 << 20} if is_spooled else {}
-    async with LawStage(engine=Disk(), **limits) as stage:
-        names = [f"/queue/q{n}" for n in range(CROWD_COUNT)]
+    async with LawStage(engine=MemoryEngine(), **limits) as stage:
+        names = [f"/queue/q{n}" for n in range(BOUND)]
         sender = await stage.client()
-        for first in range(0, CROWD_COUNT, 1_000):
+        for first in range(0, BOUND, 1_000):
             some = names[first : first + 1_000]
             await sender.send_raw(b"".join(frame("SEND", b"x", destination=name, persistent="true") for name in some))
             await sender.sync()
         client = await stage.client()
         await client.subscribe("/queue/>", ack="client-individual", credit="100000,67108864")
-        await client._until(lambda: len(client.messages) == CROWD_COUNT, "all messages")
+        await client._until(lambda: len(client.messages) == BOUND, "all messages")
         await client.frame("BEGIN", {"transaction": "t"})
         acks = [frame("ACK", id=each.headers["ack"], transaction="t") for each in client.messages]
-        await client.send_raw(b"".join(acks) + sends(CROWD_COUNT, spread=CROWD_COUNT))
+        await client.send_raw(b"".join(acks) + sends(BOUND, spread=BOUND))
         await client.sync()
         await trio.sleep(3)
         kind = "that is spooled" if is_spooled else "in memory"
         with stage.law(f"COMMIT of ACKs and SENDs {kind} in many queues", limit="10,000 queues"):
             await client.request("COMMIT", {"transaction": "t"})
-            await client._until(lambda: len(client.messages) == 2 * CROWD_COUNT, "all messages again")
+            await client._until(lambda: len(client.messages) == 2 * BOUND, "all messages again")
 
 
 @pytest.mark.timeout(120)
@@ -276,7 +251,7 @@ async def test_a_queue_that_is_deleted_in_front_of_a_spooled_commit(monkeypatch:
     """Its pieces are many, and nobody wants them any more."""
     monkeypatch.setattr("sluiceway.protocols.stomp.spooling.PIECE_COUNT", 1)
     full = {"/queue/q0": {"count_max": 1, "full": "block"}}
-    async with LawStage(full, engine=Disk(), transaction_bytes_max=1 << 16) as stage:
+    async with LawStage(full, engine=MemoryEngine(), transaction_bytes_max=1 << 16) as stage:
         await stage.filled("/queue/q0", 1)
         client = await begun(stage, sends(4_000))
         await client.request("COMMIT", {"transaction": "t"})
