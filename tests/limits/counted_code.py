@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, TypeAlias, TypeVar
 
+from sluiceway.dispatcher.context import DispatchContext
 from tests.architecture.sources import PACKAGES, ROOT
 
 BY_FUNCTION: Final = bool(os.environ.get("LAW_WHERE"))
@@ -86,6 +87,9 @@ def counted() -> Iterator[None]:
         if not _exchanged(each, _counted) and each.__module__ not in _rewritten
     ]
     try:
+        assert _key(DispatchContext.request_dispatch.__code__) in _plain, (
+            "functions are to be exchanged, and were not found"
+        )
         assert not missing, f"nothing counts these, which were not made from what their files say: {missing}"
         yield
     finally:
@@ -94,7 +98,12 @@ def counted() -> Iterator[None]:
 
 
 def _functions() -> list[FunctionType]:
-    return [each for each in gc.get_objects() if type(each) is FunctionType and _is_counted(each.__code__.co_filename)]
+    is_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()  # what is frozen is not among the objects
+    functions = [each for each in gc.get_objects() if type(each) is FunctionType]
+    if is_frozen:
+        gc.freeze()
+    return [each for each in functions if _is_counted(each.__code__.co_filename)]
 
 
 def _is_counted(path: str) -> bool:
