@@ -138,7 +138,7 @@ class _Elements:
 class LogReaders(FlowResource):
     """A reader of a log: a group or a single consumer."""
 
-    upkeep_bytes = 4608  # with a subscription and its position in the log
+    upkeep_bytes = 5120  # with a subscription and its position in the log
     storage: GroupPlace | None = None
     """Position storage, which confirms when settled records are on disk; None: nothing is kept."""
     observer = None  # records stay where they are and have no trail

@@ -44,7 +44,7 @@ def migrate() -> None:
 
 @migrate.command()
 @click.argument("source")
-@click.option("--vhost", default="/", show_default=True, help="The virtual host to read; one broker here is for one.")
+@click.option("--vhost", default="/", show_default=True, help="The virtual host to read.")
 @_output_option
 @click.option(
     "--definitions",

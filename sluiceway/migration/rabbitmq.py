@@ -78,7 +78,10 @@ class _Reader:
     def read(self) -> Findings:
         say = self._found.say
         if self._others:
-            say(f"virtual hosts {', '.join(self._others)}: run a broker for each, and migrate them with --vhost")
+            say(
+                f"virtual hosts {', '.join(self._others)}: migrate each with --vhost, and run a broker for each, "
+                "or have [[virtual_hosts]] in one and write /@NAME in front of the destinations of each"
+            )
         self._policies()
         self._queues()
         self._exchanges()

@@ -8,10 +8,11 @@ import pytest
 import trio
 
 from sluiceway.store.engine import Change, EngineError
+from sluiceway.store.memory import MemoryEngine
 from tests.how_often import crowd_of
 from tests.limits.law import LawStage, frame
 from tests.limits.test_frames import MANY, Q
-from tests.limits.test_transactions import SPREAD, Disk
+from tests.limits.test_transactions import SPREAD
 
 READ = crowd_of(8_000, 4_000)
 """Queues of one reader."""
@@ -22,7 +23,7 @@ BESIDE = crowd_of(10_000, 5_000)
 @pytest.fixture
 async def stored() -> AsyncIterator[LawStage]:
     """A broker with a store."""
-    async with LawStage(engine=Disk()) as stage:
+    async with LawStage(engine=MemoryEngine()) as stage:
         yield stage
 
 
@@ -55,7 +56,7 @@ async def test_a_batch_beside_many_queues(stored: LawStage) -> None:
                 await client.sent("/queue/other", "x", persistent="true")
 
 
-class FailingDisk(Disk):
+class FailingDisk(MemoryEngine):
     """Writes nothing while it `fails`."""
 
     fails = False
