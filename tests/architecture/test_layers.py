@@ -12,8 +12,6 @@ from tests.architecture.sources import PACKAGES, ROOT, folder_of, imports_in, im
 RANKS: Final = {"flow": 0, "dispatcher": 0, "queues": 1, "store": 2, "protocols": 2, "sluiceway": 3, "pyspark_stomp": 4}
 """Low to high; a package imports itself and what ranks lower. Equal ranks don't know each other."""
 
-pytestmark = pytest.mark.timeout(180)  # each looks at all modules
-
 PROJECT: Final = frozenset({*PACKAGES, "tests", "perf", "examples", "scripts"})
 
 IMPURE: Final = frozenset(
