@@ -9,7 +9,7 @@ is an instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +29,13 @@ def about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object
 def field(default: Any, unit: str, doc: str, validator: Any = None, converter: Any = None) -> Any:
     """Return a documented field with a plain default."""
     return attrs.field(default=default, validator=validator, converter=converter, metadata=about(doc, unit))
+
+
+def texts(values: Sequence[str]) -> tuple[str, ...]:
+    """Convert a list of texts. Raises ValueError for a single text, which would be taken for its letters."""
+    if isinstance(values, str):
+        raise ValueError("must be a list of texts in quotes")
+    return tuple(values)
 
 
 def positive(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:

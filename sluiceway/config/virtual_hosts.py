@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
 
 from sluiceway.queues.names import HOST_NAME
-from sluiceway.queues.settings import about, at_least, field, or_none
+from sluiceway.queues.settings import about, at_least, field, or_none, texts
 
 DEFAULT_HOST: Final = "/"
 """Name of the host of clients that name none."""
@@ -20,10 +20,6 @@ def _host_name(_instance: object, attribute: attrs.Attribute[str], value: str) -
             f"{attribute.name} must be 1 to 64 letters, digits, hyphens and underscores, such as shop, or / for the "
             f"default host, got {value[:80]!r}. What else clients call it goes into aliases"
         )
-
-
-def _texts(value: Sequence[str]) -> tuple[str, ...]:
-    return tuple(value)
 
 
 @attrs.frozen
@@ -42,12 +38,12 @@ class VirtualHost:
         "",
         "Other values of `host` that mean this one, such as the address that clients connect to, which many of them "
         "say there.",
-        converter=_texts,
+        converter=texts,
     )
     users: tuple[str, ...] = field(
-        (), "", "Users that may use this host. With `groups` empty, too: all.", converter=_texts
+        (), "", "Users that may use this host. With `groups` empty, too: all.", converter=texts
     )
-    groups: tuple[str, ...] = field((), "", "Groups of users that may use this host.", converter=_texts)
+    groups: tuple[str, ...] = field((), "", "Groups of users that may use this host.", converter=texts)
     connections_max: int | None = field(
         None,
         "count",

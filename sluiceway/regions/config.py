@@ -10,15 +10,9 @@ import attrs
 
 from sluiceway.client.address import Address
 from sluiceway.queues import names
-from sluiceway.queues.settings import about, at_least, field
+from sluiceway.queues.settings import about, at_least, field, texts
 
 NAME_LENGTH_MAX: Final = 64
-
-
-def _texts(values: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise ValueError("must be a list of texts in quotes")
-    return tuple(values)
 
 
 def _is_name(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -66,7 +60,7 @@ class Region:
     )
     hubs: tuple[str, ...] = attrs.field(
         default=(),
-        converter=_texts,
+        converter=texts,
         validator=_addresses,
         metadata=about(
             "Addresses of its hubs, or of the one broker that it is: `stomp://HOST:PORT`, or `stomp+ssl://HOST:PORT`"
@@ -75,7 +69,7 @@ class Region:
     )
     topics: tuple[str, ...] = attrs.field(
         default=(),
-        converter=_texts,
+        converter=texts,
         validator=_topics,
         metadata=about(
             "Topics of there that are published here under the same names: whole names, for a durable subscription "

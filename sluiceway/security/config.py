@@ -10,7 +10,7 @@ import attrs
 
 from sluiceway.config.fields import copied
 from sluiceway.protocols.stomp.authorization import Action
-from sluiceway.queues.settings import about, at_least, field, one_of
+from sluiceway.queues.settings import about, at_least, field, one_of, texts
 from sluiceway.security import secrets
 from sluiceway.security.outside_config import LdapDirectory, OAuthIssuer, ldap_directories, oauth_issuers
 from sluiceway.security.patterns import check_pattern
@@ -21,14 +21,8 @@ ANY: Final = "*"
 ACTIONS: Final = tuple(action.value for action in Action)
 
 
-def _texts(values: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise ValueError("must be a list of texts")
-    return tuple(values)
-
-
 def _groups(values: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    return {name: _texts(members) for name, members in values.items()}
+    return {name: texts(members) for name, members in values.items()}
 
 
 def _names(_instance: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
@@ -95,12 +89,12 @@ class Permission:
         "",
         "Users that this entry is for, or `*` for all that log in. Beside these, those of `groups`.",
         _names,
-        _texts,
+        texts,
     )
-    groups: tuple[str, ...] = field((), "", "Groups that this entry is for.", _names, _texts)
+    groups: tuple[str, ...] = field((), "", "Groups that this entry is for.", _names, texts)
     actions: tuple[str, ...] = attrs.field(
         default=(),
-        converter=_texts,
+        converter=texts,
         validator=_actions,
         metadata=about(
             "Action: `connect`; `send`; `receive` (SUBSCRIBE); `create` (a destination that does not "
@@ -111,7 +105,7 @@ class Permission:
     )
     destinations: tuple[str, ...] = attrs.field(
         default=(),
-        converter=_texts,
+        converter=texts,
         validator=_patterns,
         metadata=about(
             "Full names or patterns with `*` for one level and a last `>` for one or more; `{user}` stands for the "
@@ -123,7 +117,7 @@ class Permission:
         "",
         "For `connect` only: names of listeners (or their addresses) through which it may be done. Empty: all of them.",
         _names,
-        _texts,
+        texts,
     )
     allow: bool = field(True, "", "false: deny matching requests.")
 
@@ -162,8 +156,8 @@ class Rates:
 class UserRates(Rates):
     """Limit for each of these users, over all of its connections. The first entry that names a user applies."""
 
-    users: tuple[str, ...] = field((), "", "Users that it is for, each for itself; `*`: all.", _names, _texts)
-    groups: tuple[str, ...] = field((), "", "Groups for whose members it is, each for itself.", _names, _texts)
+    users: tuple[str, ...] = field((), "", "Users that it is for, each for itself; `*`: all.", _names, texts)
+    groups: tuple[str, ...] = field((), "", "Groups for whose members it is, each for itself.", _names, texts)
 
     def __attrs_post_init__(self) -> None:
         if not self.users and not self.groups:

@@ -314,3 +314,9 @@ async def test_large_bodies_and_transactions_on_disk_find_the_shards_of_a_host(t
             assert len(got[0].body) == 30_000
             assert stage.destination(f"/@shop{name}").environment.shard == stage.broker.shards.shard_of(f"/@shop{name}")
         await other.silence()
+
+
+def test_a_single_text_is_no_list_of_users() -> None:
+    """Its letters would be taken for users, and the one who is meant be refused."""
+    with pytest.raises(ValueError, match="must be a list of texts"):
+        VirtualHost("shop", users="web")
