@@ -13,7 +13,7 @@ has one owner for ever.
 A hand-over. The owner sees that another hub is to have the shard, closes it in order, and writes the record without a
 session. The other one claims it. Hand-overs wait until the list of hubs has not changed for a while and all records
 have been read just before, and few are under way at a time. Taking over from a hub that is gone waits for nothing, but
-for those that join with this one.
+at the start of a cluster for those that join with this one.
 
 Safety. A hub confirms only in ClaimState.OPEN while its session is certain (`may_confirm`): another hub takes over only
 when the service has ended the session, which is later. What a stopped process sends when it wakes up is refused by the
@@ -457,14 +457,23 @@ class Ownership:
         if self._wanted_at(claim) != self._hub.name or self._hub.name not in self._hubs:
             return False
         if owner is None:
-            return self._is_settled and (self._is_complete or self._clock() >= self._new_until_seconds)
+            return self._is_settled and not self._is_starting
         if owner.hub == self._hub.name:
             return True
-        return not self._lives(owner) and (self._is_complete or self._clock() >= self._new_until_seconds)
+        return not self._lives(owner) and not self._is_starting
 
     @property
     def _is_settled(self) -> bool:
         return self._is_complete or self._clock() >= self._settled_at_seconds
+
+    @property
+    def _is_starting(self) -> bool:
+        """Whether the cluster starts, so that other hubs may be about to come: this one is new, and no hub has a shard.
+        O(1) where one has.
+        """
+        if self._is_complete or self._clock() >= self._new_until_seconds:
+            return False
+        return not any(claim.owner is not None and self._lives(claim.owner) for claim in self._claims)
 
     @property
     def _is_complete(self) -> bool:

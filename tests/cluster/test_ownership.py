@@ -294,6 +294,19 @@ def test_a_hub_that_leaves_in_order_closes_and_releases_before_it_goes() -> None
     assert two.mine() == set(range(SHARDS)), "without waiting for a session"
 
 
+def test_a_rolling_restart_leaves_no_shard_waiting_for_a_hub_that_has_just_joined() -> None:
+    """That a new hub waits for others is for the start of a cluster, not for one in which others have shards."""
+    cluster = Cluster()
+    _one, two = cluster.join("hub-1"), cluster.join("hub-2")
+    cluster.run()
+    new = cluster.join("hub-3")
+    cluster.run(0.5)
+    two.ownership.leave(lambda: None)
+    cluster.run(0.5)
+    assert {cluster.owner(shard).hub for shard in range(SHARDS)} == {"hub-1", "hub-3"}
+    assert new.mine(), "the new hub has its share of what the other one has left"
+
+
 def test_a_hub_that_leaves_while_it_opens_waits_for_that() -> None:
     cluster = Cluster()
     one = cluster.join("hub-1", host=Host(slow=True))
