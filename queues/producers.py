@@ -28,6 +28,8 @@ FORGOTTEN_AT_ONCE: Final = 64
 """Entries that are forgotten with one new one, at most."""
 NO_SEQUENCE: Final = -1
 """Sequence of a SEND that has an id of its own."""
+ORIGIN_BYTES_MAX: Final = 200
+"""Longest name of a producer, and longest id, in bytes: what a SEND may have (`protocols/stomp/head.py`)."""
 _PRODUCER: Final = "p"
 _ID: Final = "i"
 """First letters of the names on disk."""
@@ -47,9 +49,14 @@ def origin_of(message: Message) -> Origin | None:
     return getattr(message.head, "origin", None)
 
 
-def _name_on_disk(origin: Origin) -> str:
+def name_on_disk(origin: Origin) -> str:
     """Return the name that an origin has on the disk, where producers and ids are apart."""
     return (_ID if origin[1] == NO_SEQUENCE else _PRODUCER) + origin[0]
+
+
+def origin_on_disk(name: str, sequence: int) -> Origin:
+    """Return the origin with this name on the disk."""
+    return name[1:], NO_SEQUENCE if name[0] == _ID else sequence
 
 
 class _Entry:
@@ -93,10 +100,10 @@ class ProducerTable:
 
     def restore(self, found: Mapping[str, Remembered]) -> None:
         """Take over what an earlier run left: by name on disk, the one that was quiet for longest first."""
-        for name_on_disk, (sequence, used_ms) in found.items():
-            entries = self._ids if name_on_disk[0] == _ID else self._producers
-            entries[name_on_disk[1:]] = _Entry(sequence, used_ms, -1, is_stored=True)
-            self._keep(ENTRY_BYTES + len(name_on_disk))
+        for name, (sequence, used_ms) in found.items():
+            entries = self._ids if name[0] == _ID else self._producers
+            entries[name[1:]] = _Entry(sequence, used_ms, -1, is_stored=True)
+            self._keep(ENTRY_BYTES + len(name))
 
     def knows(self, origin: Origin) -> bool:
         """Return whether a SEND of this origin was taken before."""
@@ -155,7 +162,7 @@ class ProducerTable:
                 entry.is_stored |= stored
                 entries.move_to_end(origin[0])
             if stored:
-                noted[_name_on_disk(origin)] = entry.sequence, now_ms
+                noted[name_on_disk(origin)] = entry.sequence, now_ms
         return noted
 
     def take_gone(self) -> list[str]:
@@ -187,7 +194,7 @@ class ProducerTable:
             if len(entries) <= count_max and entry.used_ms > oldest_ms:
                 break
             del entries[name]
-            name_on_disk = (_ID if entries is self._ids else _PRODUCER) + name
-            self._keep(-ENTRY_BYTES - len(name_on_disk))
+            stored_name = (_ID if entries is self._ids else _PRODUCER) + name
+            self._keep(-ENTRY_BYTES - len(stored_name))
             if entry.is_stored:
-                self._gone.append(name_on_disk)
+                self._gone.append(stored_name)

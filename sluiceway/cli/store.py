@@ -489,7 +489,8 @@ def _export(engine: Engine, bodies: Bodies, output: str, patterns: tuple[str, ..
                 warn(f"--queue {pattern!r} matches nothing: did you mean {meant}?")
     click.echo(
         f"exported {count_in_words(exporting.messages_count, 'message')} and "
-        f"{count_in_words(exporting.subscriptions_count, 'durable subscription')}",
+        f"{count_in_words(exporting.subscriptions_count, 'durable subscription')}"
+        f"{_and_remembered(exporting.producers_count)}",
         err=True,
     )
     if exporting.faults_count:
@@ -497,6 +498,11 @@ def _export(engine: Engine, bodies: Bodies, output: str, patterns: tuple[str, ..
             Exit.FAULTY,
             f"{count_in_words(exporting.faults_count, 'record')} left out or incomplete: see `sluiceway store check`",
         )
+
+
+def _and_remembered(count: int) -> str:
+    """Return how many records of producers and ids there are, in words behind other counts; "": none."""
+    return f", and {count_in_words(count, 'record')} of producers" if count else ""
 
 
 @contextmanager
@@ -664,12 +670,15 @@ def _unpacked(file: BinaryIO) -> Iterable[bytes]:
 
 def _show_import(report: ImportReport, place: str, *, dry_run: bool) -> None:
     for queue in report.queues:
+        if not queue.messages_count:
+            continue  # it has producers or cursors only
         where = ", behind existing messages" if queue.appended else ""
         click.echo(
             f"  {queue.name}, priority {queue.priority}: {count_in_words(queue.messages_count, 'message')}{where}"
         )
     said = f"{count_in_words(report.messages_count, 'message')} and "
     said += count_in_words(report.subscriptions_added_count, "durable subscription")
+    said += _and_remembered(report.producers_count)
     click.echo(f"{place}: {'would import' if dry_run else 'imported'} {said}")
     if report.renumbered_count:
         click.echo(

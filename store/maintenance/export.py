@@ -41,6 +41,7 @@ from .lines import (
     write_line,
 )
 from .metadata import metadata_lines
+from .producers import producer_lines
 from .records import (
     BlockRecords,
     Progress,
@@ -83,6 +84,7 @@ class Export:
         self.messages_count = 0
         self.subscriptions_count = 0
         self.metadata_count = 0
+        self.producers_count = 0
         self.faults_count = 0
 
     def lines(self) -> Iterator[bytes]:
@@ -101,7 +103,11 @@ class Export:
         for metadata in metadata_lines(self._engine, self._wanted, self._left_out):
             self.metadata_count += 1
             yield write_line(metadata)
-        yield write_line(End(self.messages_count, self.subscriptions_count, self.metadata_count))
+        # Behind the messages: an import that ends early never has the producer without its message.
+        for producer in producer_lines(self._engine, self._queues, self._wanted, self._left_out):
+            self.producers_count += 1
+            yield write_line(producer)
+        yield write_line(End(self.messages_count, self.subscriptions_count, self.metadata_count, self.producers_count))
 
     def _tell_of_transactions(self) -> None:
         """Report committed transactions that are not in their queues yet: the export lacks them."""

@@ -48,18 +48,22 @@ from .bodies import Bodies, BodyWriter, FolderBodies, StoredBodies
 from .lines import (
     BodyLine,
     CursorLine,
+    DuplicateIdLine,
     ExportFormatError,
     Header,
     Line,
+    LogProducersLine,
     MessageLine,
     OwnerLine,
     PageRangesLine,
+    ProducerLine,
     SubscriptionDataLine,
     SubscriptionLine,
     read_lines,
 )
 from .metadata import MetadataImport
 from .opening import open_store
+from .producers import ProducersImport
 from .records import QueueName, make_large
 from .targets import ImportedQueue, Targets
 
@@ -110,6 +114,8 @@ class ImportReport:
     """Number of metadata records."""
     metadata_there_count: int = 0
     """Number of records that existed before, and are unchanged."""
+    producers_count: int = 0
+    """Number of lines of what queues and logs remember of producers."""
 
 
 @attrs.frozen
@@ -239,6 +245,7 @@ class Import:
         self._dry_run = dry_run
         self._targets = Targets(engine)
         self._metadata = MetadataImport(engine)
+        self._producers = ProducersImport(engine)
         self._is_new = engine.get(keys.META_FORMAT_KEY) is None
         numbers = engine.get(keys.META_NUMBERS_KEY)
         self._numbers_from = max(
@@ -301,6 +308,12 @@ class Import:
                 case OwnerLine() | PageRangesLine() | SubscriptionDataLine():
                     self._put(self._metadata.take(number, line))
                     self._flush()
+                case ProducerLine() | DuplicateIdLine():
+                    self._take_producer(number, line)
+                case LogProducersLine():
+                    self._check_share(line.log)
+                    self._flush()
+                    self._put(self._producers.take_log(number, line))
                 case _:
                     return
         except DestinationNameError as error:
@@ -330,6 +343,7 @@ class Import:
             subscriptions_there_count=imported_there_count,
             metadata_added_count=self._metadata.added_count,
             metadata_there_count=self._metadata.there_count,
+            producers_count=self._producers.count,
         )
 
     # ------------------------------------------------------------------ writing
@@ -524,6 +538,16 @@ class Import:
         target.next_sequence = max(target.next_sequence, front)
         self._put(target.introduce())
         self._put([put(keys.cursor_key(target.queue_id, durable_id), value), target.head()])
+
+    def _take_producer(self, number: int, line: ProducerLine | DuplicateIdLine) -> None:
+        self._flush()  # messages first: what is known is there
+        target = self._find(line.destination, line.priority, topic=line.topic)
+        try:
+            change = self._producers.take(number, line, target.queue_id)
+        except StoreFormatError as error:
+            raise ExportFormatError(f"line {number}: {error}") from error
+        self._put(target.introduce())
+        self._put([change, target.head()])
 
     # ------------------------------------------------------------------ large bodies
 

@@ -7,6 +7,8 @@
     cursor         position of a durable subscription in one topic
     topic-owner, page-ranges, subscription-data
                    metadata of topics: owner, location of the records, position of a group of readers
+    producer, duplicate-id, log-producers
+                   what a queue or a log remembers of those that send to it
     end            last: the counts; an export without it was cut off
 
 Invariants: a line that was read and written again is the same; a reader refuses every line it does not understand,
@@ -144,12 +146,52 @@ class SubscriptionDataLine:
 
 
 @attrs.frozen
+class ProducerLine:
+    """Last sequence that a queue remembers of a producer."""
+
+    destination: str
+    topic: bool
+    priority: int
+    producer: str
+    sequence: int
+    used_ms: int = 0
+    """When it was sent, in milliseconds since the epoch."""
+
+
+@attrs.frozen
+class DuplicateIdLine:
+    """Id of a message that a queue remembers."""
+
+    destination: str
+    topic: bool
+    priority: int
+    id: str
+    used_ms: int = 0
+    """When it was sent, in milliseconds since the epoch."""
+
+
+LogProducer = tuple[str, int, int, tuple[tuple[int, int, int], ...]]
+"""Name, last sequence, when it was sent; of its last SENDs sequence, first index and number of records."""
+
+
+@attrs.frozen
+class LogProducersLine:
+    """Producers that a log knows from its records below `end_index`."""
+
+    log: str
+    log_id: str
+    end_index: int
+    producers: tuple[LogProducer, ...]
+
+
+@attrs.frozen
 class End:
     """The last line."""
 
     messages_count: int
     subscriptions_count: int
     metadata_count: int = 0
+    producers_count: int = 0
 
 
 Line = (
@@ -161,6 +203,9 @@ Line = (
     | OwnerLine
     | PageRangesLine
     | SubscriptionDataLine
+    | ProducerLine
+    | DuplicateIdLine
+    | LogProducersLine
     | End
 )
 
@@ -202,11 +247,25 @@ def write_line(line: Line) -> bytes:
             fields = {"line": "page-ranges", "topic": line.topic, "ranges": line.ranges}
         case SubscriptionDataLine():
             fields = {"line": "subscription-data", **attrs.asdict(line)}
+        case ProducerLine():
+            fields = {**_of_queue("producer", line), "producer": line.producer, "sequence": line.sequence}
+            fields["used_ms"] = line.used_ms
+        case DuplicateIdLine():
+            fields = {**_of_queue("duplicate-id", line), "id": line.id, "used_ms": line.used_ms}
+        case LogProducersLine():
+            fields = {"line": "log-producers", **attrs.asdict(line)}
         case End():
             fields = {"line": "end", "messages": line.messages_count, "subscriptions": line.subscriptions_count}
             if line.metadata_count:
                 fields["metadata"] = line.metadata_count
+            if line.producers_count:
+                fields["producers"] = line.producers_count
     return _encode(fields).encode() + b"\n"
+
+
+def _of_queue(name: str, line: ProducerLine | DuplicateIdLine) -> dict[str, Any]:
+    place = {"destination": line.destination, "kind": _KINDS[line.topic], "priority": line.priority}
+    return {"line": name, **place}
 
 
 def _message_fields(line: MessageLine) -> dict[str, Any]:
@@ -253,7 +312,7 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Line]]:
     by itself: the caller checks that sequences ascend and that pieces complete a body.
     """
     number = 0
-    messages_count = subscriptions_count = metadata_count = 0
+    messages_count = subscriptions_count = metadata_count = producers_count = 0
     begun = ended = False
     for number, text in enumerate(lines, 1):
         if text in (b"\n", b"\r\n"):
@@ -272,6 +331,8 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Line]]:
             subscriptions_count += 1
         elif isinstance(line, (OwnerLine, PageRangesLine, SubscriptionDataLine)):
             metadata_count += 1
+        elif isinstance(line, (ProducerLine, DuplicateIdLine, LogProducersLine)):
+            producers_count += 1
         elif isinstance(line, End):
             ended = True
             if (line.messages_count, line.subscriptions_count) != (messages_count, subscriptions_count):
@@ -285,11 +346,17 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Line]]:
                     f"line {number}: the end counts {line.metadata_count} lines of metadata, there are "
                     f"{metadata_count}: lines are missing, or were added without counting them"
                 )
+            if line.producers_count != producers_count:
+                raise ExportFormatError(
+                    f"line {number}: the end counts {line.producers_count} lines of producers, there are "
+                    f"{producers_count}: lines are missing, or were added without counting them"
+                )
         yield number, line
     if not ended:
+        end = End(messages_count, subscriptions_count, metadata_count, producers_count)
         raise ExportFormatError(
             f"it ends after line {number} without an end line: it was cut off. Export again, or (if that is all there "
-            f"is) add {write_line(End(messages_count, subscriptions_count, metadata_count)).decode().rstrip()}"
+            f"is) add {write_line(end).decode().rstrip()}"
         )
 
 
@@ -405,6 +472,21 @@ class _Fields:
                 raise self.error(f"{name!r} should have first index, end (or null) and place of each, there is {one!r}")
         return tuple((first, end, place) for first, end, place in value)
 
+    def log_producers(self, name: str) -> tuple[LogProducer, ...]:
+        value = self._values.pop(name, [])
+        found: list[LogProducer] = []
+        try:
+            for producer, sequence, used_ms, places in value:
+                numbers = [sequence, used_ms, *[number for place in places for number in place]]
+                if type(producer) is not str or not all(type(n) is int and 0 <= n < _U64_END for n in numbers):
+                    raise ValueError
+                found.append((producer, sequence, used_ms, tuple((first, index, n) for first, index, n in places)))
+        except (TypeError, ValueError):
+            raise self.error(
+                f"{name!r} should have name, sequence, used_ms and places (sequence, index and count) of each"
+            ) from None
+        return tuple(found)
+
     def check_all_taken(self) -> None:
         if self._values:
             unknown = ", ".join(map(repr, sorted(self._values)))
@@ -495,8 +577,43 @@ def _subscription_data(fields: _Fields) -> SubscriptionDataLine:
     )
 
 
+def _producer(fields: _Fields) -> ProducerLine:
+    return ProducerLine(
+        destination=fields.text("destination"),
+        topic=fields.kind(),
+        priority=fields.whole("priority", 4, end=10),
+        producer=fields.text("producer"),
+        sequence=fields.whole("sequence", end=2**63),
+        used_ms=fields.whole("used_ms", 0),
+    )
+
+
+def _duplicate_id(fields: _Fields) -> DuplicateIdLine:
+    return DuplicateIdLine(
+        destination=fields.text("destination"),
+        topic=fields.kind(),
+        priority=fields.whole("priority", 4, end=10),
+        id=fields.text("id"),
+        used_ms=fields.whole("used_ms", 0),
+    )
+
+
+def _log_producers(fields: _Fields) -> LogProducersLine:
+    return LogProducersLine(
+        log=fields.text("log"),
+        log_id=fields.text("log_id"),
+        end_index=fields.whole("end_index"),
+        producers=fields.log_producers("producers"),
+    )
+
+
 def _end(fields: _Fields) -> End:
-    return End(fields.whole("messages"), fields.whole("subscriptions", 0), fields.whole("metadata", 0))
+    return End(
+        fields.whole("messages"),
+        fields.whole("subscriptions", 0),
+        fields.whole("metadata", 0),
+        fields.whole("producers", 0),
+    )
 
 
 _READERS: Final[Mapping[str, Callable[[_Fields], Line]]] = {
@@ -508,5 +625,8 @@ _READERS: Final[Mapping[str, Callable[[_Fields], Line]]] = {
     "topic-owner": _owner,
     "page-ranges": _page_ranges,
     "subscription-data": _subscription_data,
+    "producer": _producer,
+    "duplicate-id": _duplicate_id,
+    "log-producers": _log_producers,
     "end": _end,
 }

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluiceway.queues.logs.producers import KnownProducer, ProducerSnapshot
 from sluiceway.queues.message import DelayedMessage, Message
 from sluiceway.store import keys, states
 from sluiceway.store.durables import durable_changes
 from sluiceway.store.engine import Change, delete, put
+from sluiceway.store.log_producers import encode_producers, kept_producers
 from sluiceway.store.maintenance.bodies import PIECE_BYTES, FolderBodies
 from sluiceway.store.maintenance.check import check, check_folder
 from sluiceway.store.maintenance.importing import import_folder
@@ -480,3 +482,63 @@ def test_progress_goes_over_both_passes(tmp_path: Path) -> None:
     told: list[int] = []
     import_folder(tmp_path / "data", opener(lines), HEADS, complaint, again=True, on_progress=told.append)
     assert told[-1] == 2 * len(lines)
+
+
+# -- producers ---------------------------------------------------------------------------------------------------------
+
+
+def known_producers() -> MemoryEngine:
+    """A store with producers, of queues with messages and without, and of a log."""
+    snapshot = ProducerSnapshot("ab", 7, (KnownProducer("p", 5, 1700, ((5, 6, 1),)),))
+    return store_of(
+        meta(),
+        queue(1, "/queue/a"),
+        chunk(0, [message(1)]),
+        put(keys.producer_key(1, "pbilling"), states.encode_producer(1042, 1700)),
+        put(keys.producer_key(1, "iorder-7"), states.encode_producer(-1, 1800)),
+        queue(2, "/queue/consumed", 9),
+        put(keys.producer_key(2, "pbilling"), states.encode_producer(3, 1900)),
+        put(keys.log_producers_key("/log/a"), encode_producers(snapshot)),
+    )
+
+
+def test_producers_and_ids_come_along() -> None:
+    store, copy = known_producers(), MemoryEngine()
+    lines = exported(store)
+    report = imported(copy, lines)
+    assert exported(copy) == lines and report.producers_count == 4
+    assert dict(check(copy, HEADS).fault_counts) == {}
+    found, before = (recover(engine, lambda _count: None, HEADS).queues for engine in (copy, store))
+    for name in [("/queue/a", 4, False), ("/queue/consumed", 9, False)]:
+        assert found[name].producers == before[name].producers != {}
+    assert [row["line"] for row in map(json.loads, exported(store, "/queue/a"))][-3:-1] == ["duplicate-id", "producer"]
+
+
+def test_of_two_records_of_a_producer_the_higher_counts() -> None:
+    lines = exported(known_producers())
+    there = known_producers()
+    there.write([put(keys.producer_key(1, "pbilling"), states.encode_producer(2000, 100))], sync=True)
+    kept = ProducerSnapshot("cd", 1)
+    there.write([put(keys.log_producers_key("/log/a"), encode_producers(kept))], sync=True)
+    imported(there, lines)
+    found = recover(there, lambda _count: None, HEADS).queues["/queue/a", 4, False]
+    assert found.producers == {"pbilling": (2000, 1700), "iorder-7": (-1, 1800)}
+    assert kept_producers(there, lambda _key, _error: None) == {"/log/a": kept}, "what the store has stays"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"line": "producer", "destination": "/queue/a", "producer": "", "sequence": 1}, "has 1 to 200 bytes"),
+        ({"line": "producer", "destination": "/queue/a", "producer": "p", "sequence": 2**63}, "'sequence' should be"),
+        ({"line": "duplicate-id", "destination": "/queue/a", "id": "i" * 201}, "has 1 to 200 bytes"),
+        ({"line": "log-producers", "log": "/queue/a", "log_id": "ab", "end_index": 0}, "'/queue/a' is no log"),
+        (
+            {"line": "log-producers", "log": "/log/a", "log_id": "ab", "end_index": 0, "producers": [["p", 1, 2]]},
+            "'producers' should have name",
+        ),
+    ],
+)
+def test_lines_of_producers_are_judged(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ExportFormatError, match=f"line 2: .*{said}"):
+        imported(store_of(meta()), [HEADER, json.dumps(fields)])
