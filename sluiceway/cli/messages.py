@@ -69,7 +69,29 @@ header_option = click.option(
 @click.option("--file", type=click.File("rb"), help="Take the body from this file.")
 @header_option
 @click.option("--count", type=click.IntRange(min=1), default=1, help="Send the message this many times [default: 1].")
+@click.option("--lines", is_flag=True, help="Send each line of --file, or of standard input, as a message of its own.")
 @click.option("--persistent", is_flag=True, help="Ask the broker to keep it over a restart (persistent:true).")
+@click.option(
+    "--producer-id",
+    metavar="ID",
+    help="Number the messages as those of this producer: what is sent again, from the beginning and with the same ID, "
+    "is not taken twice. Another file needs another ID.",
+)
+@click.option(
+    "--sequence",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    help="With --producer-id: number of the first message, the next ones count up; with --lines 1 by default.",
+)
+@click.option(
+    "--sequence-column",
+    metavar="COLUMN",
+    help="With --producer-id and --lines: take each number from this column, by its place (1, 2, ...) or by its name "
+    "in the first line, which is then not sent. Numbers ascend.",
+)
+@click.option(
+    "--separator", default=",", show_default=True, metavar="CHARACTER", help="What separates the columns of a line."
+)
 @click.option(
     "--receipt/--no-receipt",
     default=True,
@@ -83,7 +105,12 @@ def send(
     file: BinaryIO | None,
     headers: dict[str, str],
     count: int,
+    lines: bool,
     persistent: bool,
+    producer_id: str | None,
+    sequence: int | None,
+    sequence_column: str | None,
+    separator: str,
     receipt: bool,
 ) -> None:
     """Send a message to DESTINATION.
@@ -97,27 +124,45 @@ def send(
       sluiceway send /queue/orders --persistent --file order.json -H content-type:application/json
       date | sluiceway send /queue/hello -
       sluiceway send /queue/load --count 10000 --no-receipt x
+      sluiceway send /queue/orders --persistent --lines --file orders.jsonl --producer-id orders-2026-11
+      sluiceway send /queue/orders --lines --file o.csv --producer-id shop-7 --sequence-column id
     """
+    from sluiceway.cli.numbered import NumberingError, copies, lines_by_column, lines_of
     from sluiceway.cli.waiting import PATIENCE_SECONDS
+    from sluiceway.client.errors import ConnectionLostError
     from sluiceway.client.link import Link
     from sluiceway.queues.names import are_swapped
 
     if file is not None and body is not None:
         raise click.UsageError("give BODY or --file, not both")
+    if lines and (body not in (None, "-") or count != 1):
+        raise click.UsageError(
+            "--lines sends the lines of --file or of standard input, once: leave out BODY and --count"
+        )
+    _check_numbering(producer_id, sequence, sequence_column, separator, lines=lines)
     if body is not None and are_swapped(destination, body):
         raise click.UsageError(
             f"DESTINATION comes first: sluiceway send {quote(body)} {quote(destination)}. If the text {body!r} is for "
             f"the queue {destination!r}, write its full name: /queue/{destination}"
         )
-    if file is not None:
-        content = file.read()
-    elif body is None or body == "-":
+    source = file
+    if source is None and (body is None or body == "-"):
         if body is None and sys.stdin.isatty():
             raise click.UsageError("no BODY: give it as an argument, with --file, or pipe it in")
-        content = sys.stdin.buffer.read()
-    else:
-        content = body.encode("utf-8")
+        source = sys.stdin.buffer
+    first = 1 if sequence is None else sequence
+    if source is None:
+        assert body is not None, "it comes from somewhere"
+        messages = copies(body.encode("utf-8"), count, first)
         headers.setdefault("content-type", "text/plain;charset=utf-8")
+    elif not lines:
+        messages = copies(source.read(), count, first)
+    elif sequence_column is None:
+        messages = lines_of(source, first)
+    else:
+        messages = lines_by_column(source, sequence_column, separator)
+    if producer_id is not None:
+        headers["producer-id"] = producer_id
     if persistent:
         headers["persistent"] = "true"
     say = partial(say_that_it_waits, address)
@@ -126,12 +171,44 @@ def send(
     def progress() -> tuple[int, bool]:
         return 2 * sent_count - link.receipts_pending_count, True
 
-    with Link(address) as link, watched(progress, PATIENCE_SECONDS, say):
-        for _ in range(count):
-            link.send(destination, content, headers, receipt=receipt)
-            sent_count += 1
-            link.wait_receipts(RECEIPTS_PENDING_MAX)
-        link.wait_receipts()
+    fault: NumberingError | None = None
+    try:
+        with Link(address) as link, watched(progress, PATIENCE_SECONDS, say):
+            try:
+                for number, content in messages:
+                    if producer_id is not None:
+                        headers["producer-sequence"] = str(number)
+                    link.send(destination, content, headers, receipt=receipt)
+                    sent_count += 1
+                    link.wait_receipts(RECEIPTS_PENDING_MAX)
+            except NumberingError as error:
+                fault = error
+            link.wait_receipts()
+    except ConnectionLostError:
+        if producer_id is not None:
+            click.echo("sluiceway: run the command again: what the broker has taken is not taken twice", err=True)
+        raise
+    if fault is not None:
+        fail(Exit.USAGE, f"{fault}.\nSent before it: {count_in_words(sent_count, 'line')}.")
+
+
+def _check_numbering(
+    producer_id: str | None, sequence: int | None, column: str | None, separator: str, *, lines: bool
+) -> None:
+    """Refuse, in words, options that do not go together."""
+    if producer_id is None:
+        if sequence is not None or column is not None:
+            raise click.UsageError(
+                "--sequence and --sequence-column number the messages of a producer: add --producer-id"
+            )
+    elif not lines and sequence is None:
+        raise click.UsageError("--producer-id needs the number of the message: add --sequence, or --lines")
+    if column is not None and (not lines or sequence is not None):
+        raise click.UsageError("--sequence-column goes with --lines, and without --sequence")
+    if column is not None and (not column or (column.isdecimal() and int(column) == 0)):
+        raise click.UsageError("--sequence-column: columns are counted from 1, or have a name")
+    if len(separator) != 1 or separator in '\r\n"':
+        raise click.UsageError(f"--separator {separator!r}: it should be one character, such as ; (of a tab: $'\\t')")
 
 
 _show_headers_option = click.option(

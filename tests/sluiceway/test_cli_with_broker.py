@@ -38,6 +38,39 @@ def test_what_was_sent_is_received_once_and_in_order(broker: EmbeddedBroker) -> 
     assert run(broker, "receive", "/queue/a", "--count", "1", "--timeout", "0").exit_code == 1
 
 
+def test_a_file_that_is_sent_again_adds_nothing_twice(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """By the number of the line, and by a column of it; more is sent the second time, as after an interruption."""
+    file = tmp_path / "orders.csv"
+    by_line = ("send", "/queue/a", "--lines", "--file", str(file), "--producer-id", "o")
+    by_name = (*by_line[:-1], "p", "--sequence-column", "id")
+    for rows in (["2;two", "5;five"], ["2;two", "5;five", "7;seven"]):
+        file.write_text("\r\n".join(["id;name", *rows]))
+        assert run(broker, *by_line).exit_code == 0
+        assert run(broker, *by_name, "--separator", ";").exit_code == 0
+    got = run(broker, "receive", "/queue/a", "--count", "7").stdout
+    assert sorted(got.split()) == sorted(["id;name", *["2;two", "5;five", "7;seven"] * 2])
+    assert run(broker, "send", "/queue/a", "--producer-id", "p", "--sequence", "7", "seven").exit_code == 0
+    assert run(broker, "browse", "/queue/a").stdout == ""
+    file.write_text("id,x\n1,a\n3,b\n3,c\n")
+    refused = run(broker, *by_name[:-3], "q", *by_name[-2:])
+    assert refused.exit_code == 2
+    assert "line 4: 3 in column id is not above 3" in refused.stderr and "Sent before it: 2 lines" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--lines", "x"], "leave out BODY"),
+        (["--producer-id", "p", "x"], "add --sequence, or --lines"),
+        (["--sequence", "1", "x"], "add --producer-id"),
+        (["--producer-id", "p", "--sequence", "1", "--sequence-column", "1", "x"], "without --sequence"),
+    ],
+)
+def test_options_of_numbers_are_checked(options: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["send", "/queue/a", *options])
+    assert result.exit_code == 2 and said in result.stderr
+
+
 def test_browsing_shows_what_is_there_and_leaves_it(broker: EmbeddedBroker) -> None:
     """More than the prefetch; also a part of it only, though the rest is on its way."""
     assert run(broker, "browse", "/queue/a").stdout == ""
