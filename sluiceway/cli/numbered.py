@@ -1,4 +1,4 @@
-"""What `sluiceway send` sends, message by message, and how many each is: copies of one body, or lines of a file.
+"""Messages of `sluiceway send`, and how many each is: copies of one body, or lines of a file.
 
 A number says which message of a producer this is, the same whenever it is sent again: the number of the line, or what a
 column of the line says. Numbers ascend, since the broker takes one that is not above the last for a repetition.

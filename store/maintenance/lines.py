@@ -155,7 +155,7 @@ class ProducerLine:
     producer: str
     sequence: int
     used_ms: int = 0
-    """When it was sent, in milliseconds since the epoch."""
+    """Time at which it was sent, in milliseconds since the epoch."""
 
 
 @attrs.frozen
@@ -167,7 +167,7 @@ class DuplicateIdLine:
     priority: int
     id: str
     used_ms: int = 0
-    """When it was sent, in milliseconds since the epoch."""
+    """Time at which it was sent, in milliseconds since the epoch."""
 
 
 LogProducer = tuple[str, int, int, tuple[tuple[int, int, int], ...]]
