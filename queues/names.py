@@ -152,9 +152,10 @@ def in_host(prefix: str, address: DestinationName) -> DestinationName:
 
 def prefix_of(canonical: str) -> str:
     """`/queue/` and the like, behind the virtual host; empty for an opaque name of the default host."""
-    if host := host_prefix_of(canonical):
-        return host + (prefix_of(canonical[len(host) :]) or "/")
-    return next((prefix for prefix, *_rest in _PREFIXES if canonical.startswith(prefix)), "")
+    host = host_prefix_of(canonical)
+    said = canonical[len(host) :]
+    prefix = next((prefix for prefix, *_rest in _PREFIXES if said.startswith(prefix)), "")
+    return host + (prefix or "/") if host else prefix
 
 
 def first_segment(name: str) -> str:
@@ -224,9 +225,12 @@ def parse(text: str) -> DestinationName:
 def _parse(text: str) -> DestinationName:
     if not text or text.isspace():
         raise DestinationNameError("the destination is empty: name one, such as /queue/orders")
-    if host := host_prefix_of(text):
-        inner = _parse(text[len(host) :])
-        return attrs.evolve(inner, canonical=host + inner.canonical)
+    host = host_prefix_of(text)
+    inner = _parse_in_host(text[len(host) :])  # hosts do not nest: what follows may begin with `/@` once more
+    return attrs.evolve(inner, canonical=host + inner.canonical) if host else inner
+
+
+def _parse_in_host(text: str) -> DestinationName:
     if len(text) > NAME_LENGTH_MAX:
         raise DestinationNameError(
             f"the destination is {len(text)} characters long, at most {NAME_LENGTH_MAX} are allowed"

@@ -514,7 +514,7 @@ class SendHead:
             lines += b"\npriority:%d" % self.priority
         if self.header("expires") is None:
             lives = [ms for ms in (self.ttl_ms, expires_max_ms) if ms]
-            lines += b"\nexpires:%d" % (now_ms + min(lives) if lives else 0)
+            lines += b"\nexpires:%d" % (min(now_ms + min(lives), _MS_MAX) if lives else 0)
         return self.with_length(self.content_length, self.block + lines) if lines else self
 
     def with_headers(self, changes: Mapping[str, str | None]) -> SendHead:

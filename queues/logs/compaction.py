@@ -137,7 +137,9 @@ class Compactor(FlowResource):
             self._held_bytes = held_bytes
         if isinstance(is_done, DiskError):
             if not log.closed:
-                self._failed_seconds[log.name] = self._environment.clock()
+                now = self._environment.clock()
+                recent = {name: at for name, at in self._failed_seconds.items() if now - at < AGAIN_SECONDS}
+                self._failed_seconds = {**recent, log.name: now}  # logs are deleted without notice
                 self._warn("a log can't be compacted now", log=log.name, error=str(is_done))
             self._end()
         elif is_done or log.closed:

@@ -11,7 +11,6 @@ Nothing is kept: the settings say which logs have partitions.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, Final
@@ -34,7 +33,7 @@ def key_in(head: Any) -> bytes | None:
     if in_base64:
         try:
             return base64.b64decode(in_base64, validate=True)
-        except binascii.Error:
+        except ValueError:  # also for a character that is none of ASCII, which is no binascii.Error
             return in_base64.encode("utf-8", "surrogatepass")
     return str(head.group).encode("utf-8", "surrogatepass") if head.group else None
 

@@ -15,6 +15,7 @@ Bound: `producers_max` of the destination; the one that was quiet for longest is
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
@@ -34,6 +35,7 @@ RECENT_COUNT: Final = 16
 ENTRY_BYTES: Final = 3400
 """Memory of an entry with its places, beside its name (tracemalloc, CPython 3.11)."""
 FORGOTTEN_AT_ONCE: Final = 64
+_ESCAPE: Final = re.compile(r"\\[c\\]")
 
 
 Place = tuple[int, int, int]
@@ -85,7 +87,7 @@ def origin_in(head: bytes, log_id: str) -> Origin | None:
     digits, _blank, name = line.partition(" ")
     if not digits.isdigit() or not name:
         return None
-    return name.replace("\\c", ":").replace("\\\\", "\\"), int(digits)
+    return _ESCAPE.sub(lambda found: ":" if found[0] == r"\c" else "\\", name), int(digits)
 
 
 def continued(records: Records, snapshot: ProducerSnapshot) -> ProducerSnapshot:

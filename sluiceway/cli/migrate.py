@@ -248,6 +248,7 @@ def _is_url(source: str) -> bool:
 
 def _asked(url: str, path: str, what: str) -> Any:
     import base64
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -264,8 +265,8 @@ def _asked(url: str, path: str, what: str) -> Any:
     except urllib.error.HTTPError as error:
         error.close()
         fail(Exit.REFUSED, f"{place} answers {error.code} {error.reason}: {what} are for an administrator")
-    except OSError as error:
-        fail(Exit.CONNECT, f"{place} can't be reached: {getattr(error, 'reason', error)}")
+    except (OSError, http.client.HTTPException) as error:
+        fail(Exit.CONNECT, f"{place} can't be reached: {getattr(error, 'reason', error) or type(error).__name__}")
 
 
 def _document(data: bytes, where: str) -> Any:

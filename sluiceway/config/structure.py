@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -94,7 +95,7 @@ def _structure_int(value: Any, _type: Any) -> int:
             return int(value)
         except ValueError:
             raise ValueError("must be a whole number") from None
-    if isinstance(value, float) and value == int(value):
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError("must be a whole number")
@@ -102,14 +103,12 @@ def _structure_int(value: Any, _type: Any) -> int:
 
 
 def _structure_float(value: Any, _type: Any) -> float:
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            raise ValueError("must be a number") from None
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError("must be a number")
-    return float(value)
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or not math.isfinite(float(value)):
+            raise ValueError
+        return float(value)
+    except (ValueError, OverflowError):
+        raise ValueError("must be a number (of a size that a computer has)") from None
 
 
 def _structure_bool(value: Any, _type: Any) -> bool:

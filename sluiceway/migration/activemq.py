@@ -21,7 +21,7 @@ Element = ElementTree.Element
 Lookup = Callable[[str], bytes | None]
 """Content of a file beside the configuration, by its name; None: it is not there."""
 
-_SIZE: Final = re.compile(r"\s*(\d+)\s*([kKmMgG]?)[bB]?\s*")
+_SIZE: Final = re.compile(r"\s*(\d{1,18})\s*([kKmMgG]?)[bB]?\s*")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _FILE: Final = re.compile(r"([\w.-]+\.properties)")
@@ -188,7 +188,7 @@ class _Reader:
             value = self._value(written)
             if name == "memoryLimit" and (size_bytes := _size(value)):
                 made["memory_bytes"] = size_bytes
-            elif name == f"{kind}Prefetch" and value.isdecimal():
+            elif name == f"{kind}Prefetch" and _is_whole(value):
                 made["prefetch_count"] = max(1, int(value))
                 if value == "0":
                     say(f"{where}: {name} = 0, consumers that ask for each message, is a prefetch of 1 here")
@@ -206,7 +206,7 @@ class _Reader:
                 say(f"{where}: {name} = {value!r} has no equivalent")
         if entry.get("gcInactiveDestinations") == "true":
             quiet_ms = entry.get("inactiveTimeoutBeforeGC", entry.get("inactiveTimoutBeforeGC", "60000"))
-            if quiet_ms.isdecimal():
+            if _is_whole(quiet_ms):
                 made["auto_delete_seconds"] = max(1, int(quiet_ms) // 1000)
         for child in entry:
             strategy = next(iter(child), None)
@@ -266,7 +266,7 @@ class _Reader:
             self._found.say(f"{where}: {_name(strategy)} has no equivalent")
             return
         after_ms = strategy.get(attribute, "30000")
-        if after_ms.isdecimal() and int(after_ms) > 0:
+        if _is_whole(after_ms) and int(after_ms) > 0:
             made |= {"slow_consumer": "disconnect", "slow_after_seconds": max(1, int(after_ms) // 1000)}
         for name, value in strategy.attrib.items():
             if name not in (attribute, "name", "checkPeriod", "abortConnection"):
@@ -320,7 +320,11 @@ class _Reader:
             scheme = uri.partition("://")[0]
             where = f"transport connector {each.get('name', uri)!r}"
             if scheme in ("stomp", "stomp+nio"):
-                parts = urlsplit(uri)
+                try:
+                    parts = urlsplit(uri)
+                except ValueError as error:
+                    self._found.say(f"{where}: {uri} is no address: {error}")
+                    continue
                 self._found.listen(parts.netloc)
                 if parts.query:
                     self._found.say(f"{where}: options {parts.query} are not carried over: see limits of [[listeners]]")
@@ -430,7 +434,7 @@ class _Reader:
             kind = "topic" if policy.get("topic") else "queue"
             made: dict[str, Any] = {}
             for name, value in policy.attrib.items():
-                is_number = re.fullmatch(r"-?\d+", value) is not None
+                is_number = _is_whole(value.removeprefix("-"))
                 if name == "maximumRedeliveries" and is_number:
                     made["redeliveries_max"] = int(value) if int(value) >= 0 else "none"
                 elif name in ("initialRedeliveryDelay", "redeliveryDelay") and is_number and int(value) >= 0:
@@ -493,6 +497,11 @@ def _specific(pattern: str) -> tuple[bool, int]:
 def _size(text: str) -> int | None:
     match = _SIZE.fullmatch(text)
     return int(match[1]) * _UNITS[match[2].lower()] or None if match else None
+
+
+def _is_whole(text: str) -> bool:
+    """Return whether a text is a number of digits, and of not too many."""
+    return text.isdecimal() and len(text) <= 18
 
 
 def _number(text: str) -> float:

@@ -8,6 +8,9 @@ from typing import Any
 
 import attrs
 
+from sluiceway.config.model import Config
+from sluiceway.config.structure import InvalidData, structure
+
 
 class SourceError(ValueError):
     """The document is not what it should be. The message is for people."""
@@ -37,8 +40,16 @@ class Findings:
             self.report.append(what)
 
     def set(self, pattern: str, **settings: Any) -> None:
-        """Add settings for destinations."""
-        self.destinations.setdefault(pattern, {}).update(settings)
+        """Add settings for destinations; say which ones can't be."""
+        if why_not := _why_not(pattern):
+            self.say(f"{pattern}: left out: {why_not}")
+            return
+        taken = self.destinations.setdefault(pattern, {})
+        for name, value in settings.items():
+            if why_not := _why_not(pattern, name, value):
+                self.say(f"{pattern}: {name} = {value!r} is left out: {why_not}")
+            else:
+                taken[name] = value
 
     def section(self, name: str, **settings: Any) -> None:
         """Add settings of a table."""
@@ -93,6 +104,18 @@ class Findings:
         for entry in self.permissions:
             lines += ["", "[[security.permissions]]", *_settings(entry)]
         return "\n".join(lines) + "\n"
+
+
+def _why_not(pattern: str, *setting: Any) -> str:
+    """Return why our configuration can't have an entry for these destinations, with this setting (name and value);
+    empty: it can.
+    """
+    entry = {"match": pattern, **({setting[0]: setting[1]} if setting else {})}
+    try:
+        structure({"destinations": [entry]}, Config)
+    except InvalidData as error:
+        return "; ".join(problem.what for problem in error.problems)
+    return ""
 
 
 def _printable(text: str) -> str:

@@ -102,7 +102,7 @@ class _Reader:
     # ------------------------------------------------------------------ queues
 
     def _policies(self) -> None:
-        kinds = {"all", "queues", "classic_queues", "quorum_queues", "streams", None}
+        kinds = {"all", "queues", "classic_queues", "quorum_queues", "streams"}
         policies = sorted(self._mine("policies"), key=_priority)
         if len(policies) > 1:
             self._found.say(
@@ -110,7 +110,7 @@ class _Reader:
             )
         for policy in policies:
             where = f"policy {policy.get('name')!r}"
-            if policy.get("apply-to") not in kinds:
+            if str(policy.get("apply-to") or "all") not in kinds:
                 self._found.say(f"{where} is for {policy.get('apply-to')}: there are none")
                 continue
             expression = str(policy.get("pattern", ""))
@@ -171,8 +171,8 @@ class _Reader:
                 made[plain] = value
             elif not is_log and key == "expires" and isinstance(value, int):
                 made["auto_delete_seconds"] = max(1, value // 1000)
-            elif not is_log and key == "overflow" and value in _OVERFLOWS:
-                made["full"] = _OVERFLOWS[value]
+            elif not is_log and key == "overflow" and str(value) in _OVERFLOWS:
+                made["full"] = _OVERFLOWS[str(value)]
                 if value == "reject-publish-dlx":
                     say(f"{where}: overflow = reject-publish-dlx is reject here, without a dead letter")
             elif not is_log and key == "dead-letter-exchange":
@@ -281,7 +281,8 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 def _words(tags: Any) -> list[str]:
     """Return the tags of a user: a list, or in older versions a text with commas."""
-    return [str(tag).strip() for tag in (tags.split(",") if isinstance(tags, str) else tags or []) if str(tag).strip()]
+    words = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else []
+    return [str(tag).strip() for tag in words if str(tag).strip()]
 
 
 def patterns_of(expression: str, prefixes: tuple[str, ...]) -> list[str] | None:

@@ -138,6 +138,22 @@ def test_permissions_by_topic_are_not_made_wider(document: Any) -> None:
     assert any("topic permission of 'ops'" in line for line in found.report)
 
 
+def test_what_our_configuration_can_not_have_is_left_out_and_said(document: Any, tmp_path: Path) -> None:
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "a,b"}
+    document["queues"] = [
+        {"name": "a", "vhost": "/", "arguments": {"x-max-length": True, "x-overflow": ["drop-head"], **dead}},
+        {"name": "b", "vhost": "/", "arguments": {"x-queue-type": "stream", "x-max-age": "0s"}},
+    ]
+    document["policies"][0]["apply-to"] = ["queues"]
+    found = read(document)
+    (tmp_path / "sluiceway.toml").write_text(found.toml().replace('users_file = "users"', ""))
+    load(tmp_path / "sluiceway.toml")
+    said = [line for line in found.report if line.startswith(("/queue/a: ", "/log/b: "))]
+    assert [line.partition(" = ")[0] for line in said] == [
+        "/queue/a: count_max", "/queue/a: dead_letter", "/log/b: log_retention_seconds"
+    ]  # fmt: skip
+
+
 def test_names_can_not_write_settings(document: Any) -> None:
     evil = 'x"\n[broker]\nname = "evil"'
     document["queues"][0] = {"name": evil, "vhost": "/", "arguments": {"x-max-length": 1, evil: evil}}

@@ -14,12 +14,15 @@ from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LOG, LogStage
 from tests.store.faulty import FaultyEngine
 
+PRODUCER = "CORP\\carol:1"
+"""A name with what header lines escape, and with a text that looks like an escape."""
+
 
 async def append(client: Client, *sequences: int, **headers: str) -> list[str]:
-    """Send records of producer p:1, whose values are their numbers. Returns the indexes of the RECEIPTs."""
+    """Send records of one producer, whose values are their numbers. Returns the indexes of the RECEIPTs."""
     before = len(client.received)
     for sequence in sequences:
-        await client.sent(LOG, str(sequence), producer_id="p:1", producer_sequence=str(sequence), **headers)
+        await client.sent(LOG, str(sequence), producer_id=PRODUCER, producer_sequence=str(sequence), **headers)
     return [frame.headers.get("index", "") for frame in client.received[before:] if frame.command == "RECEIPT"]
 
 
@@ -45,7 +48,7 @@ async def test_a_resend_is_neither_lost_nor_doubled(
         assert await append(client, 1, 2, 5, 5, 2) == ["0", "1", "2", "2", "1"]
         batch = encode([b"a", b"b"], head=b"x:1")
         for _ in range(2):
-            await client.sent(LOG, batch, content_type=CONTENT_TYPE, producer_id="p:1", producer_sequence="6")
+            await client.sent(LOG, batch, content_type=CONTENT_TYPE, producer_id=PRODUCER, producer_sequence="6")
         assert await append(client, 7) == ["5"]
         assert first.log().producers.duplicates_count == 3
     finally:

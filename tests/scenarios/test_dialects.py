@@ -175,6 +175,8 @@ async def test_messages_have_the_headers_of_jms_by_configuration(version: Versio
             str(began_ms + 2000), "9", str(began_ms + 7000)
         ]  # fmt: skip
         assert (await got("/queue/jms.a"))[2] == str(began_ms + 62_000)
+        furthest = str(2**63 - 1)  # what is stored with a later date could not be read again
+        assert (await got("/topic/jms", expiration=furthest))[2] == furthest
         assert await got("/queue/plain") == [None, None, None]
         await producer.frame("BEGIN", {"transaction": "t"})
         await producer.frame("SEND", {"destination": "/queue/jms.a,/queue/plain", "transaction": "t"}, "y")

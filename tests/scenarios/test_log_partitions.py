@@ -75,6 +75,7 @@ async def test_other_keys_and_none() -> None:
             for headers in ({"key": "ab"}, {"key_base64": "YWI="}, {"group": "ab"})
         }
         assert same == {str(place_of("ab"))}
+        assert (await receipted(client, key_base64="größe"))["partition"] == str(place_of("größe"))  # as it is written
         found = Counter([(await receipted(client))["partition"] for _ in range(200)])
         assert len(found) == COUNT
         assert min(found.values()) > 25, found

@@ -178,6 +178,8 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ("[logging]\nlevel = 5", "logging.level = 5", "must be text"),
         ("[dispatcher]\nbudget_count = 0", "dispatcher.budget_count = 0", "must be above 0"),
         ("[dispatcher]\nturn_seconds = []", "dispatcher.turn_seconds", "must be a number"),
+        ("[dispatcher]\nturn_seconds = inf", "dispatcher.turn_seconds = inf", "must be a number"),
+        ("[dispatcher]\nbudget_count = inf", "dispatcher.budget_count = inf", "must be a whole number"),
         ('[[destinations]]\nmatch = "/queue/a"\nfull = "explode"', "destinations[1].full = 'explode'", "drop_oldest"),
         ('[[destinations]]\nmatch = "/queue/>.a"', "destinations[1].match = '/queue/>.a'", "must be the last level"),
         ('[[destinations]]\nmatch = "/amq/queue/a"', "destinations[1].match = '/amq/queue/a'", "known as /queue/a"),
