@@ -79,7 +79,7 @@ class FarAcks:
             )
         hub = found.hub if isinstance(found, Far) else HERE
         if transaction is not None:
-            self._transactions.bind(transaction, hub)
+            self._transactions.bind(transaction, hub, acknowledges=True)
         if not isinstance(found, Far):
             self._near.take(frame)
             return

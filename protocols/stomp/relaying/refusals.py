@@ -15,7 +15,7 @@ def lost_transaction(name: str) -> ProtocolError:
     """Return the refusal of a transaction whose hub is gone."""
     return ProtocolError(
         "transaction-lost",
-        f"transaction {name!r} is lost: the hub that had it is gone",
+        f"transaction {name!r} is lost: the hub that had it is gone, or its destinations have moved",
         "Nothing of it was done. Begin it again.",
     )
 

@@ -49,7 +49,9 @@ class Relay:
         self._subscriptions = FarSubscriptions(near, elsewhere, routes, flows, answers, self._send)
         self._underway = Underway(near, reading, lambda: self._subscriptions.acks or bool(near.unsettled()))
         copying = self._copying = Copying(near, self._topics, self._underway)
-        self._transactions = FarTransactions(near, routes, flows, copying, answers, self._send, self.look)
+        self._transactions = FarTransactions(
+            near, routes, flows, copying, answers, self._subscriptions.are_at, self._send, self.look
+        )
         self._committing = self._transactions.committing
         self._sends = Sends(near, routes, flows, self._underway, copying, answers, self._committing)
         self._large = LargeSends(near, routes, flows, copying, answers, self._transactions)

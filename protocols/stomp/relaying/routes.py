@@ -43,6 +43,11 @@ class Routes:
         self._sends: dict[str, Route] = {}
         self._generation = elsewhere.placement.generation
 
+    @property
+    def generation(self) -> int:
+        """The same number as long as no home has changed."""
+        return self._elsewhere.placement.generation
+
     def forget(self) -> None:
         """Forget all: permissions or homes have changed."""
         self._homes.clear()

@@ -501,6 +501,10 @@ class FarSubscriptions:
             self._hear_no_more(key)
         self._orphans.clear()
 
+    def are_at(self, hub: str) -> bool:
+        """Return whether a hub has a part of a live subscription."""
+        return (hub == HERE and bool(self._here)) or any(hub in sub.hubs for sub in self._live.values())
+
     def _found_in(self, shard: int) -> Iterator[tuple[str, Frame]]:
         """Yield the subscriptions to destinations of a shard of this hub, but for wildcards."""
         at_this_hub = {key: sub.frame for key, sub in self._live.items() if HERE in sub.hubs and not sub.covers_all}

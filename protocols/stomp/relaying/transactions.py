@@ -36,6 +36,10 @@ class _Transaction:
 
     begin: Frame
     hub: str | None = None
+    generation: int = 0
+    """Generation of the placement (`Placement.generation`) when it got its hub."""
+    acknowledges: bool = False
+    """Whether an ACK made it one of its hub, by the flow of a delivery."""
     is_lost: bool = False
     copies: list[Kept] = attrs.field(factory=list)
     """SENDs to topics with subscribers at other hubs."""
@@ -57,11 +61,12 @@ class FarTransactions:
         flows: Flows,
         copying: Copying,
         answers: Answers,
+        is_subscribed_at: Callable[[str], bool],
         send: Callable[[SendRun], None],
         look: Callable[[], None],
     ) -> None:
-        """`send`: sends what was kept aside, wherever it goes, and raises ProtocolError; `look`: called when SENDs that
-        waited behind a COMMIT may go.
+        """`is_subscribed_at`: whether a hub has a part of a live subscription; `send`: sends what was kept aside,
+        wherever it goes, and raises ProtocolError; `look`: called when SENDs that waited behind a COMMIT may go.
         """
         self._send_plain = send
         self._near = near
@@ -69,6 +74,7 @@ class FarTransactions:
         self._flows = flows
         self._copying = copying
         self._answers = answers
+        self._is_subscribed_at = is_subscribed_at
         self._look = look
         self._open: dict[str, _Transaction] = {}
         self.committing: dict[str, int] = {}
@@ -96,8 +102,10 @@ class FarTransactions:
         self._near.replies.receipt(frame.headers.get("receipt"))
         self._open[name] = _Transaction(Frame("BEGIN", {"transaction": name}))
 
-    def bind(self, name: str, hub: str) -> str:
-        """Make a transaction one of this hub if it is none of another one; returns the hub. Raises ProtocolError."""
+    def bind(self, name: str, hub: str, *, acknowledges: bool = False) -> str:
+        """Make a transaction one of this hub if it is none of another one; returns the hub. `acknowledges`: it is the
+        hub of a delivery, in place of a destination. Raises ProtocolError.
+        """
         transaction = self._open.get(name)
         if transaction is None:
             return hub  # the ERROR is made there
@@ -106,7 +114,8 @@ class FarTransactions:
         if transaction.hub is None:
             if hub.startswith(NOWHERE):
                 raise no_owner(f"transaction {name!r}")
-            transaction.hub = hub
+            transaction.hub, transaction.generation = hub, self._routes.generation
+            transaction.acknowledges = acknowledges
             if hub == HERE:
                 self._near.take(transaction.begin)
                 self._take_asides(name, transaction)
@@ -118,6 +127,10 @@ class FarTransactions:
                     raise no_owner(f"transaction {name!r}") from None
                 self._take_asides(name, transaction)
         elif transaction.hub != hub:
+            if hub.startswith(NOWHERE):
+                raise no_owner(f"transaction {name!r}")
+            if self._may_have_moved(transaction, hub, acknowledges=acknowledges):
+                raise lost_transaction(name)  # begun again, it may have one hub
             raise ProtocolError(
                 "transaction-spans-shards",
                 f"transaction {name!r} would span several hubs",
@@ -192,6 +205,17 @@ class FarTransactions:
         """Forget all: the connection is gone."""
         self._is_closed = True
         self._open.clear()
+
+    def _may_have_moved(self, transaction: _Transaction, hub: str, *, acknowledges: bool) -> bool:
+        """Return whether the frames that name two hubs may be for one now: a home has changed since the first of them,
+        or one acknowledges what a hub has delivered whose shard, and with it the subscription, has gone elsewhere.
+        """
+        if transaction.generation != self._routes.generation:
+            return True
+        by_delivery = [transaction.hub] if transaction.acknowledges else []
+        if acknowledges:
+            by_delivery.append(hub)
+        return not all(self._is_subscribed_at(each or HERE) for each in by_delivery)
 
     def _is_aside(self, head: SendHead, legs: Legs | None) -> bool:
         """Return whether a SEND can be in any transaction, and is not for the hub of this one."""

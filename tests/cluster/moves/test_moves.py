@@ -293,6 +293,26 @@ async def test_what_cannot_move_with_its_shard_ends_with_words() -> None:
         assert error.headers["code"] == "shard-away"
 
 
+async def test_a_transaction_with_an_old_delivery_is_lost_when_the_shard_has_moved() -> None:
+    """It names one shard, of which two hubs have been the owner: begun again it can be carried out."""
+    async with MovingHubs() as hubs:
+        shard = hubs.owners().index("a")
+        queue = QUEUES[shard]
+        user = await hubs.connect("a")
+        await user.subscribe(queue, ack="client-individual")
+        await user.sent(queue, "old", persistent="true")
+        held = await user.next_message()
+        await hubs.member("a").move(shard, "b")
+        await hubs.balanced()
+        assert (await user.next_message()).redelivered
+        await user.frame("BEGIN", {"transaction": "t"})
+        await user.send(queue, "answer", transaction="t")
+        await user.sync()
+        await user.frame("ACK", {**user.naming(held), "transaction": "t"})
+        error = await user.expect_error("its destinations have moved")
+        assert error.headers["code"] == "transaction-lost"
+
+
 async def test_a_hub_without_a_session_gives_everything_up_and_gets_its_share_again() -> None:
     async with MovingHubs() as hubs:
         before = hubs.owners()
