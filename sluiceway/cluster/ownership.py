@@ -12,8 +12,8 @@ has one owner for ever.
 
 A hand-over. The owner sees that another hub is to have the shard, closes it in order, and writes the record without a
 session. The other one claims it. Hand-overs wait until the list of hubs has not changed for a while and all records
-have been read just before, and few are under way at a time. Taking over from a hub that is gone waits for nothing, but
-at the start of a cluster for those that join with this one.
+have been read just before, and few are under way at a time. Taking over from a hub that is gone waits for nothing; but a
+hub that is new leaves the shards of one that it has not seen for a while, since that may be about to come.
 
 Safety. A hub confirms only in ClaimState.OPEN while its session is certain (`may_confirm`): another hub takes over only
 when the service has ended the session, which is later. What a stopped process sends when it wakes up is refused by the
@@ -148,7 +148,7 @@ class GoneHub:
 class _Claim:
     """One hub's view of one shard."""
 
-    __slots__ = ("epoch", "is_damaged", "is_known", "record", "shard", "state", "turn", "words")
+    __slots__ = ("epoch", "is_damaged", "is_known", "record", "seen_epoch", "shard", "state", "turn", "words")
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
@@ -160,6 +160,8 @@ class _Claim:
         """Whether what was read last is no record."""
         self.epoch = 0
         """Epoch under which this hub claims the shard."""
+        self.seen_epoch = 0
+        """Epoch of the last owner that was alive when this hub looked, in this session; 0: none."""
         self.turn = 0
         """Number that tells answers for the present state from late ones."""
         self.words = ""
@@ -377,6 +379,7 @@ class Ownership:
         """See CoordinationEvents."""
         for claim in self._claims:
             claim.is_known = claim.is_damaged = False
+            claim.seen_epoch = 0
             if claim.state is ClaimState.ABANDONED:
                 claim.move(ClaimState.ELSEWHERE)
         self._choice = None
@@ -443,6 +446,11 @@ class Ownership:
         claim.record = record
         self._choice = None
 
+    def _see(self, claim: _Claim) -> None:
+        """Remember an owner that is alive."""
+        if claim.owner is not None and self._lives(claim.owner):
+            claim.seen_epoch = claim.owner.epoch
+
     def _lives(self, owner: OwnerRecord) -> bool:
         hub = self._hubs.get(owner.hub)
         return hub is not None and hub.session == owner.session
@@ -457,23 +465,22 @@ class Ownership:
         if self._wanted_at(claim) != self._hub.name or self._hub.name not in self._hubs:
             return False
         if owner is None:
-            return self._is_settled and not self._is_starting
+            return self._is_settled and not self._waits_for_others
         if owner.hub == self._hub.name:
             return True
-        return not self._lives(owner) and not self._is_starting
+        if self._lives(owner):
+            return False
+        # An owner that this hub has seen is not about to come: it has left, or it is gone.
+        return owner.epoch == claim.seen_epoch or not self._waits_for_others
 
     @property
     def _is_settled(self) -> bool:
         return self._is_complete or self._clock() >= self._settled_at_seconds
 
     @property
-    def _is_starting(self) -> bool:
-        """Whether the cluster starts, so that other hubs may be about to come: this one is new, and no hub has a shard.
-        O(1) where one has.
-        """
-        if self._is_complete or self._clock() >= self._new_until_seconds:
-            return False
-        return not any(claim.owner is not None and self._lives(claim.owner) for claim in self._claims)
+    def _waits_for_others(self) -> bool:
+        """Whether hubs may be about to come that this new one has not seen."""
+        return not self._is_complete and self._clock() < self._new_until_seconds
 
     @property
     def _is_complete(self) -> bool:
@@ -495,6 +502,7 @@ class Ownership:
             self._new_until_seconds = now_seconds
         self._host.hubs_changed()
         for claim in self._claims:
+            self._see(claim)
             owner = claim.owner
             if owner is not None and before.get(owner.hub) != hubs.get(owner.hub):
                 self._host.owner_changed(claim.shard)
@@ -601,6 +609,7 @@ class Ownership:
             self._choice = None
         claim.record = None if found is None or owner is None else Versioned(owner, found.version)
         claim.is_known, claim.is_damaged = True, False
+        self._see(claim)
         if claim.owner != before:
             self._choice = None
             self._host.owner_changed(claim.shard)

@@ -295,7 +295,7 @@ def test_a_hub_that_leaves_in_order_closes_and_releases_before_it_goes() -> None
 
 
 def test_a_rolling_restart_leaves_no_shard_waiting_for_a_hub_that_has_just_joined() -> None:
-    """That a new hub waits for others is for the start of a cluster, not for one in which others have shards."""
+    """A hub that it has seen, and that has left, is none that may be about to come."""
     cluster = Cluster()
     _one, two = cluster.join("hub-1"), cluster.join("hub-2")
     cluster.run()
@@ -305,6 +305,26 @@ def test_a_rolling_restart_leaves_no_shard_waiting_for_a_hub_that_has_just_joine
     cluster.run(0.5)
     assert {cluster.owner(shard).hub for shard in range(SHARDS)} == {"hub-1", "hub-3"}
     assert new.mine(), "the new hub has its share of what the other one has left"
+
+
+def test_a_cluster_that_starts_again_bit_by_bit_moves_nothing() -> None:
+    """The first hub has its own shards at once, and leaves those of the others to them."""
+    cluster = Cluster()
+    before = [cluster.join(f"hub-{number}") for number in (1, 2, 3)]
+    cluster.run()
+    for member in before:
+        cluster.crash(member)
+    cluster.run()
+    homes = {name: {shard for shard in range(SHARDS) if cluster.owner(shard).hub == name} for name in ("hub-1", "hub-2")}
+    after = []
+    for number in (1, 2, 3):
+        after.append(cluster.join(f"hub-{number}"))
+        cluster.run(1.0)
+    assert after[0].mine() == homes["hub-1"]
+    assert after[1].mine() == homes["hub-2"], "though a hub with shards is there, the third one may come"
+    cluster.run()
+    assert sorted(shard for member in after for shard in member.mine()) == list(range(SHARDS))
+    assert all("close" not in line for member in after for line in member.host.told)
 
 
 def test_a_hub_that_leaves_while_it_opens_waits_for_that() -> None:
