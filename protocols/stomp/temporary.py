@@ -114,7 +114,10 @@ class TemporaryDestinations:
                     destination = self._temporary[canonical] = self._registry.get(shared)
                     destination.producers_count += 1  # its owner: never idle as long as this connection lives
                 return shared
-        raise AssertionError(address)
+        raise DestinationNameError(
+            f"{address.canonical!r}: a temporary destination belongs to its connection, and has no virtual host in its "
+            "name: write /temp-queue/NAME or /temp-topic/NAME"
+        )
 
     def with_global_reply_to(self, head: SendHead) -> SendHead:
         """A reply-to that names a temporary destination of this connection, as others can use it. Raises

@@ -64,6 +64,9 @@ async def answer(desk: Desk, call: str, request: Mapping[str, Any]) -> Answer:
     topic = request.get("topic", "")
     if "," in topic:  # in a SEND that names several destinations
         raise DeskError("INVALID_TOPIC", f"{topic!r} can't be a topic: it has a comma")
+    for name in ("topic", "fanoutId"):
+        if "\0" in request.get(name, ""):  # no header can hold one
+            raise DeskError("INVALID_TOPIC", f"{name} {request[name]!r} holds a NUL")
     return await _CALLS[call](desk, request)
 
 

@@ -124,7 +124,7 @@ def test_a_call_that_fails_says_why_and_the_next_one_is_served() -> None:
         assert said(consume(service, startIndex=-1).result)[0] == "INDEX_OUT_OF_BOUNDS"
         consume(service, fanoutId="g", maxFetchSize=100)
         assert said(consume(service, fanoutId="g").result)[0] == "ALL_MESSAGE_CONSUMED"
-        for name in ("a b", "a,/queue/b", "", "x" * 300):
+        for name in ("a b", "a,/queue/b", "", "x" * 300, "a\0b"):
             assert said(service.produce(api.ProduceRequest(item=b"", topic=name)).result)[0] == "INVALID_TOPIC"
         deleted = service.deleteTopic(api.DeleteTopicRequest(topic="orders", password="wrong"))
         assert said(deleted.result) == ("AUTHENTICATION_FAILURE", "this is not the passcode: /log/orders stays")
