@@ -735,10 +735,13 @@ class DestinationRegistry:
     ) -> DurableAttachment:
         """Let this consumer read as a durable subscription of a topic, from where it stopped. The selection is a part
         of it. `durables.keep` has yet to be told of it. Raises DurableNameError, DurableInUseError,
-        DurableSelectorError, DurableLimitError, DestinationLimitError, AttachmentLimitError.
+        DurableSelectorError, DurableLimitError, AttachmentLimitError, DestinationLimitError, ShardAwayError.
         """
         account = account or self._account
         account.check()
+        environment = self.environment_of(address)
+        if environment.is_guest:
+            raise ShardAwayError(self.away[environment.shard])  # where its position is kept
         destination = self.get(address)
         selector = "" if selection is None else selection.selector.text.strip()
         durable, is_new = self.durables.attach(client_id, name, address.canonical, selector)

@@ -12,8 +12,8 @@ has one owner for ever.
 
 A hand-over. The owner sees that another hub is to have the shard, closes it in order, and writes the record without a
 session. The other one claims it. Hand-overs wait until the list of hubs has not changed for a while and all records
-have been read just before, and few are under way at a time. Taking over from a hub that is gone waits for nothing; but a
-hub that is new leaves the shards of one that it has not seen for a while, since that may be about to come.
+have been read just before, and few are under way at a time. Taking over from a hub that is gone waits for nothing; but
+a hub that is new leaves the shards of one that it has not seen for a while, since that may be about to come.
 
 Safety. A hub confirms only in ClaimState.OPEN while its session is certain (`may_confirm`): another hub takes over only
 when the service has ended the session, which is later. What a stopped process sends when it wakes up is refused by the

@@ -315,7 +315,9 @@ def test_a_cluster_that_starts_again_bit_by_bit_moves_nothing() -> None:
     for member in before:
         cluster.crash(member)
     cluster.run()
-    homes = {name: {shard for shard in range(SHARDS) if cluster.owner(shard).hub == name} for name in ("hub-1", "hub-2")}
+    homes = {
+        name: {shard for shard in range(SHARDS) if cluster.owner(shard).hub == name} for name in ("hub-1", "hub-2")
+    }
     after = []
     for number in (1, 2, 3):
         after.append(cluster.join(f"hub-{number}"))

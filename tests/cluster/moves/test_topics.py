@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
+from sluiceway.queues.names import parse
+from sluiceway.queues.registry import ShardAwayError
 from tests.cluster.moves.moving_hubs import SHARDS, MovingHubs, names
 from tests.scenarios.client import Client
 
@@ -110,3 +113,13 @@ async def test_a_topic_that_moves_to_the_hub_of_its_subscribers_keeps_them() -> 
         await has_all([*clients, *everything], "2")
         for client in (*clients, *everything):
             await client.silence(0.1)
+
+
+async def test_a_durable_subscription_that_comes_late_is_no_guest() -> None:
+    """A SUBSCRIBE that was on its way while the shard moved: the position is kept by the owner, and by no other hub."""
+    async with MovingHubs() as hubs:
+        topic = TOPICS[hubs.owners().index("b")]
+        registry = hubs.running["a"].broker.registry
+        with pytest.raises(ShardAwayError, match="is not open here"):
+            registry.attach_durable(parse(topic), None, "client", "late")  # type: ignore[arg-type]
+        assert len(registry.durables) == 0 and topic not in registry.destinations
