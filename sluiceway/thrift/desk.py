@@ -13,6 +13,7 @@ import trio
 from sluiceway.protocols.stomp.frames import Fault, Frame
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.stomp.routing import CREDIT_REQUEST
 from sluiceway.protocols.streams import MemoryStream
 
 REPLIES = "/temp-queue/thrift"
@@ -125,6 +126,8 @@ class Desk:
         """End a subscription; of what it was given this delivery is consumed. Raises DeskError, DeskClosed."""
         receipt = str(next(self._numbers))
         if acknowledged is not None:
+            # Paused first: else the ACK could bring a record, which other consumers would then get by itself.
+            self._send("SEND", [("destination", CREDIT_REQUEST), ("id", subscription), ("credit", "0")])
             self._send("ACK", [("id", acknowledged.headers["ack"])])
         self._send("UNSUBSCRIBE", [("id", subscription), ("receipt", receipt)])
         await self._flush()
